@@ -59,17 +59,17 @@ def _run(servers: str, folder: Path, asked: argparse.Namespace) -> None:
     _append(producer, topics, asked.partitions)
     store = LocalStore(folder / "store.db")
     store.setup()
-    watch = LagTracker(
+    tracker = LagTracker(
         OffsetFetcher(admin, timeout=60, stopping=lambda: False), Patterns(("group-*",)), Rules(), clock=time.time
     )
-    recorder, took = Recorder(), []
+    recorder, took = Recorder(Rules()), []
     for number in range(asked.rounds):
         _commit(admin, topics, asked.groups, asked.partitions, number + 1)
         _append(producer, topics, asked.partitions)
         cpu, began = time.process_time(), time.monotonic()
-        found = watch.sample()
+        found = tracker.round()
         looked = time.monotonic()
-        points = recorder.round(found.states, found.places, found.ts_ms)
+        points = recorder.points(found)
         store.write(points)
         done = time.monotonic()
         took.append(done - began)
@@ -81,7 +81,7 @@ def _run(servers: str, folder: Path, asked: argparse.Namespace) -> None:
         )
     print(f"median round: {statistics.median(took):.1f} s")
     began = time.monotonic()
-    text = exposition(found.states, found.places, found.ts_ms)
+    text = exposition(found.states, found.bounds, found.ts_ms)
     print(f"/metrics: {len(text) / 2**20:.1f} MiB in {time.monotonic() - began:.1f} s")
     reader = LocalReader(folder / "store.db")
     began = time.monotonic()

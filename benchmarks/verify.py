@@ -20,14 +20,14 @@ from tallystream.metrics.sketch import Sketch
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.verify.reader import Reader, bounds
 from tallystream_aggregator.verify.replay import Replay
-from tallystream_aggregator.verify.topic import Reader, bounds
 from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tallystream_aggregator.verify.decode import Raw
+    from tallystream_aggregator.verify.decode import RawRecord
 
 BATCH = 10_000
 
@@ -90,7 +90,7 @@ def replay(reader: Reader, end: int) -> int:
     """Replay the records as verify does."""
     one = Replay()
 
-    def take(batch: list[Raw]) -> None:
+    def take(batch: list[RawRecord]) -> None:
         for raw in batch:
             assert not one.apply("metrics:0", raw.timestamp_ms, raw.key, raw.value)
 
@@ -104,14 +104,14 @@ def table(reader: Reader, end: int) -> int:
     """Apply the records to the aggregator's table, in this process and without Spark."""
     one = Table(State())
 
-    def take(batch: list[Raw]) -> None:
+    def take(batch: list[RawRecord]) -> None:
         one.apply(Record("metrics", 0, raw.offset, raw.timestamp_ms, raw.key, raw.value) for raw in batch)
         assert not one.changes().dead
 
     return _in_batches(reader.until(end), take)
 
 
-def _in_batches(records: Iterator[Raw], take: Callable[[list[Raw]], None]) -> int:
+def _in_batches(records: Iterator[RawRecord], take: Callable[[list[RawRecord]], None]) -> int:
     taken, batch = 0, []
     for raw in records:
         batch.append(raw)

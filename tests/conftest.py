@@ -1,4 +1,4 @@
-"""Real servers for the tests: started once a session, on free ports, ended by their own process IDs."""
+"""Real servers for the tests, started once a session on free ports."""
 
 from __future__ import annotations
 
@@ -10,28 +10,35 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from support.influx import Influx
-from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401 (hooks: pytest finds them here)
+from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401 (hooks of pytest)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from confluent_kafka.admin import AdminClient
 
+    from support.stores import Influx
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
-# An aggregator's own figures come at any moment: what a test counts in a topic would change while it does.
+# A command's internal metrics would add records to topics whose records a test counts.
 os.environ["TALLYSTREAM_NO_OWN_METRICS"] = "true"
 
-# An example may take long on a busy machine: no test fails because it is slow.
+# No test fails because a busy machine is slow.
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort files with a longer limit first, so that a run on two processes does not end with the longest file."""
+    limits = (item.get_closest_marker("timeout") for item in items)
+    order = {item: 0 if limit is None else -limit.args[0] for item, limit in zip(items, limits, strict=True)}
+    items.sort(key=order.__getitem__)
+
+
 @pytest.fixture(autouse=True)
 def signal_handlers() -> Iterator[None]:
-    """Every test begins with Python's own handlers of SIGINT and SIGTERM, whatever the one before has installed."""
+    """Give each test Python's default handlers of SIGINT and SIGTERM."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
@@ -41,7 +48,7 @@ def signal_handlers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A real Kafka broker that all tests share: each keeps to its own topic prefix."""
+    """A real Kafka broker that all tests share; each test uses its own topic prefix."""
     from tallystream_cli.servers.broker import KafkaBroker
 
     with KafkaBroker(tmp_path_factory.mktemp("broker")) as running:
@@ -50,16 +57,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 @pytest.fixture(scope="session")
 def influxdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Influx]:
-    """A real InfluxDB 2.x that all tests share: INFLUXDB_URL's (with its token, organization and bucket), or our own.
+    """A real InfluxDB 2.x that all tests share: that of INFLUXDB_URL and its variables, or one that is started here.
 
-    Each test keeps to measurements of its own.
+    Each test uses its own measurements.
     """
+    from support.stores import Influx
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
     if os.environ.get("INFLUXDB_URL"):
-        given = StoreSettings.parse("influxdb")
-        yield Influx(given.where, given.token, given.org, given.bucket)
+        settings = StoreSettings.parse("influxdb")
+        yield Influx(settings.where, settings.token, settings.org, settings.bucket)
         return
     found = find_or_build()
     if found.path is None:
@@ -73,20 +81,20 @@ def admin(broker: KafkaBroker) -> AdminClient:
     """An admin client of the shared broker."""
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
 
 
 @pytest.fixture
 def topic_prefix() -> str:
-    """A prefix that no other test has."""
+    """A topic prefix that no other test uses."""
     return f"t{uuid.uuid4().hex[:8]}-"
 
 
 @pytest.fixture
 def topics(admin: AdminClient, topic_prefix: str) -> Topics:
-    """The six topics of this test alone."""
+    """The six topics, under this test's own prefix."""
     from tallystream_aggregator.kafka.topics import Topics, create_topics
 
-    made = Topics(topic_prefix)
-    create_topics(admin, made)
-    return made
+    topics = Topics(topic_prefix)
+    create_topics(admin, topics)
+    return topics

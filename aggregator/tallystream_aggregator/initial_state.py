@@ -1,7 +1,7 @@
 """The initial state of a rebuilt table, in a file beside its checkpoint.
 
-The table begins with this state and reads `metrics` from its offsets. The file must stay as long as the checkpoint: a
-shard reads it at its first record, which may come long after the table's first batch.
+The table begins with this state and reads `metrics` from its offsets. The file must stay as long as the checkpoint,
+because a shard reads it at its first record, which may come long after the table's first batch.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     position: start, position. A gauge that no living life reports has number 0 and no sum.
 
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs. `retired`
-    counts the forgotten lives. `overflow` tells whether a number exceeds 64 bits or the range of floats: it is
+    counts the forgotten lives. `overflow` tells whether a number exceeds 64 bits or the range of floats. Then it is
     replaced by the largest or smallest number, and a gauge has no mean. `ts` is the table's clock in epoch ms, the
     point's time. `offsets` maps topic → partition → the last offset included. Of several rows of one key, a reader
     keeps the one with the highest (epoch, batch).

@@ -1,4 +1,4 @@
-"""Parse the times in options and addresses. Pure."""
+"""Parse the times in options and addresses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ END = datetime(2262, 1, 1, tzinfo=UTC)
 """The exclusive end of the valid times: stores count nanoseconds in 64 bits. Kafka has no times before `EPOCH`."""
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """Parse a time in ISO 8601 and return it in UTC. A time without an offset from UTC is in UTC.
 
     Raises:
@@ -22,10 +22,10 @@ def moment(text: str) -> datetime:
     return at.astimezone(UTC)
 
 
-def moment_ms(text: str) -> int:
-    """Parse a time as `moment` does, and return it in epoch ms.
+def parse_time_ms(text: str) -> int:
+    """Parse a time as `parse_time` does, and return it in epoch ms.
 
     Raises:
         ValueError: `text` is not a time, or not in the years 1970 to 2261.
     """
-    return (moment(text) - EPOCH) // timedelta(milliseconds=1)
+    return (parse_time(text) - EPOCH) // timedelta(milliseconds=1)

@@ -34,9 +34,9 @@ def dead_broker(rounds: int) -> dict[str, float]:
 
 
 def hour_of_outage() -> tuple[float, float, int]:
-    """Report 3,600 times, a second apart by a clock turned by hand, to a dead broker.
+    """Report 3,600 times to a dead broker, once a second of a manual clock.
 
-    Return the process's memory after ten minutes and after the hour, in MB, and how many records are under way.
+    Return the process's memory after ten minutes and after the hour, in MB, and the number of records in flight.
     """
     clock, draw = ManualClock(), Random(1)
     registry = MetricRegistry("bench", clock=clock)

@@ -1,4 +1,4 @@
-"""What one metric adds to a report, piece by piece: why so many of a kind fit into a snapshot's time."""
+"""The cost of one metric in a report, by step."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def microseconds(rounds: int) -> dict[str, float]:
-    """Return the mean processor time of each piece, in microseconds.
+    """Return the mean processor time of each step, in microseconds.
 
-    As in the report of the benchmark: of a hundred histograms that have been updated for an hour, and of a hundred
-    counters. Another hundred histograms keep samples.
+    They are measured on a hundred counters, a hundred histograms that were updated for an hour, as in the benchmark of
+    reports, and another hundred histograms with samples.
     """
     clock, draw, encode = ManualClock(), Random(1), msgspec.json.Encoder().encode
     registry = MetricRegistry("bench", clock=clock)
@@ -32,26 +32,26 @@ def microseconds(rounds: int) -> dict[str, float]:
         clock.advance(INTERVAL)
         touch(histograms + sampled, draw, NEW_VALUES, still=True)
         registry.snapshot(views=False)
-    taken: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
 
-    def time_of(what: str, step: Callable[..., object], *given: object) -> object:
+    def measure(what: str, step: Callable[..., object], *given: object) -> object:
         begin = time.thread_time_ns()
-        made = step(*given)
-        taken.setdefault(what, []).append((time.thread_time_ns() - begin) / 1000)
-        return made
+        result = step(*given)
+        times.setdefault(what, []).append((time.thread_time_ns() - begin) / 1000)
+        return result
 
     for _ in range(rounds):
         clock.advance(INTERVAL)
         for counter, histogram, other in zip(counters, histograms, sampled, strict=True):
             counter.inc()
-            made = time_of("a counter: read", counter.read)
-            time_of("a counter: encode", encode, made)
+            value = measure("a counter: read", counter.read)
+            measure("a counter: encode as JSON", encode, value)
             values = [draw.lognormvariate(-3, 1) for _ in range(WAITING)]
-            now, inside = clock.monotonic(), histogram._distribution
-            time_of(f"a histogram: work {WAITING} values in", inside.take, values, now)
-            time_of("a histogram: the sketch in the record's form", inside._sketch.encode)
-            time_of("a histogram: encode", encode, histogram.collect(views=False))
+            now, distribution = clock.monotonic(), histogram._distribution
+            measure(f"a histogram: add {WAITING} values", distribution.add, values, now)
+            measure("a histogram: encode the sketch as a record struct", distribution._sketch.encode)
+            measure("a histogram: encode the record as JSON", encode, histogram.collect(views=False))
             sample = other._distribution._reservoir
-            time_of(f"a local reporter's: take {WAITING} values into the sample", sample.update, values, now)
-            time_of("a local reporter's: the sample's view", sample.view, now)
-    return {what: statistics.fmean(times) for what, times in taken.items()}
+            measure(f"a sample of a local reporter: add {WAITING} values", sample.update, values, now)
+            measure("a sample of a local reporter: compute the view", sample.view, now)
+    return {what: statistics.fmean(each) for what, each in times.items()}

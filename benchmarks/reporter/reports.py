@@ -33,13 +33,13 @@ MIXES = {
 GOAL_MS = 3
 INTERVAL, PAST = 10, 360
 WAITING = histogram.BUFFER - 1
-"""The most values of a histogram that a report can find waiting; those before were worked in by the updates."""
+"""The maximum number of values that a report usually finds in the buffer of a histogram."""
 
 NEW_VALUES = histogram.BUFFER + WAITING
 
 
 class Cost(NamedTuple):
-    """One report: milliseconds that passed, and milliseconds of the processor's time."""
+    """The cost of one report: milliseconds of the wall clock, and of processor time."""
 
     passed: float
     worked: float
@@ -51,7 +51,7 @@ def make_reporter(registry: MetricRegistry, where: dict[str, Any], **more: Any) 
 
 
 def fill(registry: MetricRegistry, mix: dict[str, int]) -> list[Metric]:
-    """Make so many metrics of each type; `still` are histograms that `touch` may leave alone."""
+    """Create the given number of metrics of each type; `still` are histograms that `touch` may skip."""
     return [
         getattr(registry, "histogram" if kind == "still" else kind)(f"{kind}.number.{number}", tags={"topic": "orders"})
         for kind, count in mix.items()
@@ -60,7 +60,7 @@ def fill(registry: MetricRegistry, mix: dict[str, int]) -> list[Metric]:
 
 
 def touch(metrics: list[Any], draw: Random, values: int, *, still: bool) -> None:
-    """Update each metric, histograms by as many values."""
+    """Update each metric, histograms with the given number of values."""
     for metric in metrics:
         if metric.kind == "counter":
             metric.inc()
@@ -74,10 +74,10 @@ def touch(metrics: list[Any], draw: Random, values: int, *, still: bool) -> None
 
 
 class Application:
-    """One that has run for an hour.
+    """An application that has run for an hour.
 
-    Every INTERVAL seconds each of its metrics was updated, each histogram by NEW_VALUES, and all were read; the `still`
-    ones have stopped.
+    Every INTERVAL seconds, each of its metrics was updated, histograms with NEW_VALUES, and all were read. The `still`
+    histograms are not updated any more.
     """
 
     def __init__(self, mix: dict[str, int]) -> None:
@@ -89,13 +89,13 @@ class Application:
             self.registry.snapshot(views=False)
 
     def work(self, *, still: bool = False) -> None:
-        """Let an interval pass, and update everything."""
+        """Advance the clock by an interval, and update all metrics."""
         self.clock.advance(INTERVAL)
         touch(self._metrics, self._draw, NEW_VALUES, still=still)
 
 
-def hand_over(reporter: KafkaReporter) -> Cost:
-    """Make a report, wait until the broker has it, and return what it cost till it was handed over."""
+def send(reporter: KafkaReporter) -> Cost:
+    """Make a report, wait until the broker has it, and return its cost until it was given to the producer."""
     begin, began = time.perf_counter(), time.thread_time()
     assert reporter._send(final=False)
     cost = Cost((time.perf_counter() - begin) * 1000, (time.thread_time() - began) * 1000)
@@ -104,15 +104,15 @@ def hand_over(reporter: KafkaReporter) -> Cost:
 
 
 def wait_for_broker(reporter: KafkaReporter) -> None:
-    """Wait until nothing is under way."""
+    """Wait until no record is in flight."""
     while reporter._lives.in_flight:
-        reporter._link.poll(0.1)
+        reporter._connection.poll(0.1)
 
 
 def report_cost(mix: dict[str, int], rounds: int) -> Cost:
-    """Return the means of taking a snapshot, encoding it and handing it to the producer.
+    """Return the mean cost of taking a snapshot, encoding it and giving it to the producer.
 
-    Not medians: what is put off, to be done for many reports at once, is part of the cost.
+    It is not the median, so that work that is done once for many reports is part of the cost.
     """
     app = Application(mix)
     reporter = make_reporter(app.registry, LIVE)
@@ -120,13 +120,13 @@ def report_cost(mix: dict[str, int], rounds: int) -> Cost:
     costs = []
     for _ in range(rounds):
         app.work()
-        costs.append(hand_over(reporter))
+        costs.append(send(reporter))
     reporter.stop()
     return Cost(*(statistics.fmean(each) for each in zip(*costs, strict=True)))
 
 
 def peers_cost(rounds: int) -> dict[str, float]:
-    """Return the milliseconds that peers take to write out 1,000 counters, medians."""
+    """Return the median milliseconds that other libraries take to write 1,000 counters as text."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pyformance

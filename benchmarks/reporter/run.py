@@ -1,4 +1,4 @@
-"""The reporter beside its peers, in one run: make bench-reporter.
+"""Compare the reporter with other libraries: make bench-reporter.
 
 .venv/bin/python benchmarks/reporter/run.py [--rounds N] [--scale X] [--out FILE]
 """
@@ -26,11 +26,11 @@ BEGIN, END = "<!-- results: written by make bench-reporter -->\n", "<!-- end of 
 def main() -> None:
     """Measure everything, print the tables, and put them into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15, help="how often each side has its turn")
-    parser.add_argument("--scale", type=float, default=1.0, help="how many calls a turn has, as a factor")
+    parser.add_argument("--rounds", type=int, default=15, help="the number of rounds")
+    parser.add_argument("--scale", type=float, default=1.0, help="a factor for the number of calls in a round")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/reporter-benchmarks.md", help="the page to write into")
     options = parser.parse_args()
-    logging.getLogger("tallystream").setLevel(logging.CRITICAL)  # a dead broker is meant to be one
+    logging.getLogger("tallystream").setLevel(logging.CRITICAL)  # the dead broker is part of the benchmark
     sections = [
         _machine(),
         _updates(options.rounds, options.scale),
@@ -80,15 +80,15 @@ def _ratio(row: updates.Row, peer: str) -> str:
     if peer not in row.taken:
         return ""
     ratio, goal = row.taken[updates.OURS] / row.taken[peer], row.goals.get(peer)
-    return f"{ratio:.2f}" + ("" if goal is None else f" (goal {goal:g}: {_verdict(ratio <= goal)})")
+    return f"{ratio:.2f}" + ("" if goal is None else f" (goal {goal:g}: {_met(ratio <= goal)})")
 
 
-def _verdict(met: bool) -> str:
+def _met(met: bool) -> str:
     return "met" if met else "**missed**"
 
 
 def _exactness() -> str:
-    lines = ["| 8 threads, 1,000,000 times `inc()` each | lost | readings that went back | ns |", "|---|---|---|---|"]
+    lines = ["| 8 threads, 1,000,000 times `inc()` each | lost | readings that decreased | ns |", "|---|---|---|---|"]
     paths = interpreters.found()
     for wanted in interpreters.WANTED:
         if wanted not in paths:
@@ -104,13 +104,13 @@ def _exactness() -> str:
 
 def _reports(rounds: int) -> str:
     lines = [
-        "| a snapshot, encoded and handed to the producer | ms | processor ms |",
+        "| a snapshot, encoded and given to the producer | ms | processor ms |",
         "|---|---|---|",
     ]
     for what, mix in reports.MIXES.items():
         cost = reports.report_cost(mix, 2 * rounds)
-        verdict = f" (goal {reports.GOAL_MS}: {_verdict(cost.worked <= reports.GOAL_MS)})"
-        lines.append(f"| {what} | {cost.passed:.1f} | {cost.worked:.1f}{verdict} |")
+        goal = f" (goal {reports.GOAL_MS}: {_met(cost.worked <= reports.GOAL_MS)})"
+        lines.append(f"| {what} | {cost.passed:.1f} | {cost.worked:.1f}{goal} |")
     for name, taken in reports.peers_cost(rounds).items():
         lines.append(f"| {name}: 1,000 counters as text | {taken:.1f} | |")
     lines += ["", "| what one metric adds to a report | processor µs |", "|---|---|"]
@@ -129,7 +129,7 @@ def _outages(rounds: int) -> str:
             "| while the reporter runs, 10 reports a second | " + " | ".join(cells) + " |",
             "",
             f"An hour of reports to a dead broker (3,600, one a second): {early:.1f} MB after ten minutes,",
-            f"{late:.1f} MB after the hour, {waiting} record under way.",
+            f"{late:.1f} MB after the hour, {waiting} record in flight.",
         ]
     )
 

@@ -14,7 +14,7 @@ from tallystream import record
 from tallystream_aggregator.table.disk import MemoryChunks
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.state import State
-from tallystream_aggregator.table.storage import Stored
+from tallystream_aggregator.table.storage import StoredTable
 from tallystream_aggregator.table.table import Changes, Table, run_batch
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
     """Run the batches over a new table, as an aggregator does, and return what all but the first `skip` took."""
     store = MemoryStore()
     table = _Timed(State(), chunks=store)
-    stored, spent, updates = Stored(table), list[tuple[float, ...]](), list[int]()
+    stored, spent, updates = StoredTable(table), list[tuple[float, ...]](), list[int]()
     expected, sums = Expected(), dict[str, int]()
     for number, batch in enumerate(batches):
         gc.collect()

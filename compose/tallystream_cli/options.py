@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.times import moment_ms
+from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -93,7 +93,7 @@ LocalAnyStore = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="local:PATH, influxdb:URL or graphite:HOST:PORT; by default that of the local system in this folder.",
+        help="local:PATH, influxdb:URL, graphite:HOST:PORT or otlp:URL; by default the local system's in this folder.",
         envvar="TALLYSTREAM_STORE",
         show_envvar=True,
     ),
@@ -101,7 +101,7 @@ LocalAnyStore = Annotated[
 AnyStore = Annotated[
     str,
     typer.Option(
-        help="local:PATH, influxdb:URL, graphite:HOST:PORT or prometheus:[HOST:]PORT.",
+        help="local:PATH, influxdb:URL, graphite:HOST:PORT, otlp:URL or prometheus:[HOST:]PORT.",
         envvar="TALLYSTREAM_STORE",
         show_envvar=True,
     ),
@@ -237,7 +237,7 @@ def moment(option: str, text: str) -> int:
         ConfigError: it is no time in ISO 8601, or not in the years 1970 to 2261.
     """
     try:
-        return moment_ms(text)
+        return parse_time_ms(text)
     except ValueError as error:
         raise ConfigError(option, text, "give a time in UTC, as in 2026-11-20T03:12") from error
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-NOTHING = "\N{EN DASH}"
+DASH = "\N{EN DASH}"
 
 
 def number(value: float | None) -> str:
     """Return an integer with thousands separators, another number rounded, or a dash for None."""
     if value is None:
-        return NOTHING
+        return DASH
     if isinstance(value, int) or value.is_integer():
         return f"{int(value):,}"
     if abs(value) >= 100:
@@ -25,14 +25,14 @@ def number(value: float | None) -> str:
 def rate(value: float | None) -> str:
     """Return a rate without its unit, with at most one decimal if it is not an integer."""
     if value is None:
-        return NOTHING
+        return DASH
     rounded = round(float(value), 1)
     return number(rounded) if rounded.is_integer() else f"{rounded:,.1f}"
 
 
 def per_second(value: float | None) -> str:
     """Return a rate with its unit, `/s`."""
-    return NOTHING if value is None else f"{rate(value)}/s"
+    return DASH if value is None else f"{rate(value)}/s"
 
 
 def duration(seconds: float) -> str:

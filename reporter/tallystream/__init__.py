@@ -17,8 +17,7 @@ from tallystream.config import report
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream.metrics.counter import Counter, UpDownCounter
-from tallystream.metrics.gauge import Gauge
-from tallystream.metrics.gauges import derived, ratio
+from tallystream.metrics.gauge import Gauge, derived, ratio
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
 from tallystream.metrics.position import Position
@@ -26,10 +25,9 @@ from tallystream.metrics.sampling import ExponentiallyDecaying, Sampling, Slidin
 from tallystream.metrics.timer import Timer
 from tallystream.progress import ConsumerProgress
 from tallystream.registry import MetricRegistry, MetricTypeError
-from tallystream.reporters.console import ConsoleReporter, LoggingReporter
 from tallystream.reporters.graphite import GraphiteReporter
 from tallystream.reporters.influx import InfluxReporter
-from tallystream.reporters.jsonlines import JsonLinesReporter
+from tallystream.reporters.text import ConsoleReporter, JsonLinesReporter, LoggingReporter
 
 __all__ = [
     "ConfigError",

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import time
 from threading import Thread
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Instant(NamedTuple):
-    """The time of both clocks: seconds of the monotonic clock, epoch milliseconds of the wall clock."""
-
-    monotonic: float
-    wall_ms: int
-
-
 class Clock(Protocol):
-    """The source of the time."""
+    """The source of the time: a monotonic clock and a wall clock."""
 
     def monotonic(self) -> float:
         """Return seconds that never decrease, from an arbitrary zero."""
 
-    def now(self) -> Instant:
-        """Return the time of both clocks."""
+    def wall_ms(self) -> int:
+        """Return the time of the wall clock, epoch milliseconds."""
 
 
 class SystemClock:
@@ -32,9 +25,9 @@ class SystemClock:
 
     monotonic = staticmethod(time.perf_counter)
 
-    def now(self) -> Instant:
-        """Return the time of both clocks."""
-        return Instant(self.monotonic(), time.time_ns() // 1_000_000)
+    def wall_ms(self) -> int:
+        """Return the time of the wall clock, epoch milliseconds."""
+        return time.time_ns() // 1_000_000
 
 
 SYSTEM_CLOCK = SystemClock()

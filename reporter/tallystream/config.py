@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
 from tallystream.kafka.reporter import KafkaReporter
-from tallystream.registry import MetricRegistry
-from tallystream.reporters.base import registry_of
+from tallystream.registry import MetricRegistry, registry_of
 from tallystream.validation import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream.reporters.base import Reportable
+    from tallystream.registry import Reportable
 
 PREFIX = "TALLYSTREAM_"
 KAFKA_PREFIX = PREFIX + "KAFKA_"
@@ -51,17 +50,19 @@ def report(
     prefix = environment.get(PREFIX + "TOPIC_PREFIX", "")
     reporter = KafkaReporter(
         reported,
-        bootstrap_servers=_pick(bootstrap_servers, environment.get(PREFIX + "BOOTSTRAP_SERVERS"), "localhost:9092"),
-        instance=_pick(instance, environment.get(PREFIX + "INSTANCE"), _host()),
+        bootstrap_servers=_first_given(
+            bootstrap_servers, environment.get(PREFIX + "BOOTSTRAP_SERVERS"), "localhost:9092"
+        ),
+        instance=_first_given(instance, environment.get(PREFIX + "INSTANCE"), _host()),
         interval=_interval(environment) if interval is None else interval,
-        topic=_pick(topic, environment.get(PREFIX + "TOPIC"), prefix + "metrics"),
+        topic=_first_given(topic, environment.get(PREFIX + "TOPIC"), prefix + "metrics"),
         options={**kafka_options(environment), **(options or {})},
     )
-    named, reported.app = reported.app, app
+    old_name, reported.app = reported.app, app
     try:
         reported.reporter = reporter.start()
     except ConfigError:
-        reported.app = named
+        reported.app = old_name
         raise
     return reported
 
@@ -81,7 +82,7 @@ def _host() -> str:
     return socket.gethostname()
 
 
-def _pick(argument: str | None, variable: str | None, default: str) -> str:
+def _first_given(argument: str | None, variable: str | None, default: str) -> str:
     return argument if argument is not None else variable or default
 
 

@@ -25,43 +25,43 @@ class Step(IntEnum):
     """
 
     METRICS = 0
-    ACCOUNTS = 1
+    DESTINATIONS = 1
     REPORTERS = 2
 
 
-_hooks: list[tuple[Step, Callable[[], None]]] = []
-_resters: list[tuple[Step, Callable[[Deadline], Iterable[Callable[[], None]]]]] = []
-_at_rest: dict[int, list[Callable[[], None]]] = {}  # by the thread that forks: several may fork at once
+_child_hooks: list[tuple[Step, Callable[[], None]]] = []
+_pause_hooks: list[tuple[Step, Callable[[Deadline], Iterable[Callable[[], None]]]]] = []
+_resume: dict[int, list[Callable[[], None]]] = {}  # by the thread that forks: several may fork at once
 
 
 def after_fork_in_child(step: Step, hook: Callable[[], None]) -> None:
     """Register `hook`, to be called in the child of every fork, at its step."""
-    _hooks.append((step, hook))
-    _hooks.sort(key=lambda pair: pair[0])
+    _child_hooks.append((step, hook))
+    _child_hooks.sort(key=lambda pair: pair[0])
 
 
-def before_fork(step: Step, rest: Callable[[Deadline], Iterable[Callable[[], None]]]) -> None:
-    """Register `rest`, to be called before every fork with the common deadline.
+def before_fork(step: Step, pause: Callable[[Deadline], Iterable[Callable[[], None]]]) -> None:
+    """Register `pause`, to be called before every fork with the common deadline.
 
     The functions that it returns are called after the fork, in the parent.
     """
-    _resters.append((step, rest))
-    _resters.sort(key=lambda pair: -pair[0])
+    _pause_hooks.append((step, pause))
+    _pause_hooks.sort(key=lambda pair: -pair[0])
 
 
 def _before() -> None:
     deadline = Deadline(WAIT_BEFORE_FORK, monotonic)
-    _at_rest[get_ident()] = [resume for _, rest in _resters for resume in rest(deadline)]
+    _resume[get_ident()] = [resume for _, pause in _pause_hooks for resume in pause(deadline)]
 
 
 def _in_parent() -> None:
-    for resume in _at_rest.pop(get_ident(), ()):
+    for resume in _resume.pop(get_ident(), ()):
         resume()
 
 
 def _in_child() -> None:
-    _at_rest.clear()
-    for _, hook in _hooks:
+    _resume.clear()
+    for _, hook in _child_hooks:
         hook()
 
 

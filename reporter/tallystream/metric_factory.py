@@ -85,10 +85,10 @@ class MetricFactory(ABC):
         With `cached_for`, the function is called at most once in that many seconds.
         """
         if isinstance(function, Mapping):
-            raise ConfigError(f"function of {name!r}", function, f"give tags by name: tags={function!r}")
+            raise ConfigError(f"function of {name!r}", function, f"pass tags by name: tags={function!r}")
         if cached_for is not None:
             if function is None:
-                remedy = "give a function with it: a gauge that is set needs no cache"
+                remedy = "give a function with it; a gauge that is set needs no cache"
                 raise ConfigError("cached_for", cached_for, remedy)
             function = Cached(function, cached_for, self.clock)
         gauge = self.get(Gauge, name, tags, Gauge)
@@ -104,13 +104,13 @@ class MetricFactory(ABC):
         self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None
     ) -> Histogram:
         """Return the histogram of this name and tags. `sampling` replaces the registry's."""
-        made = self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock, sampling or self.sampling))
-        return _sampled(made, sampling)
+        histogram = self.get(Histogram, name, tags, lambda n, t: Histogram(n, t, self.clock, sampling or self.sampling))
+        return _check_sampling(histogram, sampling)
 
     def timer(self, name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None) -> Timer:
         """Return the timer of this name and tags. `sampling` replaces the registry's."""
-        made = self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock, sampling or self.sampling))
-        return _sampled(made, sampling)
+        timer = self.get(Timer, name, tags, lambda n, t: Timer(n, t, self.clock, sampling or self.sampling))
+        return _check_sampling(timer, sampling)
 
     def position(
         self, topic: str, partition: int, tags: Mapping[str, str] | None = None, *, name: str = POSITION_NAME
@@ -142,7 +142,7 @@ class ScopedRegistry(MetricFactory):
 
     def __repr__(self) -> str:
         tags = f" tags={self._tags!r}" if self._tags else ""
-        return f"<Child {self._prefix.removesuffix('.')!r}{tags} of {self._parent!r}>"
+        return f"<ScopedRegistry {self._prefix.removesuffix('.')!r}{tags} of {self._parent!r}>"
 
     def get(
         self,
@@ -165,9 +165,9 @@ class ScopedRegistry(MetricFactory):
         self._parent.colocate(*metrics)
 
 
-def _sampled(metric: H, sampling: Sampling | None) -> H:
+def _check_sampling(metric: H, sampling: Sampling | None) -> H:
     if sampling is not None:
         if metric.sampling != sampling:
-            raise ConfigError("sampling", sampling, f"{metric.name!r} has {metric.sampling} already: choose it once")
+            raise ConfigError("sampling", sampling, f"{metric.name!r} already has {metric.sampling}; choose it once")
         metric.keep_sample()
     return metric

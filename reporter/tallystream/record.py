@@ -52,6 +52,11 @@ class _Metric(msgspec.Struct, tag_field="type", omit_defaults=True, kw_only=True
         """The metric's type, as named in the record."""
         return _TYPES[self.__class__]
 
+    @property
+    def identity(self) -> Identity:
+        """The key by which the metric is summed over instances, within an app."""
+        return identity(self.name, self.type, self.tags)
+
 
 class Counter(_Metric, tag="counter"):
     """A count that only grows within a life."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from weakref import WeakSet
 
 from tallystream import record
@@ -20,6 +20,7 @@ from tallystream.validation import check_name, check_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
 
     from tallystream.bridges.base import Source
     from tallystream.metrics.base import Metric
@@ -74,7 +75,7 @@ class MetricRegistry(MetricFactory):
         _registries.add(self)
 
     def __repr__(self) -> str:
-        number = sum(len(of_name) for of_name in list(self._metrics.values()))
+        number = len(self.metrics())
         return f"<{type(self).__name__} {self.app!r} with {number} metric{'' if number == 1 else 's'}>"
 
     @property
@@ -108,9 +109,9 @@ class MetricRegistry(MetricFactory):
         Metrics that are updated together with `atomic()` need it to stay consistent when a registry is large.
         """
         with self._making:
-            known = [self._groups[metric.identity] for metric in metrics if metric.identity in self._groups]
-            group = known[0] if known else metrics[0].identity
-            self._groups.update({identity: group for identity, old in self._groups.items() if old in known})
+            joined = [self._groups[metric.identity] for metric in metrics if metric.identity in self._groups]
+            group = joined[0] if joined else metrics[0].identity
+            self._groups.update({identity: group for identity, old in self._groups.items() if old in joined})
             self._groups.update({metric.identity: group for metric in metrics})
 
     def groups(self) -> dict[record.Identity, record.Identity]:
@@ -127,17 +128,17 @@ class MetricRegistry(MetricFactory):
         Raises:
             ConfigError: `prefix` or `tags` can't be used, or the source was added before.
         """
-        if any(joined.source is source for joined in self._sources):
-            raise ConfigError("source", source.kind, "add it once: it is reported by this registry already")
-        joined = SourceAdapter(
+        if any(adapter.source is source for adapter in self._sources):
+            raise ConfigError("source", source.kind, "add it once; this registry already reports it")
+        adapter = SourceAdapter(
             source, prefix, tags, lambda: self.counter(FAILED, tags={"source": source.kind}), self.clock
         )
-        self._sources = [*self._sources, joined]
+        self._sources = [*self._sources, adapter]
 
     def metrics(self) -> list[Metric]:
         """Return all metrics by name, in the order in which the names, and the metrics of a name, were created."""
         # Copying a dict's values is atomic: a snapshot does not wait here for a thread that creates a metric.
-        return [metric for of_name in list(self._metrics.values()) for metric in list(of_name.values())]
+        return [metric for metrics in list(self._metrics.values()) for metric in list(metrics.values())]
 
     def keep_samples(self) -> None:
         """Make histograms and timers keep samples from now on: for reporters that show values of samples."""
@@ -153,21 +154,20 @@ class MetricRegistry(MetricFactory):
         It has all or none of the updates of an `atomic()` block. Counts are those of the whole process. Without
         `views`, histograms and timers have only the values that can be merged over instances.
         """
-        bridged = self._read_sources()
+        from_sources = self._read_sources()
         # Code of the application may use the registry, so it runs before the lock is taken or after it is released.
-        gauges = [each for each in self.metrics() if isinstance(each, Gauge) and each.function is not None]
+        gauges = [metric for metric in self.metrics() if isinstance(metric, Gauge) and metric.function is not None]
         computed: dict[Metric, record.Metric | None] = {gauge: gauge.compute() for gauge in gauges}
         with self._lock:
-            metrics = self.metrics()
-            found = [computed[each] if each in computed else each.collect(views=views) for each in metrics]
-        values = [checked(each) if isinstance(each, record.Gauge) else each for each in found]
-        return [each for each in values if each is not None] + bridged
+            collected = [computed[m] if m in computed else m.collect(views=views) for m in self.metrics()]
+        values = [checked(value) if isinstance(value, record.Gauge) else value for value in collected]
+        return [value for value in values if value is not None] + from_sources
 
     def _read_sources(self) -> list[record.Metric]:
         with self._making:
-            taken = set(self._metrics) if self._sources else set()
+            names = set(self._metrics) if self._sources else set()
         seen: set[record.Identity] = set()
-        return [metric for source in self._sources for metric in source.read(taken, seen)]
+        return [metric for source in self._sources for metric in source.read(names, seen)]
 
     def reset_after_fork(self) -> None:
         """Reset all metrics and locks, in the child of a fork, before it has threads."""
@@ -189,21 +189,43 @@ class MetricRegistry(MetricFactory):
         tags = check_tags(check_name("the name of a metric", name), tags)
         key = tuple(tags.items())
         with self._making:
-            of_name = self._metrics.get(name, {})
-            one = next(iter(of_name.values()), None)
-            if one is not None and one.kind != kind.kind:
+            metrics = self._metrics.get(name, {})
+            first = next(iter(metrics.values()), None)
+            if first is not None and first.kind != kind.kind:
                 raise MetricTypeError(
-                    f"the name {name!r} is a {one.kind} already, so it can't be a {kind.kind}; choose another name"
+                    f"the name {name!r} is a {first.kind} already, so it can't be a {kind.kind}; choose another name"
                 )
-            metric = of_name.get(key)
+            metric = metrics.get(key)
             if metric is None:
                 metric = make(name, tags)
                 if self._keeps_samples and isinstance(metric, Histogram):
                     metric.keep_sample()
-                of_name[key] = metric
-                self._metrics[name] = of_name
+                metrics[key] = metric
+                self._metrics[name] = metrics
             assert isinstance(metric, kind)
             return metric
+
+
+@runtime_checkable
+class Reportable(Protocol):
+    """The registry of another library, such as `pyformance_compat.MetricsRegistry`."""
+
+    @property
+    def tallystream(self) -> MetricRegistry:
+        """The registry that reports its metrics."""
+
+
+def registry_of(registry: MetricRegistry | Reportable | Any) -> MetricRegistry:
+    """Return the registry to report.
+
+    Raises:
+        ConfigError: `registry` is not a registry.
+    """
+    if isinstance(registry, MetricRegistry):
+        return registry
+    if isinstance(registry, Reportable):
+        return registry.tallystream
+    raise ConfigError("registry", registry, "give a MetricRegistry, or pyformance_compat's MetricsRegistry")
 
 
 _registries: WeakSet[MetricRegistry] = WeakSet()

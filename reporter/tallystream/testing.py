@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tallystream.clock import Instant
 from tallystream.reporters.local import LocalReporter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tallystream.record import Metric
-    from tallystream.registry import MetricRegistry
-    from tallystream.reporters.base import Reportable
+    from tallystream.registry import MetricRegistry, Reportable
 
 __all__ = ["InMemoryReporter", "ManualClock", "assert_count", "assert_not_reported", "find"]
 
@@ -41,9 +39,9 @@ class ManualClock:
         """Return the seconds by which `advance` has moved the clock."""
         return self._monotonic
 
-    def now(self) -> Instant:
-        """Return the time of both clocks."""
-        return Instant(self._monotonic, int(self._wall_ms))
+    def wall_ms(self) -> int:
+        """Return the time of the wall clock, epoch milliseconds."""
+        return int(self._wall_ms)
 
 
 class InMemoryReporter(LocalReporter):
@@ -62,8 +60,8 @@ class InMemoryReporter(LocalReporter):
 
 def find(registry: MetricRegistry, name: str, tags: Mapping[str, str] | None = None) -> Metric | None:
     """Return the current value of the metric as a record struct, or None if there is none of this name and tags."""
-    wanted = dict(tags or {})
-    return next((m for m in registry.snapshot() if m.name == name and m.tags == wanted), None)
+    expected = dict(tags or {})
+    return next((m for m in registry.snapshot() if m.name == name and m.tags == expected), None)
 
 
 def assert_count(registry: MetricRegistry, name: str, count: int, tags: Mapping[str, str] | None = None) -> None:
@@ -73,8 +71,8 @@ def assert_count(registry: MetricRegistry, name: str, count: int, tags: Mapping[
         metrics = registry.snapshot()
         names = " and ".join(sorted({repr(metric.name) for metric in metrics})) or "none"
         others = " and ".join(sorted(str(metric.tags) for metric in metrics if metric.name == name))
-        there = f"it has {others}" if others else f"there are {names}"
-        raise AssertionError(f"no metric {name!r} with the tags {dict(tags or {})}; {there}")
+        existing = f"it has {others}" if others else f"there are {names}"
+        raise AssertionError(f"no metric {name!r} with the tags {dict(tags or {})}; {existing}")
     actual = getattr(found, "count", None)
     if actual != count:
         raise AssertionError(f"{name!r} counted {actual}, not {count}: {found}")

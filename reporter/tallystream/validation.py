@@ -71,18 +71,18 @@ def check_instance(instance: object) -> str:
     return text
 
 
-def _text(field: str, value: object, least: int, most: int) -> str:
+def _text(field: str, value: object, min_length: int, max_length: int) -> str:
     if not isinstance(value, str):
         raise ConfigError(field, value, "use a text (str)")
-    if not least <= len(value) <= most:
+    if not min_length <= len(value) <= max_length:
         shown = value if len(value) <= 40 else value[:40] + "…"
-        raise ConfigError(field, shown, f"use {least} to {most} characters, not {len(value)}")
+        raise ConfigError(field, shown, f"use {min_length} to {max_length} characters, not {len(value)}")
     if "\0" in value:
-        raise ConfigError(field, value, "take the NUL character out: no store keeps it")
+        raise ConfigError(field, value, "remove the NUL character; no store accepts it")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ConfigError(field, value, "take the lone surrogate out: it has no UTF-8") from None
+        raise ConfigError(field, value, "remove the lone surrogate; UTF-8 can't encode it") from None
     return value
 
 

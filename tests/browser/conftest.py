@@ -1,4 +1,4 @@
-"""The real page, and a real Chromium that looks at it."""
+"""Fixtures of the browser tests: the served page and a headless Chromium."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.crowd import write_crowd
-from support.past import Past
+from support.history import History
+from support.many_series import write_many_series
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
@@ -37,13 +37,13 @@ FLAGS = [
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """A headless Chromium of the system's."""
+    """Yield the system's Chromium, headless."""
     from playwright.sync_api import sync_playwright
 
     path = shutil.which("chromium")
     if path is None:
         pytest.skip(
-            "no chromium on the PATH: the page is not looked at; on Debian `apt-get install chromium` brings it"
+            "no chromium on the PATH: the page is not tested; on Debian install it with `apt-get install chromium`"
         )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS, headless=True)
@@ -52,14 +52,14 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def look(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
-    """Look at an address: at the end the page has had no error, and asked no other host for anything.
+def open_page(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
+    """Return a function that opens a URL. At the end it checks that there was no error and no request to another host.
 
-    An error that holds the text `expected` is none.
+    An error that contains the text `expected` is allowed.
     """
 
     @contextmanager
-    def looking(url: str, *, expected: str | None = None, **options: object) -> Iterator[Page]:
+    def opened(url: str, *, expected: str | None = None, **options: object) -> Iterator[Page]:
         problems: list[str] = []
         origin = url.partition("?")[0].rstrip("/")
         own = (origin, origin.replace("http", "ws"), "data:", "blob:")
@@ -68,7 +68,10 @@ def look(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
         page = context.new_page()
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda asked: None if asked.url.startswith(own) else problems.append(f"asked {asked.url}"))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith(own) else problems.append(f"request to {request.url}"),
+        )
         try:
             page.goto(url)
             yield page
@@ -76,12 +79,12 @@ def look(chromium: Browser) -> Callable[..., AbstractContextManager[Page]]:
             context.close()
         assert [problem for problem in problems if expected is None or expected not in problem] == []
 
-    return looking
+    return opened
 
 
 @contextmanager
 def serving(folder: Path, store: str) -> Iterator[str]:
-    """Serve the page over a store: yields its address, and wants an orderly end on SIGTERM."""
+    """Serve the page over a store and yield its URL. Afterwards check that SIGTERM ends it with exit code 0."""
     ready, log = folder / "ready", folder / "page.log"
     ready.unlink(missing_ok=True)
     with log.open("wb") as output:
@@ -96,24 +99,24 @@ def serving(folder: Path, store: str) -> Iterator[str]:
         process.terminate()
         code = process.wait(30)
     assert code == 0, log.read_text()
-    # Streamlit may trace a connection that the browser closed; of the page's own code there must be no trace.
+    # Streamlit may log a traceback of a connection that the browser closed, but there is none of the page's own code.
     assert "dashboards/page" not in log.read_text()
 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Callable[[str], AbstractContextManager[str]]:
-    """Serve the page over a store of this test's own."""
+    """Return a function that serves the page over a store."""
     return lambda store: serving(tmp_path, store)
 
 
 @pytest.fixture(scope="session")
 def page_of_the_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Serve ten minutes of history to all tests that only look: yields the address, and the last moment, epoch ms."""
+    """Serve ten minutes of history to tests that only read. Yield the URL and the time of the last round, epoch ms."""
     folder = tmp_path_factory.mktemp("past")
     spec = f"local:{folder / 'store.db'}"
     sink = open_sink(StoreSettings.parse(spec))
     sink.setup()
-    past = Past(sink)
+    past = History(sink)
     sink.close()
     with serving(folder, spec) as url:
         yield url, past.last_ms
@@ -121,12 +124,12 @@ def page_of_the_past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
 
 @pytest.fixture(scope="session")
 def crowded_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Serve apps of 1, 20 and 60 instances and 40 groups: yields the address, and the last moment, epoch ms."""
+    """Serve apps of 1, 20 and 60 instances and 40 groups. Yield the URL and the time of the last round, epoch ms."""
     folder = tmp_path_factory.mktemp("crowd")
     spec = f"local:{folder / 'store.db'}"
     sink = open_sink(StoreSettings.parse(spec))
     sink.setup()
-    last_ms = write_crowd(sink, groups=40)
+    last_ms = write_many_series(sink, groups=40)
     sink.close()
     with serving(folder, spec) as url:
         yield url, last_ms

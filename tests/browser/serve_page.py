@@ -1,4 +1,4 @@
-"""Serves the page: `python serve_page.py STORE READY_FILE`, until SIGTERM; secrets come from the environment."""
+"""Serve the page until SIGTERM: `python serve_page.py STORE READY_FILE`. Secrets come from the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that other people chose, on the page: they are text, whatever they hold."""
+"""Names of groups, topics, apps and metrics are shown on the page as text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.lag import Rounds, found, group
-from support.past import counted
-from support.seeing import LIMIT_MS, SHOTS
+from support.browser import SCREENSHOTS, TIMEOUT_MS
+from support.history import counter_point
+from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
@@ -27,41 +27,43 @@ NAME = (
     f"x ![i](http://{HOST}/i.png) [l](http://{HOST}/l) <http://{HOST}/a> http://{HOST}/b www.{HOST} "
     f"<img src=//{HOST}/t> me@{HOST} :red[r] :smile: :material/home: $e^x$ `` `c` **b** _i_ ~~s~~ <b>h</b>\n\n# h"
 )
-"""All that Streamlit's Markdown makes something else of."""
+"""A name with everything that Streamlit's Markdown would render."""
 COUNTER = f"{NAME} counter"
 
 
 def write(spec: str) -> None:
-    """Write a group that has stopped, sums, instances, positions and an event, everything with that name."""
+    """Write a group that has stopped, sums, instances, positions and an event, all with that name."""
     sink, rounds, now = open_sink(StoreSettings.parse(spec)), Rounds(), round(time.time() * 1000)
     sink.setup()
     for ago in range(150, -1, -10):
         stopped = group(NAME, (5, 4000), topic=NAME, members=0)
-        sink.write(rounds.points(found(stopped), now - ago * 1000))
+        sink.write(rounds.points(round_of(stopped), now - ago * 1000))
     labels = {"app": NAME, "topic": NAME}
     row = labels | {"metric_type": "counter", "instance": NAME}
     position = labels | {"metric_type": "position", "partition": "0"}
     counted_twice = Point(f"{COUNTER}.position", position, {"start": 0, "position": 5}, now)
     event = Point("tallystream.events", {"app": NAME, "kind": "restart", "instance": NAME}, {"text": NAME}, now)
-    sums = [counted(7, now - 9000, app=NAME, name=COUNTER), counted(9, now, app=NAME, name=COUNTER)]
+    sums = [counter_point(7, now - 9000, app=NAME, name=COUNTER), counter_point(9, now, app=NAME, name=COUNTER)]
     sink.write([*sums, counted_twice, Point(f"instance:{COUNTER}", row, {"count": 9}, now), event])
     sink.flush()
     sink.close()
 
 
-def shown(page: Page) -> None:
-    """Check that what is drawn holds the name as it is, and neither a link nor an image nor an icon of it."""
-    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=LIMIT_MS)
+def check(page: Page) -> None:
+    """Check that the page has the name unchanged, and no link, image or icon from it."""
+    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
     text = page.locator("body").inner_text()
     assert f"![i](http://{HOST}/i.png)" in text
-    made = f'a[href*="{HOST}"], [src*="{HOST}"], .katex, [data-testid="stMain"] :is(del, em, h3, b):not(.vega-embed *)'
-    assert page.locator(made).count() == 0, page.locator(made).first.evaluate("element => element.outerHTML")
+    rendered = (
+        f'a[href*="{HOST}"], [src*="{HOST}"], .katex, [data-testid="stMain"] :is(del, em, h3, b):not(.vega-embed *)'
+    )
+    assert page.locator(rendered).count() == 0, page.locator(rendered).first.evaluate("element => element.outerHTML")
     assert "😄" not in text
     assert page.locator('[data-testid="stMain"] [data-testid="stIconMaterial"]', has_text="home").count() == 0
 
 
-def test_names_are_shown_as_text(tmp_path: Path, serve: Callable, look: Callable) -> None:
-    """Groups, topics, apps, metrics, tags and instances make no link, image, icon or formula, and fetch nothing."""
+def test_names_are_shown_as_text(tmp_path: Path, serve: Callable, open_page: Callable) -> None:
+    """No name of a group, topic, app, metric, tag or instance is rendered as Markdown or causes a request."""
     spec = f"local:{tmp_path / 'store.db'}"
     write(spec)
     addresses = {
@@ -83,14 +85,14 @@ def test_names_are_shown_as_text(tmp_path: Path, serve: Callable, look: Callable
         "no-positions": "reports no positions",
     }
     with serve(spec) as url:
-        for name, asked in addresses.items():
-            with look(f"{url}/?{urlencode(asked)}") as page:
-                page.get_by_text(waits[name]).first.wait_for(timeout=LIMIT_MS)
+        for name, params in addresses.items():
+            with open_page(f"{url}/?{urlencode(params)}") as page:
+                page.get_by_text(waits[name]).first.wait_for(timeout=TIMEOUT_MS)
                 if name in ("groups", "group", "metrics", "twice"):
-                    page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
+                    page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
                     chart = page.locator('[data-testid="stVegaLiteChart"] svg').first.bounding_box()
                     assert chart is not None
                     page.mouse.move(chart["x"] + chart["width"] - 40, chart["y"] + 60)
-                    page.locator("#vg-tooltip-element.visible").wait_for(timeout=LIMIT_MS)
-                page.screenshot(path=SHOTS / f"hostile-{name}.png", full_page=True)
-                shown(page)
+                    page.locator("#vg-tooltip-element.visible").wait_for(timeout=TIMEOUT_MS)
+                page.screenshot(path=SCREENSHOTS / f"hostile-{name}.png", full_page=True)
+                check(page)

@@ -1,4 +1,4 @@
-"""The page over a system that really runs, as a person on call uses it."""
+"""The page over a running system."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.live import live
-from support.seeing import LIMIT_MS, SHOTS, cells, statuses, tile, until
+from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, statuses, tile, until
+from support.live_system import running_system
 from support.wait import wait_until
-from tallystream_dashboards.formatting import NOTHING
+from tallystream_dashboards.formatting import DASH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from support.live import Live
+    from support.live_system import LiveSystem
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
@@ -29,36 +29,36 @@ pytestmark = [pytest.mark.browser, pytest.mark.integration, pytest.mark.timeout(
 
 
 @pytest.fixture
-def system(broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path) -> Iterator[Live]:
+def system(broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path) -> Iterator[LiveSystem]:
     """A whole system on the shared broker, in which flights are produced and consumed."""
-    with live(broker.bootstrap_servers, topic_prefix, tmp_path) as running:
-        yield running
+    with running_system(broker.bootstrap_servers, topic_prefix, tmp_path) as system:
+        yield system
 
 
 def view(page: Page, name: str) -> None:
-    """Go to a view as a visitor does."""
+    """Select a view."""
     page.locator(".st-key-view").get_by_role("radio", name=name).click()
 
 
 def shows(page: Page, group: str, status: str) -> None:
-    """Wait until the overview gives the group that status."""
+    """Wait until the table has the group with this status."""
     wait_until(
-        lambda: dict(row[:2] for row in statuses(page)).get(group) == status, LIMIT_MS / 1000, f"{group}: {status}"
+        lambda: dict(row[:2] for row in statuses(page)).get(group) == status, TIMEOUT_MS / 1000, f"{group}: {status}"
     )
 
 
-def shot(page: Page, name: str) -> None:
-    """Keep what the page looks like, once its charts are drawn and nothing of another view is left."""
-    page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
-    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=LIMIT_MS)
-    page.screenshot(path=SHOTS / f"live-{name}.png", full_page=True)
+def save(page: Page, name: str) -> None:
+    """Save a screenshot of the page when its charts are drawn."""
+    page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
+    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
+    page.screenshot(path=SCREENSHOTS / f"live-{name}.png", full_page=True)
 
 
 def every_view(page: Page) -> None:
-    """Go through the views of what runs: each has figures, and they move by themselves."""
+    """Check that each view has values, and that they change without a reload."""
     view(page, "Pipeline")
-    wait_until(lambda: all(row[2] != NOTHING for row in cells(page, "hops-table")[1:]), 60, "each hop has a delay")
-    shot(page, "pipeline")
+    wait_until(lambda: all(row[2] != DASH for row in cells(page, "hops-table")[1:]), 60, "each hop has a delay")
+    save(page, "pipeline")
 
     view(page, "Metrics")
     page.locator(".st-key-metric input").click()
@@ -67,25 +67,25 @@ def every_view(page: Page) -> None:
     wait_until(lambda: tile(page, "Rate, last minute").endswith("/s"), 60, "there is a rate")
     before = tile(page, "Sum of flights.processed")
     wait_until(lambda: tile(page, "Sum of flights.processed") != before, 60, "the sum grows by itself")
-    shot(page, "metrics")
+    save(page, "metrics")
 
     view(page, "Processed twice")
     until(page, "Processed twice", "0")
-    shot(page, "twice")
+    save(page, "twice")
 
 
-def test_a_consumer_stops_and_comes_back(system: Live, serve: Callable, look: Callable) -> None:
+def test_a_consumer_stops_and_comes_back(system: LiveSystem, serve: Callable, open_page: Callable) -> None:
     """Every view shows what really runs; a stopped consumer is ERR with its reason, and OK again when it is back.
 
-    At the end every flight that was sent is processed, and the page's sum is what the consumers have processed.
+    At the end every flight that was sent is processed, and the page's sum is the number that the consumers processed.
     """
     group = system.group
     with serve(system.store) as url:
-        with look(url) as page:
+        with open_page(url) as page:
             shows(page, group, "OK")
             for own in ("tallystream-aggregator", "tallystream-shipper"):
                 shows(page, group.replace("flights", own), "OK")
-            shot(page, "groups")
+            save(page, "groups")
 
             every_view(page)
 
@@ -95,37 +95,37 @@ def test_a_consumer_stops_and_comes_back(system: Live, serve: Callable, look: Ca
             until(page, "Members", "2")
 
             system.stop()
-            page.get_by_text("the group has no members").first.wait_for(timeout=LIMIT_MS)
-            said = page.get_by_test_id("stAlert").inner_text()
+            page.get_by_text("the group has no members").first.wait_for(timeout=TIMEOUT_MS)
+            reason = page.get_by_test_id("stAlert").inner_text()
             assert re.search(
-                rf"ERR .*STOP in {group}/\d .*records wait, and the committed offset has not moved for \d+ s", said
-            ), said
+                rf"ERR .*STOP in {group}/\d .*records wait, and the committed offset has not moved for \d+ s", reason
+            ), reason
             until(page, "Members", "0")
             until(page, "Catches up", "never")
-            shot(page, "stopped")
+            save(page, "stopped")
             page.locator(".st-key-group input").click()
             page.get_by_role("option", name="All groups").click()
             shows(page, group, "ERR")
             assert statuses(page)[0][0] == group, "the worst is first"
-            shot(page, "worst")
+            save(page, "worst")
 
             stopped = time.time()
             system.start()
             shows(page, group, "OK")
-            system.producing.stop()
+            system.producer.stop()
             view(page, "Metrics")
-            wait_until(lambda: len(system.processed()) == system.producing.sent, 60, "every flight is processed")
+            wait_until(lambda: len(system.processed()) == system.producer.sent, 60, "every flight is processed")
             wait_until(
                 lambda: tile(page, "Sum of flights.processed") == f"{system.processed().total():,}",
-                LIMIT_MS / 1000,
-                "the page's sum is what was processed",
+                TIMEOUT_MS / 1000,
+                "the page's sum is the number of processed flights",
             )
-            shot(page, "back")
+            save(page, "back")
 
         at = datetime.fromtimestamp(stopped, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        with look(f"{url}/?{urlencode({'group': group, 'range': '5m', 'at': at})}") as page:
-            page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
-            page.get_by_text("the group has no members").first.wait_for(timeout=LIMIT_MS)
+        with open_page(f"{url}/?{urlencode({'group': group, 'range': '5m', 'at': at})}") as page:
+            page.get_by_text("History at").wait_for(timeout=TIMEOUT_MS)
+            page.get_by_text("the group has no members").first.wait_for(timeout=TIMEOUT_MS)
             assert tile(page, "Members") == "0"
             assert "STOP" in [row[2] for row in cells(page, "partitions-table")[1:]]
-            shot(page, "moment")
+            save(page, "moment")

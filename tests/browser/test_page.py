@@ -1,4 +1,4 @@
-"""The page as a person sees it: real Streamlit, a real store, a real browser."""
+"""The page in a browser, served by Streamlit over a local store."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from support.lag import Rounds, found, group
-from support.past import Past, counted
-from support.seeing import LIMIT_MS, SHOTS, cells, picture, statuses, tile, until, until_row
+from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_row
+from support.history import History, counter_point
+from support.lag import Rounds, group, round_of
 from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-    from support.influx import Influx
+    from support.stores import Influx
     from tallystream_aggregator.sinks.base import Sink
 
 pytestmark = pytest.mark.browser
@@ -43,13 +43,13 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def spec(tmp_path: Path) -> str:
-    """A local store of this test's own."""
+    """Return the spec of a local store."""
     return f"local:{tmp_path / 'store.db'}"
 
 
 @pytest.fixture
 def sink(spec: str) -> Iterator[Sink]:
-    """The store, to be written to while the page reads it."""
+    """Yield the store, which tests write to while the page reads it."""
     opened = open_sink(StoreSettings.parse(spec))
     opened.setup()
     yield opened
@@ -58,7 +58,7 @@ def sink(spec: str) -> Iterator[Sink]:
 
 @pytest.fixture
 def past(page_of_the_past: tuple[str, int]) -> Callable[..., str]:
-    """Return addresses of the page that shows ten minutes of history, at their end or `ago_s` before it."""
+    """Return a function that returns URLs of ten minutes of history, at their end or `ago_s` before it."""
     url, last_ms = page_of_the_past
 
     def address(*, ago_s: int = 0, **selected: str) -> str:
@@ -68,13 +68,13 @@ def past(page_of_the_past: tuple[str, int]) -> Callable[..., str]:
     return address
 
 
-REFUSED = "a wrong password given to the page, the last from 127.0.0.1"
+REFUSED = "the page refused a wrong password, the last from 127.0.0.1"
 VALUES = "all => all.map(one => one.value)"
-CUT = """table => [table, ...table.querySelectorAll("td")].filter(one => one.scrollWidth > one.clientWidth + 1 ||
+CUT_OFF = """table => [table, ...table.querySelectorAll("td")].filter(one => one.scrollWidth > one.clientWidth + 1 ||
     one.getBoundingClientRect().right > innerWidth).map(one => one.textContent)"""
-"""What of a table is cut off, or beyond the edge of the screen."""
-SEEN = "cell => cell.getBoundingClientRect().height > 0 && cell.scrollWidth <= cell.clientWidth + 1"
-"""Whether a cell is laid out with the whole of its text."""
+"""The texts of a table that are cut off or outside the screen."""
+VISIBLE = "cell => cell.getBoundingClientRect().height > 0 && cell.scrollWidth <= cell.clientWidth + 1"
+"""Whether the whole text of a cell is visible."""
 
 
 def now_ms() -> int:
@@ -82,13 +82,13 @@ def now_ms() -> int:
 
 
 def put_file(url: str, session: str) -> int:
-    """Upload a file to a session with a token against forged requests, which is given to anybody; return the status."""
-    connection = HTTPConnection(url.removeprefix("http://"), timeout=LIMIT_MS / 1000)
+    """Upload a file to a session, with the XSRF token that every client gets, and return the status."""
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=TIMEOUT_MS / 1000)
     with closing(connection):
         connection.request("GET", "/_stcore/health")
-        answer = connection.getresponse()
-        answer.read()
-        cookie = (answer.headers["Set-Cookie"] or "").partition(";")[0]
+        response = connection.getresponse()
+        response.read()
+        cookie = (response.headers["Set-Cookie"] or "").partition(";")[0]
         body = '--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\nx\r\n--b--\r\n'
         headers = {"Content-Type": "multipart/form-data; boundary=b", "Cookie": cookie}
         headers["X-Xsrftoken"] = cookie.partition("=")[2]
@@ -97,7 +97,7 @@ def put_file(url: str, session: str) -> int:
 
 
 def upload(url: str) -> tuple[bool, int]:
-    """Say, without a login, whether Streamlit opens a session, and with what status it answers an upload to it."""
+    """Return whether Streamlit opens a session without a login, and the status of an upload to it."""
     try:
         opened = connect(url.replace("http", "ws") + "/_stcore/stream", subprotocols=[Subprotocol("streamlit")])
     except InvalidStatus:
@@ -106,12 +106,12 @@ def upload(url: str) -> tuple[bool, int]:
         websocket.send(BackMsg(rerun_script=ClientState()).SerializeToString())
         message = ForwardMsg()
         while not message.HasField("new_session"):
-            message.ParseFromString(websocket.recv(timeout=LIMIT_MS / 1000, decode=False))
+            message.ParseFromString(websocket.recv(timeout=TIMEOUT_MS / 1000, decode=False))
         return True, put_file(url, message.new_session.initialize.session_id)
 
 
-def guess(browser: Browser | None, url: str) -> str:
-    """Send wrong passwords all the time, and meanwhile the right one; return what is shown then."""
+def guess_passwords(browser: Browser | None, url: str) -> str:
+    """Send wrong passwords all the time, and the right one at the same time. Return the text of its page."""
     assert browser is not None
     context, full, done = browser.new_context(), Event(), Event()
 
@@ -130,20 +130,20 @@ def guess(browser: Browser | None, url: str) -> str:
             assert full.wait(20)
             tab.keyboard.press("Enter")
             refused, shown = tab.get_by_text("attempts"), tab.get_by_text("Lag by partition")
-            refused.or_(shown).first.wait_for(timeout=LIMIT_MS)
+            refused.or_(shown).first.wait_for(timeout=TIMEOUT_MS)
             return tab.inner_text("body")
         finally:
             done.set()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme: str) -> None:
-    """Status, lag, time lag, when it catches up, a trend and why; who died is marked; in the visitor's own colours."""
-    with look(past(), color_scheme=scheme) as page:
+def test_the_overview_has_the_worst_first(past: Callable, open_page: Callable, scheme: str) -> None:
+    """Each group has its status, lag, time lag, time to catch up, trend and reason, in the browser's colour scheme."""
+    with open_page(past(), color_scheme=scheme) as page:
         until(page, "Worst: audit", "2,360")
         assert tile(page, "Groups") == "4"
         assert "1 ERR · 1 WARN" in page.get_by_test_id("stMetric").first.inner_text()
-        page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("History at").wait_for(timeout=TIMEOUT_MS)
         assert statuses(page) == [
             ["audit", "ERR", "2,360"],
             ["billing", "WARN", "4,317"],
@@ -157,65 +157,65 @@ def test_the_overview_has_the_worst_first(past: Callable, look: Callable, scheme
         assert first[6] == "1"
         assert "STOP in orders/0" in first[7]
         assert "Nothing valid is committed in 1 of 2 partitions, which hold 10 records." in second[7]
-        page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
+        page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
         shade = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
         assert (int(re.findall(r"\d+", shade)[0]) > 200) is (scheme == "light")
         for width in (1400, 400):
             page.set_viewport_size({"width": width, "height": 1700 if width > 640 else 3400})
-            assert page.locator(".st-key-groups-table").evaluate(CUT) == [], f"{width} px wide"
-            picture(page, f"groups-{scheme}-{width}.png")
+            assert page.locator(".st-key-groups-table").evaluate(CUT_OFF) == [], f"{width} px wide"
+            screenshot(page, f"groups-{scheme}-{width}.png")
 
 
-def test_it_refreshes_by_itself_without_drawing_anew(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
-    """A round written now is on the page soon, nobody touching it, and its charts are still the same elements."""
-    history = Past(sink)
-    with serve(spec) as url, look(f"{url}/?view=groups&group=billing") as page:
+def test_a_refresh_does_not_draw_the_charts_again(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
+    """A new round appears without a reload, and the charts are still the same elements."""
+    history = History(sink)
+    with serve(spec) as url, open_page(f"{url}/?view=groups&group=billing") as page:
         until(page, "Lag, records", "≥ 4,317")
         charts = page.locator('[data-testid="stVegaLiteChart"] svg')
-        charts.nth(2).wait_for(timeout=LIMIT_MS)
+        charts.nth(2).wait_for(timeout=TIMEOUT_MS)
         before = charts.element_handles()
         history.round(behind=99_000)
         until(page, "Lag, records", "≥ 99,000")
         assert [handle.evaluate("element => element.isConnected") for handle in before] == [True] * 3
 
 
-def test_one_group_by_partition(past: Callable, look: Callable) -> None:
-    """A stopped consumer: since when, why in full, its partitions, its lag over time, and its rates."""
-    with look(past()) as page:
+def test_one_group_by_partition(past: Callable, open_page: Callable) -> None:
+    """A stopped consumer has its duration, its whole reason, its partitions, its lag over time and its rates."""
+    with open_page(past()) as page:
         until(page, "Worst: audit", "2,360")
         page.locator(".st-key-group input").click()
         page.get_by_role("option", name="audit").click()
-        page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
-        page.get_by_text("records wait, and the committed offset has not moved for").first.wait_for(timeout=LIMIT_MS)
+        page.get_by_text("Lag by partition").wait_for(timeout=TIMEOUT_MS)
+        page.get_by_text("records wait, and the committed offset has not moved for").first.wait_for(timeout=TIMEOUT_MS)
         assert tile(page, "Members") == "0"
-        page.wait_for_url(re.compile(r"group=audit"), timeout=LIMIT_MS)
-        page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
+        page.wait_for_url(re.compile(r"group=audit"), timeout=TIMEOUT_MS)
+        page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=TIMEOUT_MS)
         reason = page.locator(".st-key-partitions-table tbody td").last
-        reason.wait_for(state="attached", timeout=LIMIT_MS)
+        reason.wait_for(state="attached", timeout=TIMEOUT_MS)
         for width in (1400, 400):
             page.set_viewport_size({"width": width, "height": 1700 if width > 640 else 3400})
-            assert reason.evaluate(SEEN), f"{width} px wide: {reason.text_content()}"
-            assert page.locator(".st-key-partitions-table").evaluate(CUT) == [], f"{width} px wide"
-            picture(page, f"group-{width}.png")
+            assert reason.evaluate(VISIBLE), f"{width} px wide: {reason.text_content()}"
+            assert page.locator(".st-key-partitions-table").evaluate(CUT_OFF) == [], f"{width} px wide"
+            screenshot(page, f"group-{width}.png")
         assert [row[:4] for row in cells(page, "partitions-table")[1:]] == [["orders", "0", "STOP", "2,360"]]
 
 
-def test_a_past_moment(past: Callable, look: Callable) -> None:
-    """A link to a moment shows what was then: the group that died later lives, the one that stopped later is well."""
-    with look(past(ago_s=398)) as page:
-        page.get_by_text("History: as it was at").wait_for(timeout=LIMIT_MS)
-        wait_until(lambda: {row[0]: row[1:] for row in statuses(page)}["audit"] == ["OK", "0"], 60, "it is the past")
+def test_a_moment_in_the_past(past: Callable, open_page: Callable) -> None:
+    """A link with a time shows the state at that time: before a group was deleted and another one stopped."""
+    with open_page(past(ago_s=398)) as page:
+        page.get_by_text("History at").wait_for(timeout=TIMEOUT_MS)
+        wait_until(lambda: {row[0]: row[1:] for row in statuses(page)}["audit"] == ["OK", "0"], 60, "the past is shown")
         assert {row[0]: row[1] for row in statuses(page)}["old"] != "GONE"
         page.locator('[data-testid="stPopover"] button').click()
         page.get_by_role("button", name="Back to now").click()
-        page.get_by_text("Data as of").wait_for(timeout=LIMIT_MS)
-        wait_until(lambda: {row[0]: row[1] for row in statuses(page)}["old"] == "GONE", 60, "it is now")
+        page.get_by_text("Data as of").wait_for(timeout=TIMEOUT_MS)
+        wait_until(lambda: {row[0]: row[1] for row in statuses(page)}["old"] == "GONE", 60, "the present is shown")
 
 
-def test_the_pipeline_hop_by_hop(past: Callable, look: Callable) -> None:
-    """Instance, metrics, sums, store: each hop has its delay, and what there is to say about it."""
-    with look(past(view="pipeline")) as page:
-        page.get_by_text("Delay of each hop, seconds").wait_for(timeout=LIMIT_MS)
+def test_the_pipeline_has_four_hops(past: Callable, open_page: Callable) -> None:
+    """Each hop has its delay and its details."""
+    with open_page(past(view="pipeline")) as page:
+        page.get_by_text("Delay of each hop, seconds").wait_for(timeout=TIMEOUT_MS)
         assert [row[0] for row in cells(page, "hops-table")[1:]] == [
             "instance → metrics",
             "metrics → sums",
@@ -224,150 +224,152 @@ def test_the_pipeline_hop_by_hop(past: Callable, look: Callable) -> None:
         ]
         assert "17 records behind" in cells(page, "hops-table")[2][3]
         assert tile(page, "sums → store") == "0 s"
-        page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
-        picture(page, "pipeline.png")
+        page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
+        screenshot(page, "pipeline.png")
 
 
-def test_the_metrics_with_instances_and_restarts(past: Callable, look: Callable) -> None:
-    """Sum, rate, living instances, each instance, restarts, by a link; another app is chosen by hand."""
-    with look(past(view="metrics", app="billing", metric="invoices", range="5m")) as page:
+def test_a_metric_with_instances_and_restarts(past: Callable, open_page: Callable) -> None:
+    """A link opens a metric. Another app has its own metric with the sum, the rate, the instances and restarts."""
+    with open_page(past(view="metrics", app="billing", metric="invoices", range="5m")) as page:
         until(page, "Sum of invoices", "55")
         page.locator(".st-key-app input").click()
         page.get_by_role("option", name="orders").click()
         until(page, "Sum of records.processed", "1,232,567")
         chosen = page.locator(".st-key-metric input")
-        wait_until(lambda: chosen.evaluate_all(VALUES) == ["records.processed"], LIMIT_MS / 1000, "it is that app's")
+        wait_until(
+            lambda: chosen.evaluate_all(VALUES) == ["records.processed"], TIMEOUT_MS / 1000, "the metric is that app's"
+        )
         assert tile(page, "Rate") == "1,000/s"
         assert tile(page, "Living instances") == "2"
-        # The tables stand below the tiles, and are drawn after them.
+        # The tables are drawn after the tiles.
         until_row(page, "sums-table", "queue.length", "", "gauge", "7.50")
         until_row(page, "sums-table", "records.processed", "topic=orders", "counter", "1,232,567")
-        wait_until(lambda: len(cells(page, "events-table")) == 2, LIMIT_MS / 1000, "one event is shown")
+        wait_until(lambda: len(cells(page, "events-table")) == 2, TIMEOUT_MS / 1000, "one event is shown")
         assert cells(page, "events-table")[1][1:] == ["restart", "restart: orders-2"]
-        page.wait_for_url(re.compile(r"app=orders.*metric=records\.processed"), timeout=LIMIT_MS)
+        page.wait_for_url(re.compile(r"app=orders.*metric=records\.processed"), timeout=TIMEOUT_MS)
         assert "range=5m" in page.url
-        page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=LIMIT_MS)
-        picture(page, "metrics.png")
+        page.locator('[data-testid="stVegaLiteChart"] svg').nth(2).wait_for(timeout=TIMEOUT_MS)
+        screenshot(page, "metrics.png")
         page.locator(".st-key-metric input").click()
         page.get_by_role("option", name="batch", exact=True).click()
         until(page, "Calls of batch", "640")
         assert tile(page, "Mean of batch") == "12.5 ms"
-        page.get_by_text("Calls over time").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("Calls over time").wait_for(timeout=TIMEOUT_MS)
 
 
-def test_what_was_processed_twice(past: Callable, look: Callable) -> None:
-    """The formula with its numbers; an app without positions is no choice, and a link to it says what to do."""
-    with look(past(view="twice", app="orders", metric="records.processed")) as page:
+def test_records_processed_twice(past: Callable, open_page: Callable) -> None:
+    """The tiles have the numbers of the formula. An app without positions is not offered."""
+    with open_page(past(view="twice", app="orders", metric="records.processed")) as page:
         until(page, "Processed: records.processed", "1,232,567")
         assert tile(page, "Different records") == "1,173,067"
         assert tile(page, "Processed twice") == "59,500"
-        page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=LIMIT_MS)
-        picture(page, "twice.png")
-    with look(past(view="metrics", app="billing")) as page:
+        page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
+        screenshot(page, "twice.png")
+    with open_page(past(view="metrics", app="billing")) as page:
         until(page, "Sum of invoices", "55")
         page.locator(".st-key-view").get_by_role("radio", name="Processed twice").click()
         until(page, "Processed twice", "59,500")
-        page.wait_for_url(re.compile(r"view=twice&app=orders&metric=records\.processed"), timeout=LIMIT_MS)
+        page.wait_for_url(re.compile(r"view=twice&app=orders&metric=records\.processed"), timeout=TIMEOUT_MS)
         page.locator(".st-key-twice-app input").click()
-        page.get_by_role("option", name="orders").wait_for(timeout=LIMIT_MS)
+        page.get_by_role("option", name="orders").wait_for(timeout=TIMEOUT_MS)
         assert page.get_by_role("option").count() == 1
-    with look(past(view="twice", app="billing")) as page:
-        page.get_by_text("reports no positions").wait_for(timeout=LIMIT_MS)
+    with open_page(past(view="twice", app="billing")) as page:
+        page.get_by_text("reports no positions").wait_for(timeout=TIMEOUT_MS)
 
 
-def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
-    """A group of 10,000 partitions: the worst are shown, one is found by its name, the others are counted."""
+def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
+    """Of 10,000 partitions the worst are shown with the number of the others. A filter finds one by its name."""
     rounds, now = Rounds(), now_ms()
     for ago in (20, 10, 0):
         wide = group("wide", *((number, number * 2 + 100 - ago) for number in range(10_000)))
-        sink.write(rounds.points(found(wide), now - ago * 1000))
+        sink.write(rounds.points(round_of(wide), now - ago * 1000))
     sink.flush()
-    with serve(spec) as url, look(f"{url}/?group=wide") as page:
-        page.get_by_text("The worst 500 of 10,000 partitions").wait_for(timeout=LIMIT_MS)
+    with serve(spec) as url, open_page(f"{url}/?group=wide") as page:
+        page.get_by_text("The worst 500 of 10,000 partitions").wait_for(timeout=TIMEOUT_MS)
         page.get_by_placeholder("topic/partition").fill("orders/1234")
         page.get_by_placeholder("topic/partition").press("Enter")
         wait_until(lambda: len(cells(page, "partitions-table")) == 2, 60, "the filter is applied")
         assert cells(page, "partitions-table")[1][:4] == ["orders", "1234", "OK", "1,334"]
 
 
-def test_before_the_login_no_session_is_opened_and_no_file_is_taken(
+def test_before_the_login_there_is_no_session_and_no_upload(
     serve: Callable, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Streamlit's own routes would give a session to anybody, and keep what is uploaded to it in memory."""
+    """Without the middleware Streamlit would open a session for every client and keep its uploads in memory."""
     monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
     with serve(spec) as url:
         assert upload(url) == (False, 405)
 
 
-def test_a_password_is_asked_for_where_one_is_set(
-    sink: Sink, serve: Callable, look: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_page_requires_its_password(
+    sink: Sink, serve: Callable, open_page: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is shown before it; a wrong one is refused and logged; the right one holds for a reload.
+    """The page shows nothing before the login. A wrong password is logged, the right one is valid after a reload.
 
-    After many wrong ones at once not even the right one is taken for some seconds.
+    During many attempts from an address its right password is refused, too.
     """
     monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
-    Past(sink)
+    History(sink)
     spec = f"local:{tmp_path / 'store.db'}"
-    with serve(spec) as url, look(f"{url}/?view=groups&group=audit", expected="401") as page:
+    with serve(spec) as url, open_page(f"{url}/?view=groups&group=audit", expected="401") as page:
         field = page.get_by_label("Password", exact=True)
-        field.wait_for(timeout=LIMIT_MS)
+        field.wait_for(timeout=TIMEOUT_MS)
         assert "audit" not in page.inner_text("body")
-        page.screenshot(path=SHOTS / "password.png")
+        page.screenshot(path=SCREENSHOTS / "password.png")
         field.fill("wrong")
         field.press("Enter")
-        page.get_by_text("That is not the password").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("That is not the password").wait_for(timeout=TIMEOUT_MS)
         log = tmp_path / "page.log"
         wait_until(lambda: REFUSED in log.read_text(), 20, "the wrong password is logged")
         field.fill("open sesame")
         field.press("Enter")
-        page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
+        page.get_by_text("Lag by partition").wait_for(timeout=TIMEOUT_MS)
         assert "open sesame" not in page.content()
         page.reload()
-        page.get_by_text("Lag by partition").wait_for(timeout=LIMIT_MS)
-        assert "Too many attempts from your address" in guess(page.context.browser, page.url)
+        page.get_by_text("Lag by partition").wait_for(timeout=TIMEOUT_MS)
+        assert "Too many attempts from your address" in guess_passwords(page.context.browser, page.url)
     assert "sesame" not in log.read_text()
 
 
-def test_an_empty_store_says_what_to_do_and_fills_by_itself(
-    spec: str, sink: Sink, serve: Callable, look: Callable
-) -> None:
-    """No points: a sentence and two commands; the first point makes the page, with no hand at the browser."""
-    with serve(spec) as url, look(url) as page:
-        page.get_by_text("The store is empty").wait_for(timeout=LIMIT_MS)
+def test_an_empty_store_has_instructions(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
+    """Without points there are a sentence and two commands. The first points appear without a reload."""
+    with serve(spec) as url, open_page(url) as page:
+        page.get_by_text("The store is empty").wait_for(timeout=TIMEOUT_MS)
         assert "tallystream up" in page.inner_text("body")
-        sink.write([counted(7, now_ms())])
+        sink.write([counter_point(7, now_ms())])
         sink.flush()
-        page.get_by_text("No lag has been collected yet").wait_for(timeout=LIMIT_MS)
-        sink.write(Rounds().points(found(group("g", (1, 4))), now_ms()))
+        page.get_by_text("No lag has been collected yet").wait_for(timeout=TIMEOUT_MS)
+        sink.write(Rounds().points(round_of(group("g", (1, 4))), now_ms()))
         sink.flush()
         until(page, "Worst: g", "3")
 
 
-def test_a_silent_collector_is_news(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
-    """Old lag is shown as what it is, with what to look at."""
-    sink.write(Rounds().points(found(group("g", (1, 4))), now_ms() - 400_000))
+def test_old_lag_has_a_warning(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
+    """If the newest lag is old, the page says so and what to check."""
+    sink.write(Rounds().points(round_of(group("g", (1, 4))), now_ms() - 400_000))
     sink.flush()
-    with serve(spec) as url, look(url) as page:
-        page.get_by_text("No lag has been collected for 6 min").wait_for(timeout=LIMIT_MS)
+    with serve(spec) as url, open_page(url) as page:
+        page.get_by_text("No lag has been collected for 6 min").wait_for(timeout=TIMEOUT_MS)
         assert statuses(page) == [["g", "OK", "3"]]
 
 
-def test_a_link_to_a_group_that_nobody_knows(spec: str, sink: Sink, serve: Callable, look: Callable) -> None:
-    """A sentence that says what to look at, not an error."""
-    Past(sink)
-    with serve(spec) as url, look(f"{url}/?group=nobody") as page:
-        page.get_by_text("The store has no lag of the group").wait_for(timeout=LIMIT_MS)
+def test_a_link_to_an_unknown_group(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
+    """The page says what to check."""
+    History(sink)
+    with serve(spec) as url, open_page(f"{url}/?group=nobody") as page:
+        page.get_by_text("The store has no lag of the group").wait_for(timeout=TIMEOUT_MS)
         assert "--include" in page.inner_text("body")
 
 
-def test_a_store_that_is_away_says_so(serve: Callable, look: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unreachable store is an error in words, with the address and what to do, and no token on the page."""
+def test_an_unavailable_store_is_an_error(
+    serve: Callable, open_page: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page has the store's address and what to do, and not the token."""
     monkeypatch.setenv("INFLUXDB_TOKEN", "a-very-secret-token")
     monkeypatch.setenv("INFLUXDB_ORG", "org")
     monkeypatch.setenv("INFLUXDB_BUCKET", "bucket")
-    with serve("influxdb:http://127.0.0.1:1") as url, look(url) as page:
-        page.get_by_text("The store can't be read").wait_for(timeout=LIMIT_MS)
+    with serve("influxdb:http://127.0.0.1:1") as url, open_page(url) as page:
+        page.get_by_text("The store can't be read").wait_for(timeout=TIMEOUT_MS)
         text = page.inner_text("body")
         assert "127.0.0.1:1" in text
         assert "tallystream status" in text
@@ -375,23 +377,23 @@ def test_a_store_that_is_away_says_so(serve: Callable, look: Callable, monkeypat
 
 
 @pytest.mark.integration
-def test_influxdb_gives_the_same_page(
-    influxdb: Influx, serve: Callable, look: Callable, monkeypatch: pytest.MonkeyPatch
+def test_the_page_over_influxdb(
+    influxdb: Influx, serve: Callable, open_page: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over a real InfluxDB the page shows the same numbers as over the local store, and refreshes by itself."""
+    """Over InfluxDB the page has the same values as over the local store, and refreshes."""
     with influx_bucket(influxdb, f"page-{time.time_ns()}") as settings:
         for name, value in (("TOKEN", settings.token), ("ORG", settings.org), ("BUCKET", settings.bucket)):
             monkeypatch.setenv(f"INFLUXDB_{name}", value)
         sink = open_sink(settings)
         sink.setup()
-        history = Past(sink)
-        with serve(settings.spec) as url, look(url) as page:
+        history = History(sink)
+        with serve(settings.spec) as url, open_page(url) as page:
             until(page, "Worst: audit", "2,360")
             assert {row[0]: row[1] for row in statuses(page)}["old"] == "GONE"
             history.round()
             until(page, "Worst: audit", "2,400")
             assert settings.token not in page.content()
-        with serve(settings.spec) as url, look(f"{url}/?view=metrics&app=orders") as page:
+        with serve(settings.spec) as url, open_page(f"{url}/?view=metrics&app=orders") as page:
             until(page, "Sum of records.processed", "1,234,567")
             assert tile(page, "Living instances") == "2"
         sink.close()

@@ -1,4 +1,4 @@
-"""The exposition as a real Prometheus reads it: what its own server stores is what was written."""
+"""The exposition, scraped by a real Prometheus."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def server(sink: PrometheusSink, tmp_path_factory: pytest.TempPathFactory) -> It
 def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometheus.Prometheus) -> None:
     """By name, app and tags: counts, values, quantiles, positions, living instances; hostile text as it is.
 
-    While the newest sums are not known the target is down, and nothing is there.
+    While the newest sums are unknown, the target is down and has no series.
     """
     wait_until(lambda: server.target()[0] == "down", LIMIT_S, "the target is down")
     assert "503" in server.target()[1]
@@ -65,7 +65,7 @@ def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometh
     named = server.query('{name!="", __name__=~".*_total", __name__!~"of_.*"}')
     plain = {label_value(text): n for n, text in enumerate(HOSTILE)}
     assert {labels["name"]: count for labels, count in named}.items() <= plain.items()
-    asked = {
+    expected = {
         'of_counter_total{app="orders", topic="x"}': 1,
         'of_counter_total{name="of counter"}': 2,
         'of_gauge{topic="x"}': 0.5,
@@ -81,13 +81,13 @@ def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometh
         'tallystream_retired_lives{name="of.counter"}': 1,
         'time() - tallystream_sum_time_seconds{name="of.counter"} > bool 1800': 1,
     }
-    assert {query: [value for _, value in server.query(query)] for query in asked} == {
-        query: [pytest.approx(value)] for query, value in asked.items()
+    assert {query: [value for _, value in server.query(query)] for query in expected} == {
+        query: [pytest.approx(value)] for query, value in expected.items()
     }
 
 
 def test_a_rate_grows_with_the_sum(sink: PrometheusSink, server: prometheus.Prometheus) -> None:
-    """rate() and increase() over scrapes see a counter that is replaced by higher sums."""
+    """rate() and increase() over scrapes treat a sum as a counter."""
     counts = iter(range(0, 10_000, 100))
 
     def grown() -> bool:

@@ -1,4 +1,4 @@
-"""The contract of every reporter, proved once and passed by all; the one to Kafka passes it on a real broker."""
+"""The contract of all reporters: each passes the same tests, the one to Kafka on a real broker."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class Kafka(Bench):
-    """The reporter to Kafka; its destination is broken by a topic that is not there."""
+    """The reporter to Kafka. Its broken destination is a topic that does not exist."""
 
     def __init__(self, broker: KafkaBroker, topic: str) -> None:
         self.servers, self.topic = broker.bootstrap_servers, topic
         self.reporters: list[KafkaReporter] = []
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return it."""
-        # The client waits half a minute for a topic that is not there, should it be new.
+        """Return a reporter."""
+        # By default, the client waits half a minute for a topic that does not exist, since it may be new.
         given = {"topic.metadata.propagation.max.ms": 1000, **options.pop("options", {})}
         reporter = KafkaReporter(
             registry, bootstrap_servers=self.servers, instance="i-1", topic=self.topic, options=given, **options
@@ -42,7 +42,7 @@ class Kafka(Bench):
         return reporter
 
     def lines(self) -> list[str]:
-        """Return each metric of each snapshot, in words."""
+        """Return a line for each metric of each snapshot."""
         snapshots = [decode(read.value) for read in read_topic(self.servers, self.topic) if read.value]
         return [
             f"{metric.name} {metric.type} count={metric.count if isinstance(metric, Counter) else None}"
@@ -51,11 +51,11 @@ class Kafka(Bench):
         ]
 
     def break_destination(self) -> None:
-        """Send where nothing is."""
+        """Send to a topic that does not exist."""
         for reporter in self.reporters:
             reporter.topic = self.topic + "-missing"
 
-    def mend_destination(self) -> None:
+    def repair_destination(self) -> None:
         """Send where the topic is."""
         for reporter in self.reporters:
             reporter.topic = self.topic
@@ -87,8 +87,8 @@ def registry() -> MetricRegistry:
     return MetricRegistry("app")
 
 
-def test_report_now_brings_every_metric_with_a_value(bench: Bench, registry: MetricRegistry) -> None:
-    """True means that it arrived: each metric that has a value, of any type, with the values of this moment."""
+def test_report_now_delivers_every_metric_that_has_a_value(bench: Bench, registry: MetricRegistry) -> None:
+    """True means delivered: the current values of all metrics that have one, of every type."""
     registry.counter("orders.count").inc(3)
     registry.updown("orders.open").dec()
     registry.gauge("orders.queue", lambda: 7.5)
@@ -108,8 +108,8 @@ def test_report_now_brings_every_metric_with_a_value(bench: Bench, registry: Met
     assert "orders.unset" not in text
 
 
-def test_hostile_text_makes_no_second_entry(bench: Bench, registry: MetricRegistry) -> None:
-    """Line breaks, quotes, separators and unicode in names and tags: as many entries as there are metrics."""
+def test_special_characters_create_no_second_entry(bench: Bench, registry: MetricRegistry) -> None:
+    """Line breaks, quotes, separators and Unicode in names and tags create no additional entries."""
     hostile = 'a b,c=d;e"f\ng\r\th\\ü\u2028'
     registry.counter(
         "plain", tags={hostile: hostile, "end": "back\\", "empty": "", "forged": "x\nplain counter count=99"}
@@ -122,8 +122,8 @@ def test_hostile_text_makes_no_second_entry(bench: Bench, registry: MetricRegist
     assert len(bench.lines()) - len(own) == 2
 
 
-def test_the_end_brings_a_last_report_and_then_silence(bench: Bench, registry: MetricRegistry) -> None:
-    """Leaving the with block reports what came last, once; stopping again does nothing; a new start goes on."""
+def test_stopping_makes_one_last_report(bench: Bench, registry: MetricRegistry) -> None:
+    """The end of a with block makes one last report, a second stop() makes none, and start() works again."""
     counter = registry.counter("c")
     with bench.make(registry, interval=3600) as reporter:
         counter.inc(5)
@@ -133,12 +133,12 @@ def test_the_end_brings_a_last_report_and_then_silence(bench: Bench, registry: M
     counter.inc(2)
     reporter.start()
     assert reporter.stop()
-    # Kafka's second life tells what came since; the others tell the whole.
+    # Kafka's second life has what was counted since; the others have the whole count.
     assert bench.counts("c") == [5, 2 if isinstance(bench, Kafka) else 7]
 
 
-def test_reports_name_the_app_as_the_registry_is_named_now(bench: Bench, registry: MetricRegistry) -> None:
-    """A registry may be renamed after the reporter was made: no report has the old name."""
+def test_reports_use_the_current_name_of_the_registry(bench: Bench, registry: MetricRegistry) -> None:
+    """After a registry is renamed, reports have the new name only."""
     registry.counter("c").inc()
     reporter = bench.make(registry, own_metrics=False)
     registry.app = "renamed"
@@ -149,7 +149,7 @@ def test_reports_name_the_app_as_the_registry_is_named_now(bench: Bench, registr
 
 
 def test_a_failed_report_is_seen_and_the_next_one_happens(bench: Bench, registry: MetricRegistry) -> None:
-    """False, a count, a reason and the metric `tallystream.reporter.failed`; then everything arrives again."""
+    """A failed report returns False and is counted with its reason, and later reports are delivered."""
     counter = registry.counter("c")
     reporter = bench.make(registry, own_metrics=True)
     counter.inc()
@@ -159,15 +159,15 @@ def test_a_failed_report_is_seen_and_the_next_one_happens(bench: Bench, registry
     assert not reporter.report_now(timeout=60)
     assert reporter.failures == 1
     assert reporter.last_error
-    bench.mend_destination()
+    bench.repair_destination()
     assert reporter.report_now(timeout=60)
     assert bench.counts("c") == [1, 2]
     assert_count(registry, "tallystream.reporter.failed", 1, tags={"reporter": reporter.kind})
     assert_count(registry, "tallystream.reporter.sent", 2, tags={"reporter": reporter.kind})
 
 
-def test_it_reports_by_itself(bench: Bench, registry: MetricRegistry) -> None:
-    """Started with a short interval, it reports again and again without being asked, from a daemon thread."""
+def test_a_started_reporter_reports_on_its_schedule(bench: Bench, registry: MetricRegistry) -> None:
+    """A started reporter reports repeatedly from a daemon thread."""
     counter = registry.counter("c")
     counter.inc()
     with bench.make(registry, interval=0.02, own_metrics=True) as reporter:
@@ -180,8 +180,8 @@ def test_it_reports_by_itself(bench: Bench, registry: MetricRegistry) -> None:
     assert len(bench.counts("c")) >= 3
 
 
-def test_only_what_is_selected_is_reported(bench: Bench, registry: MetricRegistry) -> None:
-    """Patterns of names choose the metrics."""
+def test_only_selected_metrics_are_reported(bench: Bench, registry: MetricRegistry) -> None:
+    """`include` and `exclude` select metrics by patterns of their names."""
     for name in ("orders.one", "orders.two", "other"):
         registry.counter(name).inc()
     reporter = bench.make(registry, include=["orders.*"], exclude=["*.two"])
@@ -193,8 +193,10 @@ def test_only_what_is_selected_is_reported(bench: Bench, registry: MetricRegistr
     ("options", "field"),
     [({"interval": 0}, "interval"), ({"include": "orders"}, "include"), ({"exclude": [""]}, "exclude")],
 )
-def test_bad_options_are_named(bench: Bench, registry: MetricRegistry, options: dict[str, Any], field: str) -> None:
-    """One sentence that names the option, and the registry has no metric of a reporter that was refused."""
+def test_an_invalid_option_is_named(
+    bench: Bench, registry: MetricRegistry, options: dict[str, Any], field: str
+) -> None:
+    """The error names the option, and the registry has no metrics of the rejected reporter."""
     with pytest.raises(ConfigError) as caught:
         bench.make(registry, own_metrics=True, **options)
     assert caught.value.field == field
@@ -202,7 +204,7 @@ def test_bad_options_are_named(bench: Bench, registry: MetricRegistry, options: 
 
 
 def test_an_empty_registry_is_no_error(bench: Bench) -> None:
-    """Nothing to say is said without a failure."""
+    """Reporting an empty registry succeeds and is not a failure."""
     registry = MetricRegistry("app", clock=ManualClock()) if not isinstance(bench, Kafka) else MetricRegistry("app")
     reporter = bench.make(registry, own_metrics=False)
     assert reporter.report_now(timeout=60)

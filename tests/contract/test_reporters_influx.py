@@ -1,4 +1,4 @@
-"""The reporter to InfluxDB against a real one: what arrives, and that hostile text makes no second point."""
+"""The reporter to InfluxDB with a real server: stored types, special characters and errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from influxdb_client import InfluxDBClient
 from tallystream import InfluxReporter, MetricRegistry
 
 if TYPE_CHECKING:
-    from support.influx import Influx
+    from support.stores import Influx
 
 pytestmark = pytest.mark.integration
 
 
-def test_points_arrive_as_they_are_meant(influxdb: Influx, topic_prefix: str) -> None:
-    """Counts as integers, all else as floats, also when a gauge changes from 3 to 3.5; hostile text in one point."""
+def test_points_are_stored_with_constant_types(influxdb: Influx, topic_prefix: str) -> None:
+    """Counts are integers, other values floats, also a gauge of 3; special characters create no second point."""
     app = topic_prefix + "app"
     registry = MetricRegistry(app)
     hostile = 'a b,c=d;e"f\ng\\ü'
@@ -53,8 +53,8 @@ def test_points_arrive_as_they_are_meant(influxdb: Influx, topic_prefix: str) ->
     assert point.values["end"] == "back\\_"
 
 
-def test_a_refusal_is_told_without_the_token(influxdb: Influx) -> None:
-    """A wrong token: False, InfluxDB's reason, and the token in no text."""
+def test_an_error_of_influxdb_is_reported_without_the_token(influxdb: Influx) -> None:
+    """With a wrong token the report fails with InfluxDB's reason, and no message has the token."""
     registry = MetricRegistry("app")
     registry.counter("c").inc()
     reporter = InfluxReporter(registry, instance="i", url=influxdb.url, token="hush-hush", org=influxdb.org, bucket="b")

@@ -1,6 +1,6 @@
-"""The contract of every sink, at its level (every point, every second, latest): four real stores, one suite.
+"""The contract of every sink at its level (every point, every second, latest), on five real stores.
 
-What holds for stores that are read, too, is in test_sinks.py.
+Further tests of stores that can be read are in test_sinks.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import carbon as carbons
+from support import collector as collectors
 from support.hostile_text import HOSTILE
-from support.levels import BAD, VALUES, Graphite, Readable, Scraped, Target, promised, require, scrape, sum_point
+from support.levels import (
+    BAD,
+    VALUES,
+    Collected,
+    Graphite,
+    Readable,
+    Scraped,
+    Target,
+    promised,
+    require,
+    scrape,
+    sum_point,
+)
 from support.stores import NOW_MS, influx_bucket
 from tallystream.errors import ConfigError
 from tallystream_aggregator.shipping.points import point
@@ -41,11 +54,22 @@ def carbon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[carbons.Carbon]
         yield running
 
 
-_SERVER = pytest.mark.integration
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[collectors.Collector]:
+    """One OpenTelemetry Collector for all tests."""
+    found = collectors.find_or_build()
+    if found.path is None:
+        pytest.skip(found.reason)
+    with collectors.Collector(tmp_path_factory.mktemp("otelcol"), found.path) as running:
+        yield running
 
 
 @pytest.fixture(
-    params=["local", "prometheus", pytest.param("influxdb", marks=_SERVER), pytest.param("graphite", marks=_SERVER)]
+    params=[
+        "local",
+        "prometheus",
+        *(pytest.param(server, marks=pytest.mark.integration) for server in ("influxdb", "graphite", "otlp")),
+    ]
 )
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     """An empty store."""
@@ -56,6 +80,10 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
         yield Scraped()
     elif request.param == "graphite":
         yield Graphite(request.getfixturevalue("carbon"), own)
+    elif request.param == "otlp":
+        collector = request.getfixturevalue("collector")
+        collector.destination.received.clear()
+        yield Collected(collector)
     else:
         with influx_bucket(request.getfixturevalue("influxdb"), own) as settings:
             yield Readable(settings)
@@ -71,8 +99,8 @@ def sink(target: Target) -> Iterator[Sink]:
     opened.close()
 
 
-def test_every_type_of_metric_is_there_at_the_sinks_level(target: Target, sink: Sink) -> None:
-    """Of every type every field, `overflow` too: each point, the last of each second, or the newest alone."""
+def test_every_type_of_metric_is_stored_at_the_sinks_level(target: Target, sink: Sink) -> None:
+    """Every field is stored: of each point, of the last one of each second, or of the newest one."""
     points = [
         sum_point(kind, n, NOW_MS + n * 300, f"of.{kind}", {"topic": "a b"}) for kind in VALUES for n in range(1, 12)
     ]
@@ -86,7 +114,7 @@ def test_every_type_of_metric_is_there_at_the_sinks_level(target: Target, sink: 
 
 
 def test_a_repeated_write_changes_nothing(target: Target, sink: Sink) -> None:
-    """The same points again, whole or in part, in one flush or several, from this sink or, where it keeps, another."""
+    """All points or some of them are written again, in one flush or several, by this sink or another one."""
     points = [sum_point("counter", n, NOW_MS + n * 100, tags={"of": str(n % 3)}) for n in range(60)]
     sink.write(points)
     sink.flush()
@@ -102,8 +130,8 @@ def test_a_repeated_write_changes_nothing(target: Target, sink: Sink) -> None:
     require(target, sink, points)
 
 
-def test_the_later_one_of_two_with_the_same_time_wins(target: Target, sink: Sink) -> None:
-    """In one write, and in the next one."""
+def test_the_later_of_two_points_with_one_time_is_stored(target: Target, sink: Sink) -> None:
+    """They are in one write, or in two."""
     points = [sum_point("counter", n, NOW_MS) for n in (5, 6, 7)]
     sink.write(points[:2])
     sink.flush()
@@ -115,8 +143,8 @@ def test_the_later_one_of_two_with_the_same_time_wins(target: Target, sink: Sink
 
 
 @pytest.mark.parametrize("where", ["name", "tag key", "tag value"])
-def test_hostile_text_is_one_series_of_its_own(target: Target, sink: Sink, where: str) -> None:
-    """Whatever a name or tag holds, it makes no second series, no second point, and is taken for no other."""
+def test_any_text_is_its_own_series(target: Target, sink: Sink, where: str) -> None:
+    """It adds no second series or point, and differs from every other text."""
     points = []
     for n, text in enumerate(HOSTILE):
         name, tags = "n", {"other": "x"}
@@ -131,25 +159,23 @@ def test_hostile_text_is_one_series_of_its_own(target: Target, sink: Sink, where
     require(target, sink, points)
 
 
-def test_a_point_that_can_never_be_taken_blocks_no_other(
-    target: Target, sink: Sink, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is counted, logged, and told to whoever listens, with the reason; its neighbours are written."""
+def test_a_rejected_point_does_not_block_others(target: Target, sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
+    """It is counted, logged, and passed to the listener with the reason."""
     points = [sum_point("counter", n, NOW_MS + n * 1000) for n in range(30)]
-    told: list[tuple[Point, str]] = []
-    sink.refusals.listen = lambda point, reason: told.append((point, reason))
+    rejected: list[tuple[Point, str]] = []
+    sink.refusals.listen = lambda point, reason: rejected.append((point, reason))
     with caplog.at_level("WARNING"):
         sink.write([*points[:10], *BAD, *points[10:]])
         sink.flush()
     assert sink.rejected == len(BAD)
-    assert [point for point, _ in told] == BAD
-    assert all("rejects a point of 'bad' permanently: " in reason for _, reason in told)
+    assert [point for point, _ in rejected] == BAD
+    assert all("rejects a point of 'bad' permanently: " in reason for _, reason in rejected)
     assert caplog.text.count("rejects a point of 'bad' permanently") == len(BAD)
     require(target, sink, points)
 
 
-def test_nothing_written_is_nothing_there(target: Target, sink: Sink) -> None:
-    """No points, and a flush of none, are no error."""
+def test_an_empty_write_is_allowed(target: Target, sink: Sink) -> None:
+    """A flush without points is, too."""
     sink.flush()
     sink.write([])
     sink.flush()
@@ -158,10 +184,10 @@ def test_nothing_written_is_nothing_there(target: Target, sink: Sink) -> None:
 
 
 @pytest.mark.integration
-def test_carbon_away_says_so_and_gets_everything_when_it_is_back(tmp_path: Path) -> None:
-    """Killed before a write, and before a flush: SinkUnavailableError; the same sink goes on, and nothing is lost.
+def test_an_unavailable_carbon_gets_all_points_later(tmp_path: Path) -> None:
+    """It is killed before a write and before a flush. The same sink continues, and no point is lost.
 
-    What Carbon had taken and not written to its files when it was killed is written again by the sink itself.
+    The sink writes the points again that Carbon had in memory when it was killed.
     """
     if why := carbons.missing():
         pytest.skip(why)
@@ -172,7 +198,7 @@ def test_carbon_away_says_so_and_gets_everything_when_it_is_back(tmp_path: Path)
         sink.setup()
         sink.write(points[:40])
         sink.flush()
-        own.kill()  # with what it took in this second
+        own.kill()  # with the points of this second in memory
         for call in (sink.setup, lambda: sink.write(points[40:60])):
             with pytest.raises(SinkUnavailableError, match=f"Graphite 127.0.0.1:{own.port}: "):
                 call()
@@ -189,8 +215,8 @@ def test_carbon_away_says_so_and_gets_everything_when_it_is_back(tmp_path: Path)
 
 
 @pytest.mark.integration
-def test_carbon_that_stands_still_is_away_not_done(tmp_path: Path) -> None:
-    """A Carbon that reads nothing (SIGSTOP) makes no flush succeed: it is unavailable, and late when it goes on."""
+def test_a_stopped_carbon_is_unavailable(tmp_path: Path) -> None:
+    """After SIGSTOP it reads nothing, so no flush succeeds."""
     from tallystream_aggregator.sinks.graphite import GraphiteSink
 
     if why := carbons.missing():
@@ -214,8 +240,8 @@ def test_carbon_that_stands_still_is_away_not_done(tmp_path: Path) -> None:
         require(Graphite(own, "t"), slow, points)
 
 
-def test_metrics_are_unavailable_until_they_are_the_newest() -> None:
-    """503 with the reason before the first flush and after a withdrawal; what is not flushed is not shown."""
+def test_metrics_are_unavailable_until_a_flush() -> None:
+    """They are 503 with the reason, also after a withdrawal."""
     sink = PrometheusSink("127.0.0.1", 0)
     sink.setup()
     sink.write([sum_point("counter", 1, NOW_MS)])
@@ -225,17 +251,17 @@ def test_metrics_are_unavailable_until_they_are_the_newest() -> None:
     sink.flush()
     sink.write([sum_point("counter", 2, NOW_MS + 1)])
     assert 'orders_processed_total{app="orders",metric_type="counter"} 1\n' in scrape(sink)
-    sink.withdraw("the broker is away")
+    sink.withdraw("the broker is unavailable")
     with pytest.raises(urllib.error.HTTPError) as caught:
         scrape(sink)
-    assert (caught.value.code, caught.value.read()) == (503, b"the broker is away\n")
+    assert (caught.value.code, caught.value.read()) == (503, b"the broker is unavailable\n")
     sink.flush()
     assert 'orders_processed_total{app="orders",metric_type="counter"} 2\n' in scrape(sink)
     sink.close()
 
 
-def test_prometheus_refuses_what_is_no_sum(caplog: pytest.LogCaptureFixture) -> None:
-    """An event, a life's row, a text: each is refused with the reason."""
+def test_prometheus_rejects_points_that_are_not_sums(caplog: pytest.LogCaptureFixture) -> None:
+    """These are events, rows of lives and texts. The reason is logged."""
     sink = PrometheusSink("127.0.0.1", 0)
     sink.write([Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)])
     sink.write([Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)])
@@ -244,8 +270,8 @@ def test_prometheus_refuses_what_is_no_sum(caplog: pytest.LogCaptureFixture) -> 
     assert "['L1']" in caplog.text
 
 
-def test_an_address_that_is_taken_is_a_wrong_setting() -> None:
-    """One sentence that names the option and the port."""
+def test_an_address_in_use_is_a_wrong_setting() -> None:
+    """The error names the option and the port."""
     first = PrometheusSink("127.0.0.1", 0)
     first.setup()
     assert first.port is not None

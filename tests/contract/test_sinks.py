@@ -1,4 +1,4 @@
-"""The contract of every store (sinks/base.py), run on a real SQLite file and a real InfluxDB."""
+"""The contract of every store that can be read, on a real SQLite file and a real InfluxDB."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tallystream_cli.servers.process import free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from support.influx import Influx
+    from support.stores import Influx
 
 
 @pytest.fixture(params=["local", pytest.param("influxdb", marks=pytest.mark.integration)])
@@ -42,7 +42,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreSetti
 
 
 def test_a_span_of_a_measurement_is_deleted(store: StoreSettings) -> None:
-    """What lies in the span goes, of every series; its ends, its neighbours and other measurements stay."""
+    """Points of all series in the span are deleted, and no others."""
     at = [NOW_MS + number for number in range(4)]
     tagged = [Point("spanned, it's", {"a": one}, {"count": 1}, ts) for one in ("x", "y z") for ts in at]
     write(store, [*tagged, Point("kept", {}, {"count": 1}, at[1])])
@@ -57,8 +57,8 @@ def test_a_span_of_a_measurement_is_deleted(store: StoreSettings) -> None:
     assert list(content(store, "kept", ["count"])[()]) == [at[1]]
 
 
-def test_what_is_written_is_read(store: StoreSettings) -> None:
-    """Every kind of field comes back with its value and its type, under its own series and time."""
+def test_a_point_is_read_as_it_was_written(store: StoreSettings) -> None:
+    """Every kind of field has its value and its type."""
     fields = {
         "count": 7,
         "ratio": 0.5,
@@ -75,7 +75,7 @@ def test_what_is_written_is_read(store: StoreSettings) -> None:
 
 
 def test_numbers_are_exact(store: StoreSettings) -> None:
-    """Integers of 64 bits and floats of any size come back to the last bit."""
+    """These are integers of 64 bits and floats of any size."""
     integers = [0, -1, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
     floats = [0.1 + 0.2, 1e300, 5e-324, -1e-300, 1.7976931348623157e308, 2.0**53, 1e22, -0.5, 123456789.12345679]
     points = [Point("integers", {}, {"v": value}, NOW_MS + at) for at, value in enumerate(integers)]
@@ -88,7 +88,7 @@ def test_numbers_are_exact(store: StoreSettings) -> None:
 
 
 def test_a_repeated_write_changes_nothing(store: StoreSettings) -> None:
-    """The same points, written again whole or in part, in the same call or another, leave the store as it was."""
+    """All points or some of them are written again, in the same call or another."""
     points = [Point("again", {"n": str(i % 3)}, {"count": i, "sum": i / 7}, NOW_MS + i // 3) for i in range(300)]
     write(store, points)
     before = content(store, "again", ["count", "sum"])
@@ -100,7 +100,7 @@ def test_a_repeated_write_changes_nothing(store: StoreSettings) -> None:
 
 
 def test_fields_of_one_point_are_merged_and_the_later_value_wins(store: StoreSettings) -> None:
-    """Two writes with the same measurement, tags (in any order) and time make one point of all fields."""
+    """Two writes have the same measurement, tags and time."""
     write(store, [Point("merged", {"a": "1", "b": "2"}, {"count": 1, "lag": 5}, NOW_MS)])
     write(store, [Point("merged", {"b": "2", "a": "1"}, {"lag": 6, "end": 9}, NOW_MS)])
     assert content(store, "merged", ["count", "lag", "end"]) == {
@@ -111,7 +111,7 @@ def test_fields_of_one_point_are_merged_and_the_later_value_wins(store: StoreSet
 
 
 def test_points_written_in_any_order_are_read_in_order_of_time(store: StoreSettings) -> None:
-    """A point that comes late takes its place; nothing is lost in a write of many requests."""
+    """The write needs several requests."""
     order = list(range(12_000))
     random.Random(3).shuffle(order)
     write(store, [Point("many", {}, {"count": i}, NOW_MS + i) for i in order])
@@ -120,8 +120,8 @@ def test_points_written_in_any_order_are_read_in_order_of_time(store: StoreSetti
 
 
 @pytest.mark.parametrize("where", ["measurement", "tag value", "tag key", "field"])
-def test_hostile_text_comes_back_as_itself(store: StoreSettings, where: str) -> None:
-    """Whatever a name or tag holds, it is one series of one point, that no other text is taken for."""
+def test_any_text_is_read_as_it_was_written(store: StoreSettings, where: str) -> None:
+    """It is one series with one point, and differs from every other text."""
     points, wanted = [], {}
     for count, text in enumerate(HOSTILE):
         if where == "measurement":
@@ -153,7 +153,7 @@ def test_hostile_text_comes_back_as_itself(store: StoreSettings, where: str) -> 
 
 
 def test_reading_by_time_tags_and_field(store: StoreSettings) -> None:
-    """The start is included and the end is not; tags filter by equality; what does not match is not there."""
+    """The start is inclusive, the end exclusive. Tags are compared for equality."""
     points = [
         Point("read", {"app": app, "topic": topic}, {"count": i, "lives": 1}, NOW_MS + i * 1000)
         for i in range(5)
@@ -177,7 +177,7 @@ def test_reading_by_time_tags_and_field(store: StoreSettings) -> None:
 
 
 def test_the_last_value_before_the_window(store: StoreSettings) -> None:
-    """With last_before each field begins with its own last value, at its own time; without it the window is empty."""
+    """With `last_before` each field begins with its last value, at its own time."""
     at = [NOW_MS, NOW_MS + 1000, NOW_MS + 2000, NOW_MS + 9000]
     write(
         store,
@@ -198,8 +198,8 @@ def test_the_last_value_before_the_window(store: StoreSettings) -> None:
     assert found == {(("app", "b"),): {at[2]: {"count": 3}, at[3]: {"count": 4}}}
 
 
-def test_a_store_outlives_its_sinks(store: StoreSettings) -> None:
-    """What was written is there for the next process; setting up and closing may be repeated."""
+def test_points_are_durable(store: StoreSettings) -> None:
+    """Another sink and another reader find them. `setup` and `close` may be called again."""
     first = open_sink(store)
     first.setup()
     first.setup()
@@ -215,8 +215,8 @@ def test_a_store_outlives_its_sinks(store: StoreSettings) -> None:
     assert content(store, "kept", ["count"]) == {(): {NOW_MS: {"count": 1}, NOW_MS + 1: {"count": 2}}}
 
 
-def test_an_empty_write_is_none(store: StoreSettings) -> None:
-    """No points make no point and no error."""
+def test_an_empty_write_is_allowed(store: StoreSettings) -> None:
+    """It adds no point."""
     assert write(store, []) == 0
     reader = open_reader(store)
     assert reader.measurements() == []
@@ -224,7 +224,7 @@ def test_an_empty_write_is_none(store: StoreSettings) -> None:
 
 
 def test_two_processes_write_at_once(store: StoreSettings) -> None:
-    """Both processes' points are all there, and in the points that they share, both processes' fields."""
+    """All points of both are stored. Shared points have the fields of both."""
     batches, base_ms = 25, NOW_MS
     environment = {**os.environ, "INFLUXDB_TOKEN": store.token}
     processes = [
@@ -249,10 +249,8 @@ def test_two_processes_write_at_once(store: StoreSettings) -> None:
     assert shared == {(): {ts_ms: {"one": ts_ms, "two": ts_ms} for ts_ms in times}}
 
 
-def test_a_point_that_can_never_be_written_blocks_no_other(
-    store: StoreSettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is counted and logged; its neighbours, before it and after it, are written."""
+def test_a_rejected_point_does_not_block_others(store: StoreSettings, caplog: pytest.LogCaptureFixture) -> None:
+    """It is counted and logged."""
     points = [Point("neighbours", {}, {"count": i}, NOW_MS + i) for i in range(100)]
     bad = [
         Point("neighbours", {}, {"count": 1000, "sum": number}, NOW_MS + 1000)
@@ -266,8 +264,8 @@ def test_a_point_that_can_never_be_written_blocks_no_other(
 
 
 @contextmanager
-def _away(store: StoreSettings) -> Iterator[StoreSettings]:
-    """The same store while it is away: the file locked, or no server where it should be."""
+def _unavailable(store: StoreSettings) -> Iterator[StoreSettings]:
+    """The same store while it is unavailable: the file is locked, or no server has the address."""
     if store.kind == "influxdb":
         yield StoreSettings.parse(
             f"influxdb:http://127.0.0.1:{free_port()}", token=store.token, org=store.org, bucket=store.bucket, env={}
@@ -283,31 +281,29 @@ def _away(store: StoreSettings) -> Iterator[StoreSettings]:
         other.close()
 
 
-def test_a_store_that_is_away_says_so_and_can_be_tried_again(
-    store: StoreSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Setting up and writing raise SinkUnavailableError, the message without the token; later the write succeeds."""
-    point = Point("away", {}, {"count": 1}, NOW_MS)
-    with _away(store) as away:
-        sink = LocalStore(Path(away.where), busy_s=0) if away.kind == "local" else open_sink(away)
+def test_an_unavailable_store_can_be_retried(store: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`setup` and `write` raise SinkUnavailableError without the token. Later the write succeeds."""
+    point = Point("m", {}, {"count": 1}, NOW_MS)
+    with _unavailable(store) as unavailable:
+        sink = LocalStore(Path(unavailable.where), busy_s=0) if unavailable.kind == "local" else open_sink(unavailable)
         for call in (sink.setup, lambda: sink.write([point]), sink.setup):
             with pytest.raises(SinkUnavailableError) as caught:
                 call()
-            assert store.where in str(caught.value) or away.where in str(caught.value)
+            assert store.where in str(caught.value) or unavailable.where in str(caught.value)
             assert not store.token or store.token not in str(caught.value)
-    if store.kind == "local":  # the same sink goes on
+    if store.kind == "local":  # the same sink continues
         sink.write([point])
     else:
         with pytest.raises(SinkUnavailableError):
-            open_reader(away).measurements()
+            open_reader(unavailable).measurements()
         write(store, [point])
     sink.close()
-    assert content(store, "away", ["count"]) == {(): {NOW_MS: {"count": 1}}}
+    assert content(store, "m", ["count"]) == {(): {NOW_MS: {"count": 1}}}
 
 
 @pytest.mark.integration
-def test_influxdb_refuses_wrong_settings_at_once(influxdb: Influx) -> None:
-    """A wrong token, organization or bucket is a ConfigError that names it, in each call; no token in it."""
+def test_influxdb_rejects_wrong_settings(influxdb: Influx) -> None:
+    """A wrong token, organization or bucket is a ConfigError that names it, without the token."""
     with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as right:
         for wrong, name in (
             ({"token": "wrong-token"}, "INFLUXDB_TOKEN"),
@@ -327,8 +323,8 @@ def test_influxdb_refuses_wrong_settings_at_once(influxdb: Influx) -> None:
 
 
 @pytest.mark.integration
-def test_influxdb_needs_no_more_than_the_right_to_write(influxdb: Influx) -> None:
-    """A token that may only write its bucket is enough for the sink; one that may only read it is refused at setup."""
+def test_influxdb_needs_only_the_permission_to_write(influxdb: Influx) -> None:
+    """A token that may only read the bucket is rejected at `setup`."""
     from influxdb_client import InfluxDBClient, Permission, PermissionResource
 
     with (
@@ -356,10 +352,8 @@ def test_influxdb_needs_no_more_than_the_right_to_write(influxdb: Influx) -> Non
 
 
 @pytest.mark.integration
-def test_influxdb_refuses_a_second_type_of_a_field_and_takes_the_rest(
-    influxdb: Influx, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Points with a field of another type are counted one by one, however they lie among 6,000 good ones."""
+def test_influxdb_rejects_a_second_type_of_a_field(influxdb: Influx, caplog: pytest.LogCaptureFixture) -> None:
+    """Such points are counted one by one. The other 6,000 are written."""
     with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as settings:
         write(settings, [Point("typed", {}, {"v": 1}, NOW_MS - 1)])
         points = [
@@ -372,8 +366,8 @@ def test_influxdb_refuses_a_second_type_of_a_field_and_takes_the_rest(
 
 
 @pytest.mark.integration
-def test_influxdb_killed_between_two_writes_is_away_until_it_is_back(influxdb: Influx, tmp_path: Path) -> None:
-    """The same sink raises SinkUnavailableError while the server is dead and goes on when it is back."""
+def test_influxdb_is_unavailable_after_a_kill(influxdb: Influx, tmp_path: Path) -> None:
+    """The same sink continues when the server runs again."""
     from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
     binary = find_or_build().path

@@ -1,18 +1,30 @@
-"""The fault suite in full, `make faults`: the scenarios of tests/support/faults.py at full size.
+"""The fault suite at full size, `make faults`: kills, outages, deleted records and a full disk.
 
 TALLYSTREAM_FAULTS_SHARE, a number from 0 to 1, makes it smaller: 0.1 for a tenth of the kills.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from support import faults, hostile, standby
+from support import faults, hostile_records
+from support.aggregator import Aggregator
+from support.exactness import assert_as_acknowledged, assert_exact
+from support.fleet import Fleet
+from support.kafka import latest_sums
+from support.processes import send, tree
+from support.wait import wait_until
+from tallystream.ulid import new_ulid
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_cli.servers.broker import KafkaBroker
 
@@ -23,95 +35,191 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 
 SHARE = float(os.environ.get("TALLYSTREAM_FAULTS_SHARE", "1"))
+TAKEOVER_S = 30.0 * faults.PATIENCE
 
 
-def some(number: int) -> int:
-    """Return the share of `number` that was asked for, one at least."""
+def scaled(number: int) -> int:
+    """Return this share of `number`, at least one."""
     return max(1, round(number * SHARE))
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[tuple[KafkaBroker, Topics]]:
-    """A broker that only this test has and may kill, and its topics."""
+def own_broker(tmp_path: Path) -> Iterator[tuple[KafkaBroker, Topics]]:
+    """A broker that only this test uses and may kill, and its topics."""
     with KafkaBroker(tmp_path / "broker") as broker:
-        topics = Topics("fire-")
-        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), topics)
+        topics = Topics("faults-")
+        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), topics)
         yield broker, topics
 
 
 MODES = pytest.mark.parametrize("mode", ["live", "catch-up"])
-"""Each has a source of its own."""
+"""Each mode has its own source."""
 
 
-def test_fifty_kills_of_the_driver_and_of_workers(own: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
-    """Killed with SIGKILL at random moments fifty times, workers ten times: recovered each time, exact at the end."""
-    faults.under_fire(*own, tmp_path, faults.Fire(some(50), some(10), ()), seed=50)
+def test_fifty_kills_of_the_driver_and_of_workers(own_broker: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
+    """After each of fifty kills of the aggregator and ten of a worker it recovers, and sums are exact in the end."""
+    faults.random_kills(*own_broker, tmp_path, faults.Faults(scaled(50), scaled(10), ()), seed=50)
 
 
-def test_five_outages_of_the_broker(own: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
-    """The broker is killed five times, once it is down for 70 s: it flows again each time, exact at the end."""
-    outages = (3.0, 10.0, 70.0, 1.0, 20.0)[-some(5) :]
-    faults.under_fire(*own, tmp_path, faults.Fire(1, 0, outages), seed=70)
+def test_five_outages_of_the_broker(own_broker: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
+    """After five kills of the broker, one with 70 s of outage, batches are committed again, and sums are exact."""
+    outages = (3.0, 10.0, 70.0, 1.0, 20.0)[-scaled(5) :]
+    faults.random_kills(*own_broker, tmp_path, faults.Faults(1, 0, outages), seed=70)
 
 
 @MODES
-def test_offsets_out_of_range_are_a_loud_stop(
+def test_offsets_out_of_range_stop_the_aggregator(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, mode: str
 ) -> None:
-    """Records that were deleted before they were read end the aggregator with a sentence; no sum is touched."""
+    """If records are deleted before they are read, the aggregator stops with an error, and no sum changes."""
     faults.out_of_range(broker, admin, topics, tmp_path, "fail", "--mode", mode)
 
 
 @MODES
-def test_records_deleted_unread_are_passed_over_by_choice(
+def test_deleted_records_are_skipped_with_on_data_loss_continue(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, mode: str
 ) -> None:
-    """With --on-data-loss continue, the sums are exact for what was read before and what was left."""
+    """With --on-data-loss continue, sums are those of the records read before and of those that are left."""
     faults.out_of_range(broker, admin, topics, tmp_path, "continue", "--mode", mode)
 
 
-def test_a_topic_created_anew_under_the_backlog_s_plan(
+def test_a_recreated_topic_stops_the_aggregator_in_catch_up(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
 ) -> None:
-    """Its source, too, ends the aggregator with a sentence; `make test` has live mode."""
-    faults.recreated(broker, admin, topics, tmp_path, "--mode", "catch-up")
+    """The source of catch-up stops the aggregator with an error, too; `make test` has live mode."""
+    faults.topic_recreated(broker, admin, topics, tmp_path, "--mode", "catch-up")
 
 
 def test_every_file_of_a_checkpoint_truncated(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """Each file in turn, hidden ones too, is cut in half: refused, or exact; never a different sum."""
-    faults.truncated(broker, topics, tmp_path, lambda files: files[:: round(1 / SHARE)])
+    """Each file, hidden ones too, is cut in half in its own copy: it is refused, or the sums are exact."""
+    faults.truncated_files(broker, topics, tmp_path, lambda files: files[:: round(1 / SHARE)])
 
 
 def test_killed_between_the_write_to_kafka_and_the_commit(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """Killed when sums of a batch are on `metrics-agg` and its commit is not there: exact, ten times over."""
-    faults.between_write_and_commit(broker, topics, tmp_path, times=some(10))
+    """Ten times, all processes are killed when sums of a batch are on `metrics-agg` without its commit: exact.
+
+    They are stopped first and then killed, so that it is certain what was written.
+    """
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 6)
+    fleet.publish(100)
+    with Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path, "--latency", "low") as aggregator:
+        for _ in range(scaled(10)):
+            aggregator.start().wait_ready()
+            with fleet.publishing():
+                wait_until(lambda: stopped_before_commit(broker, topics, aggregator), 120, "sums without their commit")
+                aggregator.kill("tree")
+        aggregator.start().wait_ready()
+        assert_exact(broker, topics)
+        assert_as_acknowledged(broker, topics, [fleet])
+        assert aggregator.stop() == 0, aggregator.output()
 
 
-def test_a_full_disk_is_a_clean_stop(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """The checkpoint's file system is full: it stops with a sentence, and is exact once there is space again."""
+def stopped_before_commit(broker: KafkaBroker, topics: Topics, aggregator: Aggregator) -> bool:
+    """Stop all processes at the next sum; if its batch has a commit, continue them and return False."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "tests-commit"})
+    try:
+        end = consumer.get_watermark_offsets(TopicPartition(topics.agg, 0), timeout=30)[1]
+        consumer.assign([TopicPartition(topics.agg, 0, end)])
+        message = consumer.poll(30)
+        processes = tree(aggregator.process.pid)
+        send(processes, signal.SIGSTOP)
+        assert message is not None
+        assert message.error() is None
+        batch = json.loads(message.value() or b"").get("batch", 0)
+        committed = (aggregator.checkpoint / "commits" / str(batch)).exists()
+        if committed:
+            send(processes, signal.SIGCONT)
+        return not committed
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MB."""
     mount = tmp_path / "small"
     mount.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(mount)], capture_output=True, text=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"a small file system can't be mounted here: {made.stderr.strip()}")
+    command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(mount)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a small file system can't be mounted here: {done.stderr.strip()}")
     try:
-        faults.full_disk(broker, topics, mount)
+        yield mount
     finally:
         subprocess.run(["umount", str(mount)], check=True)
 
 
-def test_hostile_records_stop_nobody_else(own: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
-    """A record of 10 MB, a hundred thousand names and hostile ones: limits hold, all others are exact."""
-    hostile.limits_hold(*own, tmp_path, names=100_000)
+def test_a_full_disk_is_a_clean_stop(
+    broker: KafkaBroker, topics: Topics, tmp_path: Path, small_file_system: Path
+) -> None:
+    """If the checkpoint's file system is full, the aggregator stops with an error; with space again it is exact."""
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 7)
+    fleet.publish(200)
+    ballast = small_file_system / "ballast"
+    with Aggregator(broker.bootstrap_servers, topics.prefix, small_file_system, "--latency", "low") as aggregator:
+        aggregator.log = tmp_path / "aggregate.log"  # not on the full disk
+        aggregator.start().wait_ready()
+        with fleet.publishing():
+            with ballast.open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(bytes(65_536))
+            code = aggregator.wait_exit(faults.RECOVERY_S, "the disk is full: the aggregator stops")
+        assert code not in (0, None), aggregator.output()
+        error = faults.last_line(aggregator.output())
+        assert error.startswith(f"query aggregate: the disk of the checkpoint {aggregator.checkpoint} is full: make")
+        print(f"its error: {error}")  # noqa: T201
+        ballast.unlink()
+        aggregator.start().wait_ready()
+        assert_exact(broker, topics)
+        assert_as_acknowledged(broker, topics, [fleet])
+        assert aggregator.stop() == 0, aggregator.output()
+
+
+def test_hostile_records_stop_nobody_else(own_broker: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
+    """With a record of 10 MB, a hundred thousand names and hostile names, limits hold and all other sums are exact."""
+    hostile_records.check_limits(*own_broker, tmp_path, names=100_000)
 
 
 def test_lives_that_come_back_within_and_after_the_limit(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """A life that has retired goes on within 24 h of its `prev`; after that it is a dead letter, and counts once."""
-    hostile.late_lives(broker, topics, tmp_path)
+    """A retired life continues within 24 h of its `prev`, and is counted once; a later record is a dead letter."""
+    hostile_records.check_late_lives(broker, topics, tmp_path)
 
 
 def test_a_takeover_at_fifty_thousand_rows(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """The writer is stopped; one that stands by has its first new sums within 30 s, and they are exact."""
-    standby.takeover(broker, topics, tmp_path, instances=some(1000))
+    """The writer is stopped with SIGSTOP: within 30 s the standby publishes its first new sums, and they are exact."""
+    counters, instances = 50, scaled(1000)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    lives = [new_ulid(int(time.time() * 1000)) for _ in range(instances)]
+
+    def publish(instance: int, seq: int, count: int) -> None:
+        metrics = [hostile_records.counter(f"n{number}", count) for number in range(counters)]
+        value = hostile_records.snapshot(lives[instance], seq, metrics)
+        producer.produce(topics.metrics, key=f"instance-{instance}".encode(), value=value)
+        producer.poll(0)
+
+    def all_sums_are(count: int) -> bool:
+        found = latest_sums(broker.bootstrap_servers, topics.agg).values()
+        return [row.count for row in found] == [count] * counters
+
+    for instance in range(instances):
+        publish(instance, 1, 1)
+    assert producer.flush(60) == 0
+    first = Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path / "first")
+    second = Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path / "second", "--standby")
+    second.checkpoint = first.checkpoint
+    for each in (first, second):
+        each.folder.mkdir()
+    with first, second:
+        first.start().wait_ready()
+        wait_until(lambda: all_sums_are(instances), 120, f"{instances * counters:,} rows are summed")
+        second.start()
+        wait_until(lambda: "waiting for the lease" in second.output(), 120, "the second is a standby")
+        stopped = tree(first.process.pid)
+        send(stopped, signal.SIGSTOP)
+        publish(0, 2, 11)
+        assert producer.flush(60) == 0
+        wait_until(lambda: all_sums_are(instances + 10), TAKEOVER_S, "the second publishes new sums")
+        send(stopped, signal.SIGCONT)
+        assert first.process.wait(120) == 1, first.output()
+        assert_exact(broker, topics)
+        assert second.stop() == 0, second.output()

@@ -1,17 +1,33 @@
-"""Stores that are unavailable for ten minutes, or take five seconds for a write, at full length: `make faults`."""
+"""The stores at full size, `make faults`: unavailable for ten minutes, and five seconds for a write.
+
+TALLYSTREAM_FAULTS_SHARE makes it smaller, as in test_long.py.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from support import carbon as carbons
-from support.slow_proxy import SlowProxy
-from support.store_faults import broker_away, influx_store, long_outage, slow_store
+from support.aggregator import Aggregator
+from support.exactness import assert_exact
+from support.faults import OUTAGE_S, PATIENCE, pause
+from support.fleet import Fleet
+from support.health import ask
+from support.kafka import committed, end_offsets, read_topic
+from support.levels import Graphite, Readable, exposed, promised, samples
+from support.shipping import Sums, shipper
+from support.slow_store import SlowProxy, assert_points_wait_on_kafka, resident_mib
+from support.wait import wait_until
+from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
@@ -19,13 +35,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tallystream_aggregator.sinks.base import Point
+
 SHARE = float(os.environ.get("TALLYSTREAM_FAULTS_SHARE", "1"))
+DRAINED_S = 120.0 * PATIENCE
+COMMITTED_S = 30.0 * PATIENCE
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture
 def own_influxdb(tmp_path: Path) -> Iterator[InfluxServer]:
-    """An InfluxDB that only this test has and may kill."""
+    """An InfluxDB that only this test uses and may kill."""
     found = find_or_build()
     if found.path is None:
         pytest.skip(found.reason)
@@ -33,28 +53,114 @@ def own_influxdb(tmp_path: Path) -> Iterator[InfluxServer]:
         yield server
 
 
+def influx_store(server: InfluxServer, url: str = "") -> StoreSettings:
+    """Return the settings of a server, or of a proxy before it."""
+    spec = f"influxdb:{url or server.url}"
+    return StoreSettings.parse(spec, token=server.token, org=server.org, bucket=server.bucket, env={})
+
+
 def test_both_stores_are_down_for_ten_minutes(
     broker: KafkaBroker, topics: Topics, tmp_path: Path, own_influxdb: InfluxServer
 ) -> None:
-    """Sums on Kafka go on, what waited is drained in two minutes, and every point is there."""
-    if why := carbons.missing():
-        pytest.skip(why)
+    """While InfluxDB and Carbon are down, sums on Kafka continue; afterwards all points are written in two minutes.
+
+    Every point is there: each row of `metrics-agg` in InfluxDB, the last of each second in Graphite.
+    """
+    if reason := carbons.missing():
+        pytest.skip(reason)
+    outage_s, servers = 600 * SHARE, broker.bootstrap_servers
+    fleets = [Fleet(servers, topics.metrics, number, app=f"app-{number}") for number in range(5)]
+
+    def shipped(group: str, end: int) -> bool:
+        return committed(servers, topics.prefix + group, topics.agg) >= end
+
     with carbons.Carbon(tmp_path / "carbon") as carbon:
-        long_outage(broker, topics, tmp_path, influxdb=own_influxdb, carbon=carbon, outage_s=600 * SHARE)
+        stores = {"influxdb": influx_store(own_influxdb), "graphite": Graphite(carbon, "live").settings}
+        with ExitStack() as stack:
+            aggregator = stack.enter_context(Aggregator(servers, topics.prefix, tmp_path / "aggregate"))
+            aggregator.folder.mkdir()
+            aggregator.start().wait_ready()
+            for name, store in stores.items():
+                folder = tmp_path / f"to-{name}"
+                folder.mkdir()
+                options = ("--group", name, "--no-events", "--graphite-prefix", store.prefix)
+                stack.enter_context(shipper(servers, topics.prefix, folder, store, *options, timeout=60))
+            with ExitStack() as publishing:
+                for fleet in fleets:
+                    publishing.enter_context(fleet.publishing())
+                wait_until(lambda: all(shipped(name, 50) for name in stores), 300, "both stores are written to")
+                own_influxdb.kill()
+                carbon.kill()
+                slowest = commit_through_the_outage(aggregator, topics, outage_s)
+                end = end_offsets(servers, topics.agg)[0]
+                behind = {name: end - committed(servers, topics.prefix + name, topics.agg) for name in stores}
+                own_influxdb.start()
+                carbon.start()
+                drained_s = wait_until(
+                    lambda: all(shipped(name, end) for name in stores), DRAINED_S, "the waiting points are written"
+                )
+            assert aggregator.restarts == 0
+            assert_exact(broker, topics)
+            assert aggregator.stop() == 0, aggregator.output()
+            end = end_offsets(servers, topics.agg)[0]
+            wait_until(lambda: all(shipped(name, end) for name in stores), DRAINED_S, "all points are written")
+        points = [point(sums.decode(record.value or b"")) for record in read_topic(servers, topics.agg)]
+        require_all(Readable(stores["influxdb"]), points)
+        require_all(Graphite(carbon, "live"), points)
+    print(  # noqa: T201
+        f"down for {outage_s:.0f} s: {behind} rows behind, written in {drained_s:.1f} s; "
+        f"sums were committed within {slowest:.1f} s during the outage; {len(points)} points"
+    )
+
+
+def commit_through_the_outage(aggregator: Aggregator, topics: Topics, outage_s: float) -> float:
+    """Return the longest time, in seconds, that published records took to be committed during the outage."""
+    slowest, began = 0.0, time.monotonic()
+    while time.monotonic() - began < outage_s:
+        due = end_offsets(aggregator.servers, topics.metrics)
+        committed_s = aggregator.wait_committed(topics.metrics, due, COMMITTED_S, "sums continue in the outage")
+        slowest = max(slowest, committed_s)
+        pause(min(5.0, outage_s))
+    return slowest
+
+
+def require_all(target: Readable | Graphite, points: list[Point]) -> None:
+    """Fail unless the store comes to hold these points."""
+    wanted, sink = promised(target.level, points), open_sink(target.settings)
+    wait_until(lambda: target.holds(sink, wanted), 60, f"{len(points)} points are stored", poll=1)
+    sink.close()
 
 
 def test_a_write_takes_five_seconds(
     broker: KafkaBroker, topics: Topics, tmp_path: Path, own_influxdb: InfluxServer
 ) -> None:
-    """A hundred thousand rows wait on Kafka, not in memory; every one arrives."""
+    """A hundred thousand rows wait on Kafka, not in memory, and every one is written."""
     with SlowProxy(own_influxdb.url, 5.0) as proxy:
-        rows = max(20_000, round(100_000 * SHARE))
-        slow_store(broker, topics, tmp_path, store=influx_store(own_influxdb, proxy.url), proxy=proxy, rows=rows)
+        rows, store = max(20_000, round(100_000 * SHARE)), influx_store(own_influxdb, proxy.url)
+        assert_points_wait_on_kafka(broker, topics, tmp_path, store=store, proxy=proxy, rows=rows)
 
 
-def test_the_broker_is_away_from_who_shows_the_latest(tmp_path: Path) -> None:
-    """No old sum for a new one: 503 while the broker can't be asked, and the newest sums when it is back."""
+def test_the_latest_sums_are_not_shown_while_the_broker_is_down(tmp_path: Path) -> None:
+    """`/metrics` answers 503 from 30 s after the broker was last reached, and has the newest sums when it is back."""
+    rows, log = max(1000, round(1_000_000 * SHARE)), tmp_path / "ship.log"
     with KafkaBroker(tmp_path / "broker") as broker:
         topics = Topics("latest-")
-        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), topics)
-        broker_away(broker, topics, tmp_path, max(1000, round(1_000_000 * SHARE)))
+        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), topics)
+        wanted = Sums(broker.bootstrap_servers, topics.agg)
+        wanted.publish(rows)
+        store = StoreSettings.parse("prometheus:0", env={})
+        with shipper(broker.bootstrap_servers, topics.prefix, tmp_path, store) as process:
+            wait_until(lambda: log.exists() and "sums are served at " in log.read_text(), 60, "the sink listens")
+            url = log.read_text().rpartition("sums are served at ")[2].split()[0]
+            read_s = wait_until(lambda: ask(url)[0] == 200, 600, "the sums are shown", poll=0.01)
+            print(f"{rows} rows read in {read_s:.1f} s, {rows / read_s:,.0f} a second")  # noqa: T201
+            assert samples(ask(url)[1]) == exposed(wanted.latest())
+            print(f"{resident_mib(process):.0f} MiB resident")  # noqa: T201
+            broker.kill()
+            hidden_s = wait_until(lambda: ask(url)[0] == 503, OUTAGE_S, "no sum is shown")
+            assert "the newest sums were last known " in ask(url)[1]
+            broker.start()
+            wanted.publish(100)
+            wait_until(lambda: ask(url)[0] == 200, OUTAGE_S, "sums are shown again", poll=0.01)
+            wait_until(lambda: samples(ask(url)[1]) == exposed(wanted.latest()), 30, "the newest are shown")
+            print(f"503 after {hidden_s:.1f} s without the broker")  # noqa: T201

@@ -1,21 +1,18 @@
-"""The ACLs of docs/security.md on a broker that enforces them: each command works with these and no others."""
+"""The ACLs of docs/security.md on a broker that enforces them: each command works with its own and no others."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from support.acls import Acl, acls
-from support.kafka import command, run
+from support.commands import run, running
+from support.kafka import end_offsets
 from support.stores import content
 from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry
@@ -35,8 +32,8 @@ PASSWORD = "a-p4ssword"
 TOPICS = Topics()
 
 
-class Guarded(NamedTuple):
-    """A broker that lets a user do what the table says of the command of that name."""
+class AclBroker(NamedTuple):
+    """A broker where the user with the name of a command has the ACLs of that command."""
 
     broker: KafkaBroker
     servers: str
@@ -59,8 +56,8 @@ class Guarded(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """A broker with ACLs; nobody has a name on its first listener, and may do everything there."""
+def acl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclBroker]:
+    """A broker with the ACLs; its first listener has no login, and allows everything."""
     port = free_port()
     users = sorted({acl.command.replace(" ", "-") for acl in acls()})
     passwords = "".join(f' user_{user}="{PASSWORD}"' for user in users)
@@ -72,93 +69,52 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             f"org.apache.kafka.common.security.plain.PlainLoginModule required{passwords};"
         ),
     }
-    folder = tmp_path_factory.mktemp("guarded")
+    folder = tmp_path_factory.mktemp("acls")
     with KafkaBroker(folder, listeners={"SASL_PLAINTEXT": port}, properties=properties) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         wanted = [one for acl in acls() for one in acl.bindings(f"User:{acl.command.replace(' ', '-')}")]
         for future in admin.create_acls(wanted).values():
             future.result(30)
-        yield Guarded(broker, f"127.0.0.1:{port}")
+        yield AclBroker(broker, f"127.0.0.1:{port}")
 
 
-@contextmanager
-def running(guarded: Guarded, log: Path, user: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command until the block ends; then it has to stop in order."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(command(*arguments), stdout=out, stderr=out, env={**os.environ, **guarded.env(user)})
-    try:
-        yield process
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(LIMIT_S) == 0, log.read_text()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+@pytest.fixture(scope="module")
+def summed(acl_broker: AclBroker, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A count of 4711, reported and summed with the ACLs of both commands; returns the aggregator's errors."""
+    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
+    registry = MetricRegistry("orders")
+    registry.counter("records.processed").inc(4711)
+    kafka = acl_broker.kafka("reporter")
+    servers = kafka.pop("bootstrap.servers")
+    with KafkaReporter(registry, bootstrap_servers=servers, instance="orders-1", options=kafka) as reporter:
+        assert reporter.report_now(timeout=30)
+    checkpoint = tmp_path_factory.mktemp("summed") / "checkpoint"
+    done = run("aggregate", "--checkpoint", str(checkpoint), "--catch-up", env=acl_broker.env("aggregate"))
+    assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
-def test_a_publisher_may_not_write_sums(guarded: Guarded) -> None:
-    """With the reporter's permissions every other topic is closed."""
-    create_topics(AdminClient(guarded.kafka("aggregate")), TOPICS)
-    producer = Producer({**guarded.kafka("reporter"), "message.timeout.ms": 10_000})
+def test_a_publisher_may_not_write_sums(acl_broker: AclBroker) -> None:
+    """With the ACLs of a reporter only `metrics` can be written."""
+    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
+    producer = Producer({**acl_broker.kafka("reporter"), "message.timeout.ms": 10_000})
     refused: list[str] = []
     for topic in (TOPICS.agg, TOPICS.table, TOPICS.events, TOPICS.ledger, TOPICS.dead):
         producer.produce(topic, value=b"x", on_delivery=lambda error, _: refused.append(error.name()))
     producer.flush(30)
     assert refused == ["TOPIC_AUTHORIZATION_FAILED"] * 5
     with pytest.raises(KafkaException, match="AUTHORIZATION_FAILED"):
-        create_topics(AdminClient(guarded.kafka("reporter")), Topics("other-"))
+        create_topics(AdminClient(acl_broker.kafka("reporter")), Topics("other-"))
 
 
-def test_topics_that_are_there_need_no_permission_to_create_them(guarded: Guarded) -> None:
-    """Commands look which are missing, and create these alone."""
-    create_topics(AdminClient(guarded.kafka("aggregate")), TOPICS)
-    assert create_topics(AdminClient(guarded.kafka("ship")), TOPICS) == []
-
-
-def test_a_forget_record_that_the_broker_refuses_is_an_error_of_the_setting(guarded: Guarded, tmp_path: Path) -> None:
-    """A user that may read the table and not write `metrics` is shown what would be taken out; nothing is published."""
-    topics = Topics("refused-")
-    servers = guarded.broker.bootstrap_servers
-    admin = AdminClient({"bootstrap.servers": servers})
-    create_topics(admin, topics, partitions=3)
-    registry = MetricRegistry("orders")
-    registry.counter("records.processed").inc(4711)
-    with KafkaReporter(registry, bootstrap_servers=servers, topic=topics.metrics, instance="orders-1") as reporter:
-        assert reporter.report_now(timeout=30)
-    prefix = ("--topic-prefix", topics.prefix)
-    options = ("--bootstrap-servers", servers, *prefix, "--checkpoint", str(tmp_path / "aggregate"), "--catch-up")
-    done = run("aggregate", *options, "--no-own-metrics")
-    assert done.returncode == 0, done.stderr
-    reads = [acl for acl in acls() if acl.command == "forget" and acl.operations == ("READ",)]
-    # One user may not see the topic. The other one sees it, and may write no topic at all.
-    sees = Acl("rebuild", "topic", "metrics", ("DESCRIBE",))
-    for user, given in (("forget", reads), ("rebuild", [*reads, sees])):
-        topical = (acl._replace(name=topics.prefix + acl.name) for acl in given if acl.resource == "topic")
-        for future in admin.create_acls([one for acl in topical for one in acl.bindings(f"User:{user}")]).values():
-            future.result(30)
-    before = [watermark(servers, topics.metrics, partition) for partition in range(3)]
-    for user, arguments in (("forget", ("--instance", "orders-1")), ("rebuild", ("--metric", "records.processed"))):
-        refused = run("forget", *prefix, *arguments, "--yes", env=guarded.env(user))
-        assert refused.returncode == 2, refused.stderr
-        assert refused.stderr == (
-            "topic: 'refused-metrics' can't be used; this user may not write it, so nothing is published; give the "
-            "user the permission Write on it.\n"
-        )
-        assert "4711" in refused.stdout
-    assert [watermark(servers, topics.metrics, partition) for partition in range(3)] == before
-
-
-def watermark(servers: str, topic: str, partition: int) -> int:
-    """Return where a partition ends."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "watermark"})
-    try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1])
-    finally:
-        consumer.close()
+def test_existing_topics_need_no_permission_to_create_them(acl_broker: AclBroker) -> None:
+    """Commands create only the missing topics."""
+    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
+    assert create_topics(AdminClient(acl_broker.kafka("ship")), TOPICS) == []
 
 
 def measurements(store: StoreSettings) -> list[str]:
-    """Return what a store has by now."""
+    """Return the measurements that a store has."""
     reader = open_reader(store)
     try:
         return reader.measurements()
@@ -166,20 +122,9 @@ def measurements(store: StoreSettings) -> list[str]:
         reader.close()
 
 
-def test_each_command_works_with_its_own_permissions(guarded: Guarded, tmp_path: Path) -> None:
-    """A count gets from a reporter to the store, is verified, and has a lag; nothing is said to be not allowed."""
-    create_topics(AdminClient(guarded.kafka("aggregate")), TOPICS)
-    registry = MetricRegistry("orders")
-    registry.counter("records.processed").inc(4711)
-    kafka = guarded.kafka("reporter")
-    with KafkaReporter(
-        registry, bootstrap_servers=kafka.pop("bootstrap.servers"), instance="orders-1", options=kafka
-    ) as reporter:
-        assert reporter.report_now(timeout=30)
-    done = run("aggregate", "--checkpoint", str(tmp_path / "aggregate"), "--catch-up", env=guarded.env("aggregate"))
-    assert done.returncode == 0, done.stderr
-    said = {"aggregate": done.stderr}
-
+def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, summed: str, tmp_path: Path) -> None:
+    """A count is reported, summed, shipped and verified, and has a lag, without an authorization error."""
+    outputs = {"aggregate": summed}
     hour_ago = datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()
     for name, arguments in (
         ("verify", ()),
@@ -187,18 +132,18 @@ def test_each_command_works_with_its_own_permissions(guarded: Guarded, tmp_path:
         ("rebuild", ("--checkpoint", str(tmp_path / "rebuilt"))),
         ("forget", ("--instance", "orders-1")),
     ):
-        done = run(name, *arguments, env=guarded.env(name))
+        done = run(name, *arguments, env=acl_broker.env(name))
         assert done.returncode == 0, (name, done.stdout + done.stderr)
-        said[name] = done.stderr
+        outputs[name] = done.stderr
 
-    # Two stores: neither waits for the other's transactions.
+    # Two stores, so that neither waits for transactions of the other.
     sums, lag = (StoreSettings.parse(f"local:{tmp_path / name}.db", env={}) for name in ("sums", "lag"))
     ship = ("ship", "--rows", "--store", sums.spec, "--checkpoint", str(tmp_path / "ship"))
     collect = ("lag", "collect", "--store", lag.spec, "--interval", "1")
     logs = {"ship": tmp_path / "ship.log", "lag collect": tmp_path / "lag.log"}
     with (
-        running(guarded, logs["lag collect"], "lag collect", *collect) as collecting,
-        running(guarded, logs["ship"], "ship", *ship) as shipping,
+        running(logs["lag collect"], *collect, env=acl_broker.env("lag collect")) as collecting,
+        running(logs["ship"], *ship, env=acl_broker.env("ship")) as shipping,
     ):
 
         def both_write() -> bool:
@@ -214,7 +159,29 @@ def test_each_command_works_with_its_own_permissions(guarded: Guarded, tmp_path:
             return all(content(lag, "tallystream.lag.groups", ["lag"], tags=tags) for tags in groups)
 
         wait_until(both_have_a_lag, LIMIT_S, "the lag of both queries is in the store", poll=0.5)
+    assert (collecting.returncode, shipping.returncode) == (0, 0)
     (values,) = content(sums, "records.processed", ["count"]).values()
     assert {fields["count"] for fields in values.values()} == {4711}
-    said |= {name: log.read_text() for name, log in logs.items()}
-    assert not [(name, line) for name, text in said.items() for line in text.splitlines() if "uthoriz" in line]
+    outputs |= {name: log.read_text() for name, log in logs.items()}
+    assert not [(name, line) for name, text in outputs.items() for line in text.splitlines() if "uthoriz" in line]
+
+
+def test_forget_without_the_permission_to_write_is_an_error_of_the_setting(acl_broker: AclBroker, summed: str) -> None:
+    """A user that may read the table but not write `metrics` gets the dry run; no record is published."""
+    assert "uthoriz" not in summed
+    servers = acl_broker.broker.bootstrap_servers
+    # `rebuild` may describe the topic; `replay` may not, and here it may read the table.
+    reads = Acl("replay", "topic", TOPICS.table, ("READ",)).bindings("User:replay")
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    for future in admin.create_acls(reads).values():
+        future.result(30)
+    before = end_offsets(servers, TOPICS.metrics)
+    for user, arguments in (("replay", ("--instance", "orders-1")), ("rebuild", ("--metric", "records.processed"))):
+        refused = run("forget", *arguments, "--yes", env=acl_broker.env(user))
+        assert refused.returncode == 2, refused.stderr
+        assert refused.stderr == (
+            "topic: 'metrics' can't be used; this user may not write it, so nothing is published; give the "
+            "user the permission Write on it.\n"
+        )
+        assert "4711" in refused.stdout
+    assert end_offsets(servers, TOPICS.metrics) == before

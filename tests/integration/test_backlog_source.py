@@ -1,4 +1,4 @@
-"""The backlog's source on a real broker, as Spark asks it: where batches end, which ranges they have, what is read."""
+"""The source of catch-up on a real broker, called as Spark calls it: ends of batches, their splits, their records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from support.compacting import compacted
+from support.compaction import compact
 from support.kafka import read_topic
 from tallystream.testing import ManualClock
 from tallystream_aggregator.kafka.topic_selection import Selection
@@ -40,7 +40,7 @@ def options(
         fetch=Fetch(),
         table=TableSettings(),
         checkpoint=str(checkpoint),
-        most=100,
+        max_records=100,
         full=20,
         delay_s=2.0,
         tasks=2,
@@ -58,14 +58,14 @@ def publish(broker: KafkaBroker, topic: str, records: int) -> None:
 
 
 def read(reader: CatchUpReader, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[list[Record]]:
-    """Return what each task of a batch hands on, in offset order, under another name of the topic."""
+    """Return the records of each task of a batch in offset order, with the topic named `metrics`."""
     tasks = [reader.read(one) for one in reader.partitions(start, end)]
     read = [[record for part in parts for record in records_of(part.to_pandas())] for parts in tasks]
     return [sorted((one._replace(topic="metrics") for one in task), key=lambda one: one.offset) for task in read]
 
 
-def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """Batch after batch, the next one as large as the last one's pace lets it: each task compacts its part of it."""
+def test_batches_and_tasks_have_all_records(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
+    """The size of each batch follows the speed of the one before; each task compacts its split."""
     publish(broker, topics.metrics, 1000)
     keep_first(tmp_path, {topics.metrics: {"0": 0}})
     clock = ManualClock()
@@ -83,7 +83,7 @@ def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: To
         sizes.append(end - first)
         middle = (first + end) // 2
         tasks = read(reader, start, reached)
-        wanted = [compacted(records[first:middle], TableSettings()), compacted(records[middle:end], TableSettings())]
+        wanted = [compact(records[first:middle], TableSettings()), compact(records[middle:end], TableSettings())]
         assert tasks == wanted
         clock.advance(BATCH_S / 2)
     assert sizes == [100, 200, 400, 300]
@@ -91,8 +91,8 @@ def test_batches_and_tasks_are_all_that_is_there(broker: KafkaBroker, topics: To
     assert reader.latestOffset({topics.metrics: {"0": 5}}, ReadAllAvailable()) == reached
 
 
-def test_few_records_wait_and_a_full_batch_does_not(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """After a pause the first records start a batch; the next ones wait for the delay, or until they fill a batch."""
+def test_a_few_records_wait_and_a_full_batch_does_not(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
+    """After a pause the first records start a batch; later ones wait for the delay, or until they fill a batch."""
     clock, limit = ManualClock(), ReadMaxRows(100)
     reader = CatchUpReader(options(broker, topics, tmp_path), clock)
 
@@ -110,10 +110,8 @@ def test_few_records_wait_and_a_full_batch_does_not(broker: KafkaBroker, topics:
     assert reach(15, 1) == 35
 
 
-def test_records_that_are_gone_end_it_or_are_passed_over_by_choice(
-    broker: KafkaBroker, topics: Topics, admin: AdminClient
-) -> None:
-    """When a batch is planned, and when they go while it is read."""
+def test_deleted_records_are_an_error_or_are_skipped(broker: KafkaBroker, topics: Topics, admin: AdminClient) -> None:
+    """Both when a batch is planned and when they are deleted while it is read; `skip_lost` chooses."""
     publish(broker, topics.metrics, 100)
     before, end = {topics.metrics: {"0": 10}}, {topics.metrics: {"0": 100}}
     for future in admin.delete_records([TopicPartition(topics.metrics, 0, 50)]).values():

@@ -1,4 +1,4 @@
-"""The aggregator's benchmark at a tiny size: it checks the sums, and a side whose sums are wrong fails the run."""
+"""The aggregator's benchmark at a tiny size: wrong sums fail the run."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ for sums in json.loads(sys.argv[3]):
     for name, total in sums:
         producer.produce(sys.argv[2], json.dumps({"name": name, "count": total}), name)
     producer.flush(30)
-print("that was all")
+print("done")
 time.sleep(float(sys.argv[4]))
 """
 
 
 @dataclass
 class Scripted:
-    """A side that publishes sums which are known beforehand, then sleeps for `rest_s`."""
+    """A side that publishes the given sums, then sleeps for `rest_s` seconds."""
 
     sums: list[list[int]]
     rest_s: float = 60.0
@@ -55,7 +55,7 @@ class Scripted:
         return [sys.executable, "-c", PROGRAM, bootstrap_servers, output, json.dumps(rows), str(self.rest_s)]
 
     def ready(self, folder: Path) -> bool:
-        """It is never asked."""
+        """Fail: the benchmark of a backlog does not call it."""
         raise NotImplementedError
 
 
@@ -67,25 +67,25 @@ def expected() -> list[int]:
     return [int(total) for total in updates.sums]
 
 
-def test_our_sums_are_checked_and_what_they_cost_is_measured(broker: KafkaBroker, tmp_path: Path) -> None:
-    """The command as a user gets it, on a real broker: its sums are exact, and its processes were watched."""
+def test_our_sums_are_checked_and_their_cost_is_measured(broker: KafkaBroker, tmp_path: Path) -> None:
+    """The real command on a real broker: its sums are exact, and the CPU and memory of its processes are measured."""
     found = backlog(broker.bootstrap_servers, Ours(), tmp_path, n=N, form="snapshots", fleet=FLEET, max_wait_s=300)
     assert found["exact"] is True
     assert (found["updates"], found["records"]) == (N, N // FLEET.metrics)
     assert found["wall_s"] > 0
-    assert found["cpu_s"] > 1  # two Pythons and a JVM have begun
+    assert found["cpu_s"] > 1  # two Pythons and a JVM have started
     assert found["peak_rss_mb"] > 100
 
 
 def test_a_wrong_sum_is_never_a_result(broker: KafkaBroker, tmp_path: Path, expected: list[int]) -> None:
-    """Sums of which one is wrong are waited for in vain, and the error says how many were right."""
+    """If one sum is wrong, the run fails, and the error says how many were right."""
     wrong = [*expected[:3], expected[3] + 1, *expected[4:]]
     with pytest.raises(SideError, match="4 of 5 sums"):
         backlog(broker.bootstrap_servers, Scripted([wrong]), tmp_path, n=N, form="singles", fleet=FLEET, max_wait_s=3)
 
 
 def test_sums_that_do_not_stay_right_are_not_exact(broker: KafkaBroker, tmp_path: Path, expected: list[int]) -> None:
-    """A sum that changes after all of them were right is found, since the topic is read on."""
+    """A sum that changes after all of them were right is detected, because the topic is still read."""
     later = [expected[0] + 1, *expected[1:]]
     for sums, exact in (([expected, later], False), ([expected, expected], True)):
         side = Scripted(sums)
@@ -94,8 +94,8 @@ def test_sums_that_do_not_stay_right_are_not_exact(broker: KafkaBroker, tmp_path
 
 
 def test_a_side_that_ends_is_an_error(broker: KafkaBroker, tmp_path: Path) -> None:
-    """The error has its exit code and what it said last: nothing is waited for."""
-    with pytest.raises(SideError, match="scripted ended with 0; it said:\nthat was all"):
+    """The error has its exit code and its last output, and comes at once."""
+    with pytest.raises(SideError, match="scripted ended with 0; it said:\ndone"):
         backlog(
             *(broker.bootstrap_servers, Scripted([], rest_s=0.0), tmp_path),
             n=N, form="singles", fleet=FLEET, max_wait_s=300,

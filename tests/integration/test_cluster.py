@@ -1,4 +1,4 @@
-"""The aggregator on a real standalone cluster: one master, two workers, a checkpoint folder that they share."""
+"""The aggregator on a real standalone cluster: a master and two workers that share the checkpoint folder."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support import faults
-from support.application import assert_exact
+from support.aggregator import Aggregator
 from support.cluster import Cluster, submit, with_environment
-from support.fleet import Fleet, Shares
-from support.supervised import Aggregator, ends
+from support.exactness import assert_as_acknowledged, assert_exact
+from support.faults import RECOVERY_S
+from support.fleet import Fleet
+from support.kafka import end_offsets
 from tallystream_aggregator import jars
 
 if TYPE_CHECKING:
@@ -27,12 +28,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 def test_a_killed_worker_loses_nothing_and_spark_submit_goes_on(
     broker: KafkaBroker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker that has the table, its executor and its Python are killed with SIGKILL under load: exact.
+    """The worker with the table, its executor and its Python are killed with SIGKILL under load: sums stay exact.
 
-    The driver lives on and the other worker takes the table from the shared checkpoint. Then the same job goes on under
-    spark-submit, on the worker that is left, as docs/cluster.md says: exact by both oracles.
+    The driver continues, and the other worker loads the table from the shared checkpoint. Then the same job continues
+    under spark-submit on that worker, as in docs/cluster.md: exact by the replay and the journal.
     """
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 40, shares=Shares())
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 40)
     fleet.publish(200)
     with Cluster(tmp_path / "cluster") as cluster:
         for name, value in cluster.env.items():
@@ -41,12 +42,12 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_goes_on(
             aggregator.start().wait_ready()
             with fleet.publishing():
                 killed = cluster.kill_busy_worker()
-                due = ends(broker.bootstrap_servers, topics.metrics)
-                seconds = aggregator.flows_past(topics.metrics, due, faults.RECOVERY_S, "the other worker goes on")
-            print(f"worker {killed} killed: flowing again after {seconds:.1f} s")  # noqa: T201
-            assert aggregator.restarts == 0, aggregator.said()
+                due = end_offsets(broker.bootstrap_servers, topics.metrics)
+                seconds = aggregator.wait_committed(topics.metrics, due, RECOVERY_S, "the other worker continues")
+            print(f"worker {killed} killed: batches are committed again after {seconds:.1f} s")  # noqa: T201
+            assert aggregator.restarts == 0, aggregator.output()
             assert_exact(broker, topics)
-            assert aggregator.stop() == 0, aggregator.said()
+            assert aggregator.stop() == 0, aggregator.output()
         fleet.publish(100)
         script = tmp_path / "tally.py"
         script.write_text("from tallystream_cli.main import main\n\nmain()\n", encoding="utf-8")
@@ -55,7 +56,7 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_goes_on(
         done = subprocess.run(
             submit(
                 *("--master", cluster.url, "--executor-memory", "512m", "--jars", connector, str(script)),
-                *("aggregate", *where, "--checkpoint", str(aggregator.checkpoint), "--catch-up", "--no-own-metrics"),
+                *("aggregate", *where, "--checkpoint", str(aggregator.checkpoint), "--catch-up"),
             ),
             env=with_environment({"PYSPARK_PYTHON": sys.executable}),
             capture_output=True,
@@ -65,4 +66,4 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_goes_on(
         )
         assert done.returncode == 0, done.stderr
     assert_exact(broker, topics)
-    faults.assert_as_acknowledged(broker, topics, [fleet])
+    assert_as_acknowledged(broker, topics, [fleet])

@@ -1,4 +1,4 @@
-"""compose.yaml without a Docker engine: its images' environments, and its services as plain processes."""
+"""compose.yaml without a Docker engine: the environments of its images, and its services as plain processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from support import carbon, images
-from support.containers import Here, Kafka, own_python
+from support.commands import uv
+from support.compose_services import Kafka, ServiceRunner, own_python
 from support.health import ask
 from support.stores import influx_bucket
 from support.wait import wait_until
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.influx import Influx
+    from support.stores import Influx
     from tallystream_aggregator.sinks.stores import StoreSettings
 
 pytestmark = pytest.mark.integration
@@ -38,19 +39,9 @@ pytestmark = pytest.mark.integration
 LIMIT_S = 300.0
 
 
-def uv(*arguments: str | Path) -> None:
-    """Run uv, from its cache alone where that has everything."""
-    program = own_python().with_name("uv")
-    for mode in (["--offline"], []):
-        done = subprocess.run([program, *arguments, *mode], capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode == 0:
-            return
-    raise AssertionError(done.stderr)
-
-
 @pytest.fixture(scope="module")
 def page_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment that has what page.Dockerfile installs, with the hashes of its locks."""
+    """The interpreter of an environment with the packages of page.Dockerfile, with the hashes of its locks."""
     folder = tmp_path_factory.mktemp("page-image") / "tallystream"
     uv("venv", "-q", "--python", sys.executable, folder)
     python, locks = folder / "bin" / "python", images.COMPOSE / "images"
@@ -83,27 +74,27 @@ def store(influxdb: Influx) -> Iterator[StoreSettings]:
         yield settings
 
 
-def test_the_environment_of_the_page_is_whole_without_spark(page_python: Path) -> None:
-    """Every dependency is met; a command that needs PySpark says so in a sentence and ends with 2."""
+def test_the_environment_of_the_page_is_complete_without_spark(page_python: Path) -> None:
+    """Every dependency is met; a command that needs PySpark ends with an error and exit code 2."""
     done = subprocess.run([page_python, "-c", "import pyspark"], capture_output=True, check=False, timeout=60)
     assert done.returncode != 0
     uv("pip", "check", "-q", "--python", page_python)
-    said = subprocess.run(
+    done = subprocess.run(
         [page_python.with_name("tallystream"), "aggregate", "--checkpoint", "/nonexistent"],
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    assert said.returncode == 2
-    assert said.stderr.startswith("pyspark: 'not installed' can't be used; install it with tallystream-cli[spark]")
+    assert done.returncode == 2
+    assert done.stderr.startswith("pyspark: 'not installed' can't be used; install it with tallystream-cli[spark]")
 
 
-def test_prometheus_takes_its_files(services: dict[str, Any], tmp_path: Path) -> None:
-    """Prometheus' own check finds no fault in the configuration and in the rules that are mounted beside it."""
+def test_promtool_accepts_the_configuration(services: dict[str, Any], tmp_path: Path) -> None:
+    """Prometheus' own check finds no error in the configuration and in the mounted rules."""
     promtool = shutil.which("promtool")
     if promtool is None:
-        pytest.skip("promtool is not there: install Debian's package prometheus")
+        pytest.skip("there is no promtool: install Debian's package prometheus")
     text = (images.COMPOSE / "prometheus" / "prometheus.yaml").read_text(encoding="utf-8")
     for one in services["prometheus"]["volumes"]:
         if one["type"] == "bind":
@@ -116,7 +107,7 @@ def test_prometheus_takes_its_files(services: dict[str, Any], tmp_path: Path) ->
 
 
 def test_carbon_keeps_every_second_of_every_series(tmp_path: Path) -> None:
-    """With the files that Compose gives it no new series is dropped, and a minute has its last value, no average."""
+    """With Compose's configuration no new series is dropped, and a minute has its last value, not an average."""
     if reason := carbon.missing():
         pytest.skip(reason)
     series, now = 200, int(time.time()) - 3
@@ -125,7 +116,7 @@ def test_carbon_keeps_every_second_of_every_series(tmp_path: Path) -> None:
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
             connection.sendall(lines.encode())
         wanted = {f"s{n}.count": {now + 1: 1.0, now + 2: 2.0} for n in range(series)}
-        wait_until(lambda: server.paths() == wanted, LIMIT_S, "every series is there", poll=0.5)
+        wait_until(lambda: server.paths() == wanted, LIMIT_S, "every series is stored", poll=0.5)
     info = "import json, sys, whisper; print(json.dumps(whisper.info(sys.argv[1])))"
     (file,) = (tmp_path / "carbon" / "whisper").rglob("s0/count.wsp")
     done = subprocess.run([carbon.PYTHON, "-c", info, file], capture_output=True, text=True, check=True)
@@ -134,13 +125,13 @@ def test_carbon_keeps_every_second_of_every_series(tmp_path: Path) -> None:
     assert [one["secondsPerPoint"] for one in found["archives"]] == [1, 60]
 
 
-def test_the_services_come_up_do_their_work_and_stop(
+def test_the_services_start_work_and_stop(
     services: dict[str, Any], kafka: Kafka, store: StoreSettings, page_python: Path, tmp_path: Path
 ) -> None:
-    """Each becomes healthy by its own check; flights get from the demonstration to the store; all stop in order.
+    """Each becomes healthy by its own check, the demo's flights are stored, and all exit with code 0 on SIGTERM.
 
-    Nothing is written but to the volumes and /tmp, so a read-only file system is enough; InfluxDB's tokens are those of
-    least privilege.
+    They write only to their volumes and /tmp, so a read-only file system is enough. InfluxDB's tokens have least
+    privilege.
     """
     addresses = {
         "kafka:19092": f"127.0.0.1:{kafka.ports['19092']}",
@@ -153,9 +144,9 @@ def test_the_services_come_up_do_their_work_and_stop(
         services[name]["environment"] |= {
             "INFLUXDB_ORG": store.org,
             "INFLUXDB_BUCKET": store.bucket,
-            "INFLUXDB_TOKEN_FILE": f"/run/influxdb/{name}/token",  # one folder here, a volume for each there
+            "INFLUXDB_TOKEN_FILE": f"/run/influxdb/{name}/token",  # one folder here, a volume for each in Compose
         }
-    here = Here(tmp_path, addresses, {"spark": own_python(), "page": page_python})
+    runner = ServiceRunner(tmp_path, addresses, {"spark": own_python(), "page": page_python})
 
     def answers() -> bool:
         assert kafka.process.poll() is None, kafka.log.read_text()
@@ -166,11 +157,11 @@ def test_the_services_come_up_do_their_work_and_stop(
             return False
 
     wait_until(answers, LIMIT_S, "Kafka answers")
-    with here.run(services, "aggregator", "shipper", "lag", "page", "sums") as running:
-        here.pythons = {"page": own_python()}  # the applications need their data set, too
-        with here.run(services, "demo-feed") as feeding, ExitStack() as applications:
+    with runner.run(services, "aggregator", "shipper", "lag", "page", "sums") as running:
+        runner.pythons = {"page": own_python()}  # the demo also needs its data set
+        with runner.run(services, "demo-feed") as feeding, ExitStack() as applications:
             feeding["demo-feed"].wait_healthy(LIMIT_S)
-            applications.enter_context(here.run(services, "demo-app-1", "demo-app-2"))
+            applications.enter_context(runner.run(services, "demo-app-1", "demo-app-2"))
             for name in ("page", "lag", "sums", "aggregator", "shipper"):
                 running[name].wait_healthy(LIMIT_S)
             reader = open_reader(store)
@@ -178,7 +169,9 @@ def test_the_services_come_up_do_their_work_and_stop(
             wait_until(lambda: wanted <= set(reader.measurements()), LIMIT_S, "sums and lag are in the store", poll=0.5)
             reader.close()
             scraped = f"http://127.0.0.1:{running['sums'].port('9464')}/metrics"
-            wait_until(lambda: "\nflights_processed_total{" in ask(scraped)[1], LIMIT_S, "Prometheus finds the sum")
+            wait_until(
+                lambda: "\nflights_processed_total{" in ask(scraped)[1], LIMIT_S, "Prometheus can scrape the sum"
+            )
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{running['page'].port('8501')}", timeout=5)
     for one in running.values():

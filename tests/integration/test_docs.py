@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, offline, and the API reference has everything public."""
+"""The documentation site builds offline without a warning, and its API reference has all public names."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def build(source: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Build the site as `make docs` does, elsewhere."""
+    """Build the site as `make docs` does, in another folder."""
     strict = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / "cache")]
     command = [sys.executable, "-m", "sphinx", *strict, str(source), str(folder / "site")]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Every page is in it, and the API reference has every public name and the methods it inherits."""
+    """It has every page, and the API reference has every public name with its inherited methods."""
     done = build(DOCS, tmp_path)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     site = tmp_path / "site"
@@ -53,7 +53,7 @@ def test_every_page_is_in_exactly_one_toctree() -> None:
 
 
 def test_a_broken_link_or_docstring_fails_the_build(tmp_path: Path) -> None:
-    """With the same configuration, each is an error that names its place."""
+    """With the same configuration, each is an error with its file and line or name."""
     source = tmp_path / "docs"
     source.mkdir()
     shutil.copy(DOCS / "conf.py", source)

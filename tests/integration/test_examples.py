@@ -39,7 +39,7 @@ RECORDS = 3000
 
 
 class System:
-    """A broker with the topics, under a prefix of this test's own, and the examples' processes."""
+    """The topics under this test's own prefix, and the processes of the examples."""
 
     def __init__(self, servers: str, prefix: str, admin: AdminClient, folder: Path) -> None:
         self.servers, self.topics, self.folder = servers, Topics(prefix), folder
@@ -58,18 +58,18 @@ class System:
         }
 
     def produce(self, records: int) -> None:
-        """Put records into the input topic, over all its partitions."""
+        """Produce records to all partitions of the input topic."""
         producer = Producer({"bootstrap.servers": self.servers})
         for number in range(records):
             producer.produce(self.input, value=f"flight {number}", partition=number % PARTITIONS)
         assert producer.flush(60) == 0
 
     def start(self, *command: str | Path) -> subprocess.Popen[bytes]:
-        """Start a process, which ends with this one."""
+        """Start a process, which is killed when this one ends."""
         return spawn([str(part) for part in command], self.log, self.environment)
 
     def sums(self) -> dict[str, list[sums.Sum]]:
-        """Return what the aggregator's table makes of the topic `metrics`, by name; nothing may be refused."""
+        """Return the sums of the topic `metrics` by name; no record may be malformed."""
         table = Table(State())
         table.apply(
             Record(self.topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
@@ -84,7 +84,7 @@ class System:
         return found
 
     def count(self, name: str) -> int:
-        """Return the sum of all counts of this name, whatever the tags."""
+        """Return the sum of all counts of this name over all tags."""
         return sum(row.count or 0 for row in self.sums().get(name, []))
 
     def covered(self, name: str) -> int:
@@ -92,18 +92,18 @@ class System:
         return sum((row.position or 0) - (row.start or 0) for row in self.sums().get(name, []))
 
     def lives(self) -> int:
-        """Return how many lives have reported: one a process."""
+        """Return how many lives have reported: one for each process."""
         return len({decode(read.value or b"").life for read in read_topic(self.servers, self.topics.metrics)})
 
     def overlap(self, name: str) -> int:
-        """Return how many offsets the last of three lives read again, by its positions and those of the two before."""
+        """Return how many offsets the last of three lives read again, computed from the positions of all three."""
         newest: dict[str, dict[str, Position]] = {}
         for read in read_topic(self.servers, self.topics.metrics):
             snapshot = decode(read.value or b"")
             found = [metric for metric in snapshot.metrics if isinstance(metric, Position) and metric.name == name]
             newest[snapshot.life] = {metric.tags["partition"]: metric for metric in found}
         first, killed, last = newest.values()
-        # A partition of which neither had reported anything was begun by the last.
+        # A partition for which neither reported a position was started by the last one.
         before = {number: killed.get(number) or first.get(number) for number in last}
         return sum(known.position - last[number].start for number, known in before.items() if known is not None)
 
@@ -114,7 +114,7 @@ class System:
         return sum(max(offset, 0) for offset in offsets)
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        """End a process in order, by SIGTERM."""
+        """End a process with SIGTERM."""
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, self.log.read_text()
 
@@ -126,10 +126,10 @@ def system(broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path:
 
 @pytest.mark.parametrize("example", ["confluent_consumer.py", "aiokafka_consumer.py", "faststream_app.py"])
 def test_a_consumer_loop(system: System, example: str) -> None:
-    """Ended in order, then killed at any moment: what was counted is what was processed, and none is missed.
+    """After SIGTERM and after SIGKILL the counts are what was processed, and no record is missed.
 
-    Everything counted less the offsets covered is what was processed twice: what the killed process had counted, and
-    the next one read again because it was not committed.
+    The count minus the covered offsets is what was processed twice: what the killed process had counted but not
+    committed, so that the next one read it again.
     """
     command = [sys.executable, EXAMPLES / example, system.servers, system.input, "flights-1"]
     system.produce(RECORDS)
@@ -156,7 +156,7 @@ def test_a_consumer_loop(system: System, example: str) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_pool_of_processes(system: System, method: str) -> None:
-    """Two thousand short tasks in four children, which are gone long before a report is due: each is counted."""
+    """Two thousand short tasks in four children that exit before a report is due: each task is counted."""
     system.environment["TALLYSTREAM_INTERVAL"] = "3600"
     process = system.start(sys.executable, EXAMPLES / "process_pool.py", system.servers, "2000", method)
     assert process.wait(120) == 0, system.log.read_text()
@@ -166,7 +166,7 @@ def test_a_pool_of_processes(system: System, method: str) -> None:
 
 
 def listens(port: int) -> bool:
-    """Tell whether a server takes connections there; what is asked of it waits until a worker is ready."""
+    """Return whether a server accepts connections; requests wait until a worker is ready."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
     except OSError:
@@ -175,7 +175,7 @@ def listens(port: int) -> bool:
 
 
 def test_flask_under_several_workers(system: System) -> None:
-    """Three forked workers of one instance name, one of them killed and replaced: every answered request counts."""
+    """Three forked workers of one instance ID, one of them killed and replaced: every answered request is counted."""
     port = free_port()
     gunicorn = Path(sys.executable).with_name("gunicorn")
     options = ["--chdir", EXAMPLES, "--workers", "3", "--preload", "--bind", f"127.0.0.1:{port}"]
@@ -194,7 +194,7 @@ def test_flask_under_several_workers(system: System) -> None:
             wait_until(lambda: system.count("http.responses") == 201, 120, "all are reported")
             workers = psutil.Process(process.pid).children()
             workers[0].kill()
-            wait_until(lambda: new_worker(process.pid, workers), 120, "another worker is there")
+            wait_until(lambda: new_worker(process.pid, workers), 120, "another worker runs")
             assert set(pool.map(order, range(200, 400))) == {200}
         system.end(process)
     finally:
@@ -204,17 +204,17 @@ def test_flask_under_several_workers(system: System) -> None:
     assert system.count("http.responses") == system.count("http.requests") == 401
     records = read_topic(system.servers, system.topics.metrics)
     assert {record.key for record in records} == {b"host-1"}
-    assert system.lives() == 5  # the one that forks, three workers, and the one that came for the killed
+    assert system.lives() == 5  # the parent, three workers, and the replacement of the killed one
 
 
 def new_worker(master: int, workers: list[psutil.Process]) -> bool:
-    """Tell whether gunicorn has put another worker in the place of the first."""
+    """Return whether gunicorn has replaced the first worker."""
     now = psutil.Process(master).children()
     return len(now) == len(workers) and workers[0] not in now
 
 
 def run_spark(system: System, script: Path) -> None:
-    """Run a job on the input topic to its end; a task is tried twice at most."""
+    """Run a job on the input topic to its end; a task has at most two attempts."""
     connector = ",".join(str(path) for path in jars.fetch("spark"))
     system.environment["PYSPARK_SUBMIT_ARGS"] = (
         f"--master local[2,2] --jars {connector} --conf spark.ui.enabled=false "
@@ -229,7 +229,7 @@ def run_spark(system: System, script: Path) -> None:
 
 
 def test_spark_driver_and_executors(system: System) -> None:
-    """Rows counted by the executors' workers, by the driver, and those written: all are those that were read."""
+    """The rows counted by the executors and by the driver, and the written rows, are the rows that were read."""
     system.produce(RECORDS)
     run_spark(system, EXAMPLES / "spark_job.py")
     assert system.count("scoring.rows") == system.count("driver.rows") == RECORDS
@@ -250,7 +250,7 @@ def score(batches, **where):
     fail = task.partitionId() if task.attemptNumber() == 0 else None
     for done in plain(batches, **where):
         if fail == 1:
-            raise RuntimeError("in the midst")
+            raise RuntimeError("during the task")
         yield done
     if fail == 0:
         raise RuntimeError("at the end")
@@ -264,12 +264,12 @@ if __name__ == "__main__":
 """
 
 
-def test_spark_counts_every_attempt_that_came_to_its_end(system: System) -> None:
-    """One task fails in the midst, one after its report: tried again, the second is counted twice, the first is not."""
+def test_spark_counts_every_attempt_that_reported(system: System) -> None:
+    """Of two tasks that fail and run again, the one that failed after its report is counted twice, the other once."""
     script = system.folder / "failing_job.py"
     script.write_text(FAILING_JOB.format(examples=str(EXAMPLES)))
     system.produce(RECORDS)
     run_spark(system, script)
-    assert system.log.read_text().count("RuntimeError: in the midst") > 0
+    assert system.log.read_text().count("RuntimeError: during the task") > 0
     assert system.count("driver.rows") == RECORDS
     assert system.count("scoring.rows") == RECORDS + RECORDS // PARTITIONS

@@ -1,4 +1,4 @@
-"""Every query of the dashboards for Prometheus on a real one, and the alert rules by promtool, fed by the product."""
+"""Every query of the dashboards on a real Prometheus, and the alert rules in promtool, with the product's metrics."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from support.grafana import CHOSEN, METRIC_OF, put_in
-from support.grafana_stores import label_values, prometheus, promql, promql_range
+from support.grafana_queries import METRIC_OF, SELECTED, interpolate, label_values, prometheus, promql, promql_range
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_dashboards.grafana import Settings, Thresholds, resources
+from tallystream_dashboards.grafana.alerts.prometheus import alert_name
 from tallystream_dashboards.grafana.alerts.rules import RULES
-from tallystream_dashboards.grafana.alerts.rules_file import alert_name
 from tallystream_dashboards.grafana.generate import files
 
 if TYPE_CHECKING:
@@ -33,8 +32,8 @@ LIMITS = Thresholds(stopped_minutes=MINUTES)
 SETTINGS = Settings(flavour="prometheus", thresholds=LIMITS)
 BOARDS = resources(SETTINGS).dashboards
 
-NOTICED = {"aggregator-stuck": "aggregator-down"}
-"""Troubles that have no rule of their own, and the rule that has to notice them."""
+RULE_OF_FAULT = {"aggregator-stuck": "aggregator-down"}
+"""Faults without a rule of their own, and the rule that must fire."""
 WATCHED = re.compile(
     r"(?!tallystream_batch_dur)\w+_(total|start){(?!app=\"tallystream)|tallystream_(living_instances|group_|lag_|last_check|ready)|kafka_.*max_lag_s"
 )
@@ -50,18 +49,18 @@ FIRED: dict[str, tuple[dict[str, str], str]] = {
     "collector-down": ({}, "1"),
     "clock-skew": ({"group": "billing"}, "37"),
 }
-"""What each rule's alert says on its trouble: its labels, and the number measured."""
+"""The alert of each rule on its fault: its labels, and the measured number."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def programs() -> None:
-    """Prometheus and promtool, of Debian's package."""
+    """Skip the tests if Prometheus and promtool are not installed."""
     if shutil.which("prometheus") is None or shutil.which("promtool") is None:
-        pytest.skip("no prometheus on the PATH: on Debian `apt-get install prometheus` brings it and promtool")
+        pytest.skip("no prometheus or promtool on the PATH: on Debian, run `apt-get install prometheus`")
 
 
-def system(end_ms: int, folder: Path, trouble: str = "", without: str = "") -> System:
-    """Return a system whose sums, those of the app `without` left out, are exposed as the shipper's sink does it."""
+def system(end_ms: int, folder: Path, fault: str = "", without: str = "") -> System:
+    """Return a system whose sums the shipper's sink exposes, except those of the app `without`."""
     sink = PrometheusSink("127.0.0.1", 0)
 
     def expose(points: Sequence[Point]) -> str:
@@ -69,7 +68,7 @@ def system(end_ms: int, folder: Path, trouble: str = "", without: str = "") -> S
         sink.flush()
         return sink.metrics().text
 
-    return System(end_ms, folder, trouble, expose)
+    return System(end_ms, folder, fault, expose)
 
 
 class Filled:
@@ -78,16 +77,16 @@ class Filled:
     def __init__(self, url: str, end_ms: int) -> None:
         self.url, self.end_ms = url, end_ms
 
-    def put_in(self, text: str, panel: str = "") -> str:
-        """Return a query with what a person has chosen."""
+    def interpolate(self, text: str, panel: str = "") -> str:
+        """Return a query with selected variables."""
         metric = METRIC_OF.get(panel, "records.processed").replace(".", "_")
-        chosen = CHOSEN | {"metric": metric, "group": ".+", "topic": ".+"}
-        return put_in(text, "prometheus", chosen, start_ms=0, end_ms=self.end_ms)
+        selected = SELECTED | {"metric": metric, "group": ".+", "topic": ".+"}
+        return interpolate(text, "prometheus", selected, start_ms=0, end_ms=self.end_ms)
 
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
-    """A system in which all is well."""
+    """A Prometheus that scraped a system without a fault."""
     folder, end_ms = tmp_path_factory.mktemp("prometheus"), int(time.time() * 1000)
     with prometheus(folder, system(end_ms, folder).scrapes) as url:
         yield Filled(url, end_ms)
@@ -102,10 +101,10 @@ PANELS = [
 
 
 @pytest.mark.parametrize("panel", PANELS)
-def test_every_panel_shows_something(healthy: Filled, panel: dict[str, Any]) -> None:
-    """Each query of each panel has an answer, with the labels by which its lines are called."""
+def test_every_panel_has_data(healthy: Filled, panel: dict[str, Any]) -> None:
+    """Each query of each panel returns samples, with the labels that name its lines."""
     for target in panel["targets"]:
-        text = healthy.put_in(target["expr"], panel["title"])
+        text = healthy.interpolate(target["expr"], panel["title"])
         if target["instant"]:
             rows = promql(healthy.url, text, at_ms=healthy.end_ms)
         else:
@@ -117,25 +116,25 @@ def test_every_panel_shows_something(healthy: Filled, panel: dict[str, Any]) -> 
 
 
 def test_every_variable_has_values(healthy: Filled) -> None:
-    """What can be chosen at the top of a dashboard is found, and what must be there is among it."""
-    wanted = {"app": "orders", "metric": "records_processed", "group": "billing", "topic": "orders"}
+    """The query of each variable returns the values that the system exposed."""
+    expected = {"app": "orders", "metric": "records_processed", "group": "billing", "topic": "orders"}
     for model in BOARDS.values():
         for variable in model["templating"]["list"]:
             if variable["type"] == "query":
-                found = label_values(healthy.url, healthy.put_in(variable["query"]["query"]), at_ms=healthy.end_ms)
+                found = label_values(healthy.url, healthy.interpolate(variable["query"]["query"]), at_ms=healthy.end_ms)
                 if variable["regex"]:
                     pattern = re.compile(variable["regex"].strip("/"))
                     found = {match[1] for value in found if (match := pattern.search(value))}
-                assert wanted[variable["name"]] in found, (variable, found)
+                assert expected[variable["name"]] in found, (variable, found)
 
 
 def test_sums_and_rates_are_exact(healthy: Filled) -> None:
-    """The sum is what was counted, and its rate what was counted by the seconds that it took."""
-    made = {
+    """The sum is the count, and the rate is the count divided by the seconds."""
+    queries = {
         one["title"]: one["targets"][0]["expr"] for one in BOARDS["tallystream-metric"]["panels"] if "targets" in one
     }
     values = {
-        title: promql(healthy.url, healthy.put_in(made[title]), at_ms=healthy.end_ms)[0]["value"]
+        title: promql(healthy.url, healthy.interpolate(queries[title]), at_ms=healthy.end_ms)[0]["value"]
         for title in ("Sum", "Rate", "Processed twice")
     }
     assert values["Sum"] == STEPS * 60
@@ -144,65 +143,65 @@ def test_sums_and_rates_are_exact(healthy: Filled) -> None:
 
 
 def test_the_rules_file_is_valid(tmp_path: Path) -> None:
-    """Promtool finds as many rules as there are, and no fault in them."""
+    """Promtool accepts the file and finds every rule in it."""
     (tmp_path / "rules.yaml").write_text(files(SETTINGS)["rules/tallystream.rules.yaml"])
-    done = subprocess.run(
+    result = subprocess.run(
         ["promtool", "check", "rules", "rules.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, f"SUCCESS: {len(RULES)} rules found" in done.stdout) == (0, True), (
-        done.stdout + done.stderr
+    assert (result.returncode, f"SUCCESS: {len(RULES)} rules found" in result.stdout) == (0, True), (
+        result.stdout + result.stderr
     )
 
 
-def test_rules_fire_on_their_troubles_and_on_nothing_else(tmp_path: Path) -> None:
-    """Promtool: each rule's alert on the data made for it, with its labels and texts; none while all is well."""
+def test_rules_fire_on_their_faults_only(tmp_path: Path) -> None:
+    """In promtool, each rule fires on its fault, with its labels and texts; none fires without a fault."""
     (tmp_path / "rules.yaml").write_text(files(SETTINGS)["rules/tallystream.rules.yaml"])
     end_ms = int(time.time() * 1000)
     tests = [
         {
             "interval": f"{STEP_MS // 1000}s",
-            "name": trouble or "all is well",
-            "input_series": series(system(end_ms, tmp_path, trouble, without="tallystream").scrapes),
+            "name": fault or "no fault",
+            "input_series": series(system(end_ms, tmp_path, fault, without="tallystream").scrapes),
             "alert_rule_test": [
                 {
                     "eval_time": f"{(STEPS - 1) * STEP_MS // 1000}s",
                     "alertname": alert_name(rule),
-                    "exp_alerts": [alert(rule)] if trouble else [],
+                    "exp_alerts": [alert(rule)] if fault else [],
                 }
                 for rule in RULES
-                if NOTICED.get(trouble, trouble) in ("", rule.slug)
+                if RULE_OF_FAULT.get(fault, fault) in ("", rule.slug)
             ],
         }
-        for trouble in ("", *(rule.slug for rule in RULES), *NOTICED)
+        for fault in ("", *(rule.slug for rule in RULES), *RULE_OF_FAULT)
     ]
-    told = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{STEP_MS // 1000}s", "tests": tests}
-    (tmp_path / "test.yaml").write_text(yaml.dump(told, Dumper=yaml.CSafeDumper))
-    done = subprocess.run(
+    content = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{STEP_MS // 1000}s", "tests": tests}
+    (tmp_path / "test.yaml").write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
+    result = subprocess.run(
         ["promtool", "test", "rules", "test.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def alert(rule: Rule) -> dict[str, Any]:
-    """Return the alert that a rule has to send."""
+    """Return the alert that a rule must send."""
     labels, value = FIRED[rule.slug]
 
-    def said(text: str) -> str:
+    def filled(text: str) -> str:
         text = rule.text(text, LIMITS, value=value, label="<NAME>")
         return re.sub(r"<(\w+)>", lambda match: labels[match[1]], text)
 
     return {
         "exp_labels": {"severity": rule.severity, "owner": "tallystream", **labels},
         "exp_annotations": {
-            "summary": said(rule.summary),
-            "description": f"{said(rule.reason)} What to do: {said(rule.action)}",
+            "summary": filled(rule.summary),
+            "description": f"{filled(rule.reason)} What to do: {filled(rule.action)}",
             "runbook_url": f"docs/runbook.md#{rule.slug}",
         },
     }
 
 
 def series(scrapes: list[tuple[int, str]]) -> list[dict[str, str]]:
-    """Return scrapes as promtool's series, those alone that a rule may look at."""
+    """Return scrapes as promtool's series, without those that no rule reads."""
     found: dict[str, list[str]] = {}
     for number, (_, text) in enumerate(scrapes):
         for line in text.splitlines():
@@ -210,7 +209,7 @@ def series(scrapes: list[tuple[int, str]]) -> list[dict[str, str]]:
                 name, _, value = line.rpartition(" ")
                 values = found.setdefault(name, [])
                 values += ["_"] * (number - len(values)) + [value]
-    # What is not scraped any more is stale, as after a failed scrape.
+    # A series that is no longer scraped is stale, as after a failed scrape.
     return [
         {"series": name, "values": " ".join([*values, *(["stale"] if len(values) < len(scrapes) else [])])}
         for name, values in found.items()

@@ -1,4 +1,4 @@
-"""The tokens that Compose's first step makes, on a real InfluxDB: one for each part, and no more than it needs."""
+"""The tokens that Compose's first step creates on a real InfluxDB: one for each part, with the permissions it needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.influx import Influx
+    from support.stores import Influx
 
 pytestmark = pytest.mark.integration
 
@@ -33,24 +33,24 @@ def store(influxdb: Influx) -> Iterator[StoreSettings]:
 
 
 def environment(store: StoreSettings) -> dict[str, str]:
-    """Return what Compose gives to the step."""
+    """Return the environment that Compose gives to the step."""
     names = ("INFLUXDB_URL", "INFLUXDB_TOKEN", "INFLUXDB_ORG", "INFLUXDB_BUCKET")
     return dict(zip(names, (store.where, store.token, store.org, store.bucket), strict=True))
 
 
 def tokens(folder: Path) -> dict[str, str]:
-    """Return what was written, by part."""
+    """Return the written tokens by part."""
     return {part: (folder / part / "token").read_text() for part in PARTS}
 
 
-def test_each_part_may_do_what_it_needs_and_no_more(store: StoreSettings, influxdb: Influx, tmp_path: Path) -> None:
-    """The shipper writes, the page and Grafana read, the lag collector does both, and none sees another bucket."""
+def test_each_part_has_the_permissions_that_it_needs(store: StoreSettings, influxdb: Influx, tmp_path: Path) -> None:
+    """The shipper writes, the page and Grafana read, the lag collector does both, and none can use another bucket."""
     assert main([str(tmp_path)], environment(store)) == 0
-    made = tokens(tmp_path)
-    assert len({*made.values(), store.token}) == 5
+    by_part = tokens(tmp_path)
+    assert len({*by_part.values(), store.token}) == 5
     write(store, [POINT])
     for part, actions in PARTS.items():
-        settings = replace(store, token=made[part])
+        settings = replace(store, token=by_part[part])
         if "write" in actions:
             assert write(settings, [POINT]) == 0
         else:
@@ -66,14 +66,14 @@ def test_each_part_may_do_what_it_needs_and_no_more(store: StoreSettings, influx
                 content(settings, "m", ["v"])
         with pytest.raises(ConfigError):
             write(replace(settings, bucket=influxdb.bucket), [POINT])
-    lag = open_store(replace(store, token=made["lag"]))
+    lag = open_store(replace(store, token=by_part["lag"]))
     lag.delete("m", start_ms=0, end_ms=NOW_MS + 1)
     lag.close()
     assert content(store, "m", ["v"]) == {}
 
 
-def test_it_may_run_again(store: StoreSettings, tmp_path: Path) -> None:
-    """The tokens stay, also where their files were lost; a file can be read by the part's own user."""
+def test_a_second_run_keeps_the_tokens(store: StoreSettings, tmp_path: Path) -> None:
+    """Lost files are written again with the same tokens; every user can read them."""
     env = environment(store)
     assert main([str(tmp_path)], env) == 0
     first = tokens(tmp_path)
@@ -83,10 +83,10 @@ def test_it_may_run_again(store: StoreSettings, tmp_path: Path) -> None:
     assert {stat.S_IMODE((tmp_path / part / "token").stat().st_mode) for part in PARTS} == {0o444}
 
 
-def test_what_is_wrong_is_one_sentence(
+def test_wrong_settings_are_clear_errors(
     store: StoreSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A token that may not create others, an organization or a bucket that is not there: exit code 2."""
+    """A token without the permission to create tokens, or a missing organization or bucket: one line, exit code 2."""
     env = environment(store)
     assert main([str(tmp_path)], env) == 0
     page = tokens(tmp_path)["page"]
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_one_sentence(
         ({"INFLUXDB_BUCKET": "none"}, "INFLUXDB_BUCKET"),
     ):
         assert main([str(tmp_path)], env | changed) == 2
-        said = capsys.readouterr().err
-        assert said.startswith(f"{field}: ")
-        assert len(said.splitlines()) == 1
-        assert not [token for token in (page, "wr0ng-token") if token in said]
+        error = capsys.readouterr().err
+        assert error.startswith(f"{field}: ")
+        assert len(error.splitlines()) == 1
+        assert not [token for token in (page, "wr0ng-token") if token in error]

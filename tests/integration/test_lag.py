@@ -1,4 +1,4 @@
-"""The lag of consumer groups, asked of a real broker."""
+"""The lag of consumer groups on a real broker."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.kafka import command
+from support.commands import command
 from support.wait import wait_until
 from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.process import free_port
-from tallystream_dashboards.lag import LAG, Behind, BeyondEnd, GroupLag, NothingCommitted
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
-from tallystream_dashboards.lag.collector.record_timestamps import Prober
+from tallystream_dashboards.lag.collector.ledger_offsets import LedgerReader
+from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
 from tallystream_dashboards.lag.collector.settings import Patterns
-from tallystream_dashboards.lag.collector.spark_offsets import Ledgers
 from tallystream_dashboards.lag.collector.tracker import LagTracker
-from tallystream_dashboards.lag.model import Probed
+from tallystream_dashboards.lag.offsets import GroupOffsets, NextRecord
 from tallystream_dashboards.lag.reader import read_groups
 from tallystream_dashboards.lag.status import Rules, Status
-from tallystream_dashboards.lag.time_lag import Zero, at_least
+from tallystream_dashboards.lag.storage import LAG
+from tallystream_dashboards.lag.time_lag import NO_LAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.integration
 
 
 def fill(broker: KafkaBroker, admin: AdminClient, topic: str, *, partitions: int, records: int) -> None:
-    """Make a topic with `records` records in each partition."""
+    """Create a topic with `records` records in each partition."""
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for partition in range(partitions):
@@ -50,7 +50,7 @@ def fill(broker: KafkaBroker, admin: AdminClient, topic: str, *, partitions: int
 
 
 def commit(admin: AdminClient, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """Commit for a group that has no members, as the aggregator does."""
+    """Commit offsets for a group without members, as the aggregator does."""
     wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
     for future in admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]).values():
         future.result(30)
@@ -58,7 +58,7 @@ def commit(admin: AdminClient, group: str, topic: str, offsets: dict[int, int]) 
 
 @contextmanager
 def member(broker: KafkaBroker, group: str, topic: str) -> Iterator[Consumer]:
-    """Yield a consumer that has its partitions, and commits only when told."""
+    """Yield a consumer that has its partitions and does not commit by itself."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -74,110 +74,110 @@ def member(broker: KafkaBroker, group: str, topic: str) -> Iterator[Consumer]:
         consumer.close()
 
 
-def ask(admin: AdminClient, *include: str, exclude: tuple[str, ...] = ()) -> dict[str, GroupLag]:
-    """Ask until the broker answers without a problem: a broker that has just started still loads its coordinator."""
+def fetch(admin: AdminClient, *include: str, exclude: tuple[str, ...] = ()) -> dict[str, GroupOffsets]:
+    """Return the groups' offsets. Retry while there are problems, such as a coordinator that is loading."""
     deadline = time.monotonic() + 30
-    while (asked := OffsetFetcher(admin, timeout=30, stopping=lambda: False).ask(Patterns(include, exclude))).problems:
-        assert time.monotonic() < deadline, asked.problems
+    fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
+    while (offsets := fetcher.fetch(Patterns(include, exclude))).problems:
+        assert time.monotonic() < deadline, offsets.problems
         time.sleep(0.5)
-    return {group.group: group for group in asked.groups}
+    return {group.group: group for group in offsets.groups}
 
 
-def test_a_group_behind_by_a_known_number(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """A consumer that committed 30 of 100 records is 70 behind, living or gone: its members' end hides nothing."""
+def test_the_lag_of_a_group(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """A consumer that committed 30 of 100 records has a lag of 70, also after it has left the group."""
     topic, group = topic_prefix + "events", topic_prefix + "billing"
     fill(broker, admin, topic, partitions=1, records=100)
     with member(broker, group, topic) as consumer:
         read = consumer.consume(30, timeout=60)
         assert len(read) == 30
         consumer.commit(read[-1], asynchronous=False)
-        living = ask(admin, group)[group]
-    gone = ask(admin, group)[group]
-    assert living.partitions == gone.partitions
-    assert (living.members, gone.members) == (1, 0)
-    assert [(one.start, one.end, one.progress) for one in gone.partitions] == [(0, 100, Behind(30, 70))]
+        active = fetch(admin, group)[group]
+    empty = fetch(admin, group)[group]
+    assert active.partitions == empty.partitions
+    assert (active.members, empty.members) == (1, 0)
+    assert [(one.start, one.end, one.committed, one.lag) for one in empty.partitions] == [(0, 100, 30, 70)]
 
 
-def test_a_group_without_members_is_seen(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """Offsets committed for a group that never had a member, like the aggregator's, have lag like any other."""
+def test_a_group_without_members_has_lag(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """A group that never had a member, such as the aggregator's, has lag."""
     topic, group = topic_prefix + "metrics", topic_prefix + "tallystream-aggregator"
     fill(broker, admin, topic, partitions=3, records=10)
     commit(admin, group, topic, {0: 10, 1: 4})
-    found = ask(admin, topic_prefix + "*")[group]
-    assert [one.progress for one in found.partitions] == [Behind(10, 0), Behind(4, 6), NothingCommitted()]
-    assert (found.total().records, found.total().unknown) == (6, 1)
+    found = fetch(admin, topic_prefix + "*")[group]
+    assert [(one.committed, one.lag) for one in found.partitions] == [(10, 0), (4, 6), (None, None)]
 
 
-def test_a_member_that_has_committed_nothing_is_seen(
-    broker: KafkaBroker, admin: AdminClient, topic_prefix: str
-) -> None:
-    """A group's partitions are known from its members before the first commit, and have no lag yet."""
+def test_a_member_without_a_commit_has_partitions(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """Before the first commit a group's partitions are those of its members, without a lag."""
     topic, group = topic_prefix + "events", topic_prefix + "new"
     fill(broker, admin, topic, partitions=2, records=5)
     with member(broker, group, topic) as consumer:
         wait_until(lambda: consumer.poll(0.1) is not None, 60, "the member has a record")
-        found = ask(admin, group)[group]
-    assert [one.progress for one in found.partitions] == [NothingCommitted(), NothingCommitted()]
+        found = fetch(admin, group)[group]
+    assert [one.lag for one in found.partitions] == [None, None]
 
 
-def test_a_commit_beyond_the_end_is_no_zero(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """A topic that was deleted and created again is shorter than the group's commit: that is said, not hidden as 0."""
+def test_a_commit_past_the_end_has_no_lag(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """If a topic that was created again is shorter than the committed offset, the lag is unknown, not 0."""
     topic, group = topic_prefix + "events", topic_prefix + "billing"
     fill(broker, admin, topic, partitions=1, records=3)
     commit(admin, group, topic, {0: 50})
-    (found,) = ask(admin, group)[group].partitions
-    assert (found.progress, found.lag) == (BeyondEnd(50), None)
+    (found,) = fetch(admin, group)[group].partitions
+    assert (found.committed, found.lag) == (50, None)
 
 
-def test_only_the_groups_asked_for(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """Patterns choose groups on the real broker."""
+def test_only_matching_groups_are_read(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """Patterns select the groups."""
     topic = topic_prefix + "events"
     fill(broker, admin, topic, partitions=1, records=1)
     for name in ("a", "b", "b-test"):
         commit(admin, topic_prefix + name, topic, {0: 1})
-    assert set(ask(admin, topic_prefix + "*", exclude=("*-test",))) == {topic_prefix + "a", topic_prefix + "b"}
+    assert set(fetch(admin, topic_prefix + "*", exclude=("*-test",))) == {topic_prefix + "a", topic_prefix + "b"}
 
 
-def test_a_deleted_topic_leaves_no_ghost(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """When a topic is deleted its partitions have no lag any more, and the group's other topic still has."""
+def test_a_deleted_topic_has_no_lag(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """After a topic is deleted, only the group's other topic has lag."""
     kept, deleted, group = topic_prefix + "kept", topic_prefix + "deleted", topic_prefix + "billing"
     for topic in (kept, deleted):
         fill(broker, admin, topic, partitions=1, records=4)
         commit(admin, group, topic, {0: 1})
-    assert {one.topic for one in ask(admin, group)[group].partitions} == {kept, deleted}
+    assert {one.topic for one in fetch(admin, group)[group].partitions} == {kept, deleted}
     admin.delete_topics([deleted])[deleted].result(30)
-    wait_until(lambda: {one.topic for one in ask(admin, group)[group].partitions} == {kept}, 60, "the ghost is gone")
+    wait_until(
+        lambda: {one.topic for one in fetch(admin, group)[group].partitions} == {kept}, 60, "the topic is deleted"
+    )
 
 
-def test_a_broker_that_is_away_is_said() -> None:
-    """No broker: an error that can be retried, within the request's limit."""
+def test_an_unavailable_broker_is_an_error() -> None:
+    """The error is one that can be retried, and is raised within the timeout."""
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with pytest.raises(BrokerUnavailableError):
-        OffsetFetcher(admin, timeout=2, stopping=lambda: False).ask(Patterns())
+        OffsetFetcher(admin, timeout=2, stopping=lambda: False).fetch(Patterns())
 
 
 def test_a_stop_does_not_wait_for_the_broker() -> None:
-    """A stop that is asked for while no broker answers ends the asking long before its limit."""
+    """A stop ends a request that no broker answers long before its timeout."""
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     with pytest.raises(StoppedError):
-        OffsetFetcher(admin, timeout=600, stopping=lambda: True).ask(Patterns())
+        OffsetFetcher(admin, timeout=600, stopping=lambda: True).fetch(Patterns())
 
 
-def test_a_group_says_its_state(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """The broker's own word for a group with a member, and for one without."""
+def test_a_group_has_the_brokers_state(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """A group with a member is Stable, one without is Empty."""
     topic, group = topic_prefix + "events", topic_prefix + "billing"
     fill(broker, admin, topic, partitions=1, records=3)
     with member(broker, group, topic) as consumer:
         read = consumer.consume(3, timeout=60)
         consumer.commit(read[-1], asynchronous=False)
-        assert ask(admin, group)[group].state == "Stable"
-    assert ask(admin, group)[group].state == "Empty"
+        assert fetch(admin, group)[group].state == "Stable"
+    assert fetch(admin, group)[group].state == "Empty"
 
 
-def test_the_ledger_stands_in_where_nothing_is_committed(
+def test_queries_in_the_ledger_have_lag(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str
 ) -> None:
-    """A Spark job that writes to the ledger has lag without a consumer group; a further commit wins."""
+    """A Spark job that writes to the ledger has lag without a consumer group. The higher of two offsets counts."""
     topic, own = topic_prefix + "events", topic_prefix + "tallystream-aggregator"
     fill(broker, admin, topic, partitions=2, records=10)
     commit(admin, own, topic, {0: 8})
@@ -185,40 +185,39 @@ def test_the_ledger_stands_in_where_nothing_is_committed(
     for query, ends in (("enrich", {"0": 4}), ("aggregate", {"0": 6, "1": 9})):
         row = LedgerRow(kind="batch", query=query, epoch=1, batch=1, ts=1, end={topic: ends})
         LedgerWriter(topics.ledger, kafka).write([row])
-    ledgers = Ledgers(topics.ledger, kafka, prefix=topic_prefix)
+    ledger = LedgerReader(topics.ledger, kafka, prefix=topic_prefix)
     try:
-        wait_until(lambda: len(ledgers.offsets() or {}) == 2, 60, "the ledger is read")
-        asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
-        found = asker.ask(Patterns((topic_prefix + "*", "ledger:*")), ledgers.offsets())
+        wait_until(lambda: len(ledger.offsets() or {}) == 2, 60, "the ledger is read")
+        fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
+        found = fetcher.fetch(Patterns((topic_prefix + "*", "ledger:*")), ledger.offsets())
     finally:
-        ledgers.close()
-    progress = {group.group: [one.progress for one in group.partitions] for group in found.groups}
-    assert progress == {own: [Behind(8, 2), Behind(9, 1)], "ledger:enrich": [Behind(4, 6), NothingCommitted()]}
+        ledger.close()
+    lags = {group.group: [(one.committed, one.lag) for one in group.partitions] for group in found.groups}
+    assert lags == {own: [(8, 2), (9, 1)], "ledger:enrich": [(4, 6), (None, None)]}
 
 
-def test_a_clock_that_is_off_is_shown_as_skew(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """A producer an hour ahead: the collector says so, and the age of the lag is what it was."""
+def test_a_fast_clock_is_shown_as_skew(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """A producer whose clock is an hour ahead is shown as skew, and the time lag does not depend on it."""
     topic, group = topic_prefix + "events", topic_prefix + "billing"
     fill(broker, admin, topic, partitions=1, records=3)
     commit(admin, group, topic, {0: 3})
     now, ahead_ms = time.time(), 3_600_000
-    asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=lambda: now)
-    watch = LagTracker(asker, Patterns((group,)), Rules(), clock=lambda: now)
-    assert watch.sample().states[0].skew_ms is None
+    fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=lambda: now)
+    tracker = LagTracker(fetcher, Patterns((group,)), Rules(), clock=lambda: now)
+    assert tracker.round().states[0].skew_ms is None
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(topic, b"early", timestamp=round(time.time() * 1000) + ahead_ms)
     assert producer.flush(30) == 0
     now += 31
-    (state,) = watch.sample().states
+    (state,) = tracker.round().states
     assert state.skew_ms is not None
     assert ahead_ms - 60_000 < state.skew_ms <= ahead_ms
-    assert at_least(state.seconds) <= 31
+    assert state.time_lag is not None
+    assert state.time_lag.seconds <= 31
 
 
-def test_offsets_that_hold_no_record_are_told_from_lag(
-    broker: KafkaBroker, admin: AdminClient, topic_prefix: str
-) -> None:
-    """After a transaction there is a marker at the end: nothing to read. A record that waits has its own timestamp."""
+def test_offsets_without_a_record_are_no_lag(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """The marker of a transaction at the end is no lag. The timestamp of a waiting record is read."""
     topic = topic_prefix + "events"
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic_prefix + "tx"})
@@ -230,27 +229,30 @@ def test_offsets_that_hold_no_record_are_told_from_lag(
     commit(admin, waiting, topic, {0: 0})
     commit(admin, done, topic, {0: 1})
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    prober = Prober(kafka, seconds=30, stopping=lambda: False)
-    found = {}
+    reader = RecordReader(kafka, seconds=30, stopping=lambda: False)
+    records = {}
     for _ in range(2):  # a reader has one position in a partition: the other offset is read in the next round
-        found |= prober.probe({((topic, 0), 0), ((topic, 0), 1)}).get((topic, 0), {})
-    assert found == {0: Probed(1_700_000_000_000), 1: Probed(None, nothing=True)}
-    asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
-    probe = Prober(kafka, seconds=30, stopping=lambda: False).probe
-    watch = LagTracker(asker, Patterns((done,)), Rules(), clock=time.time, probe=probe)
-    (state,) = watch.sample().states
-    assert (state.lag, state.seconds, state.evaluation.status) == (1, Zero(), Status.OK)
+        records |= reader.read({((topic, 0), 0), ((topic, 0), 1)})
+    assert records == {
+        ((topic, 0), 0): NextRecord(1_700_000_000_000),
+        ((topic, 0), 1): NextRecord(None, exists=False),
+    }
+    fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
+    read_records = RecordReader(kafka, seconds=30, stopping=lambda: False).read
+    tracker = LagTracker(fetcher, Patterns((done,)), Rules(), clock=time.time, read_records=read_records)
+    (state,) = tracker.round().states
+    assert (state.lag, state.time_lag, state.evaluation.status) == (1, NO_LAG, Status.OK)
     assert "transaction markers" in state.partitions[0].evaluation.reason
 
 
-def test_the_collector_keeps_lag_in_the_store_and_stops_in_order(
+def test_the_collector_writes_lag_to_the_store_and_serves_it(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The command keeps lag in the store and serves it, marks a group that is deleted, and ends with 0 on SIGTERM."""
-    topic, group, doomed = topic_prefix + "events", topic_prefix + "billing", topic_prefix + "doomed"
+    """The command writes lag to the store and serves it, marks a deleted group, and exits with 0 on SIGTERM."""
+    topic, group, deleted = topic_prefix + "events", topic_prefix + "billing", topic_prefix + "deleted"
     fill(broker, admin, topic, partitions=1, records=100)
     commit(admin, group, topic, {0: 30})
-    commit(admin, doomed, topic, {0: 90})
+    commit(admin, deleted, topic, {0: 90})
     spec, ready, log, port = f"local:{tmp_path / 'store.db'}", tmp_path / "ready", tmp_path / "log", free_port()
     arguments = ["lag", "collect", "--bootstrap-servers", broker.bootstrap_servers, "--store", spec]
     arguments += ["--interval", "1", "--include", topic_prefix + "*", "--ready-file", str(ready)]
@@ -262,28 +264,28 @@ def test_the_collector_keeps_lag_in_the_store_and_stops_in_order(
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.read().decode()
 
-    def told(path: str = "") -> dict[str, Any]:
+    def get(path: str = "") -> dict[str, Any]:
         return json.loads(served(f"/v1/groups{path}"))
 
     reader = open_reader(StoreSettings.parse(spec))
     try:
-        wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the first round went through")
+        wait_until(lambda: ready.exists() or process.poll() is not None, 60, "the first round is written")
         assert process.poll() is None, log.read_text()
-        assert {one["group"]: one["lag"] for one in told()["groups"]} == {group: 70, doomed: 10}
+        assert {one["group"]: one["lag"] for one in get()["groups"]} == {group: 70, deleted: 10}
         assert f'kafka_consumergroup_group_sum_lag{{group="{group}"}} 70' in served("/metrics")
         assert json.loads(served("/readyz")) == {"ok": True}
         commit(admin, group, topic, {0: 95})
-        wait_until(lambda: told("/" + group)["lag"] == 5, 60, "the commit is seen")
-        (partition,) = told("/" + group)["partitions"]
+        wait_until(lambda: get("/" + group)["lag"] == 5, 60, "the commit is read")
+        (partition,) = get("/" + group)["partitions"]
         assert (partition["committed"], partition["end"], partition["lag"]) == (95, 100, 5)
-        wait_until(lambda: told("/" + group)["partitions"][0]["record_ms"], 60, "the record's timestamp is read")
-        admin.delete_consumer_groups([doomed])[doomed].result(30)
-        wait_until(lambda: told("/" + doomed)["gone"], 60, "the group is found to be gone")
+        wait_until(lambda: get("/" + group)["partitions"][0]["record_ms"], 60, "the record's timestamp is read")
+        admin.delete_consumer_groups([deleted])[deleted].result(30)
+        wait_until(lambda: get("/" + deleted)["gone"], 60, "the group is found to be gone")
         now_ms = round(time.time() * 1000)
         wait_until(
             lambda: (
                 [(s.group, s.gone) for s in read_groups(reader, at_ms=now_ms + 60_000)]
-                == [(doomed, True), (group, False)]
+                == [(deleted, True), (group, False)]
             ),
             60,
             "the store says the same",

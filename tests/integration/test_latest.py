@@ -9,8 +9,9 @@ import pytest
 
 from support.health import ask, base, internal_metrics
 from support.kafka import committed
-from support.levels import Kept, exposed, samples
-from support.shipping import Sums, kill, shipper
+from support.levels import exposed, samples
+from support.processes import kill_tree
+from support.shipping import Sums, shipper
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings
 
@@ -27,14 +28,6 @@ LIMIT_S = 120.0
 STORE = StoreSettings.parse("prometheus:0", env={})
 
 
-def _newest(wanted: Sums) -> Kept:
-    return {
-        (name, series): {max(points): points[max(points)]}
-        for name, found in wanted.points.items()
-        for series, points in found.items()
-    }
-
-
 def _address(process: subprocess.Popen[bytes], log: Path, starts: int) -> str:
     def served() -> bool:
         assert process.poll() is None, log.read_text()
@@ -45,7 +38,7 @@ def _address(process: subprocess.Popen[bytes], log: Path, starts: int) -> str:
 
 
 def _first(address: str, log: Path) -> str:
-    """Return the first answer that is 200: until then there are but 503s."""
+    """Return the first response with status 200; until then each has to be 503."""
     found: list[str] = []
 
     def answered() -> bool:
@@ -63,10 +56,10 @@ def _first(address: str, log: Path) -> str:
 def test_the_newest_sums_are_shown_after_a_kill_too(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The first answer after a start, and after a kill -9, has the newest sum of every metric, and no older one.
+    """The first response with sums after a start, and after a kill -9, has the newest sum of every metric.
 
-    What a stale aggregator writes is not shown, nor a sum of an epoch that the ledger does not have, nor what is no
-    sum. The group's offset is the end of the topic, health says ready, and SIGTERM ends it with exit code 0.
+    Sums of a stale aggregator, sums of an epoch that the ledger does not have, and other records are not shown. The
+    group's offset is the end of the topic, the health check is ready, and SIGTERM ends it with exit code 0.
     """
     wanted = Sums(broker.bootstrap_servers, topics.agg)
     wanted.publish(20_000)
@@ -74,12 +67,10 @@ def test_the_newest_sums_are_shown_after_a_kill_too(
     health = ("--http-port", "0")
     with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, STORE, *health) as process:
         address = _address(process, log, 1)
-        assert samples(_first(address, log)) == exposed(_newest(wanted))
+        assert samples(_first(address, log)) == exposed(wanted.latest())
         wanted.publish(300)
-        wait_until(
-            lambda: samples(_first(address, log)) == exposed(_newest(wanted)), LIMIT_S, "what came later is shown"
-        )
-        kill(process)
+        wait_until(lambda: samples(_first(address, log)) == exposed(wanted.latest()), LIMIT_S, "later sums are shown")
+        kill_tree(process)
     wanted.epoch = 2
     wanted.publish_forged(topics)
     wanted.publish(2_000)
@@ -87,7 +78,7 @@ def test_the_newest_sums_are_shown_after_a_kill_too(
     wanted.publish_noise()
     with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, STORE, *health) as process:
         address = _address(process, log, 2)
-        assert samples(_first(address, log)) == exposed(_newest(wanted))
+        assert samples(_first(address, log)) == exposed(wanted.latest())
         group = topic_prefix + "tallystream-shipper"
         wait_until(
             lambda: committed(broker.bootstrap_servers, group, topics.agg) == wanted.rows,

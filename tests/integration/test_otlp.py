@@ -9,9 +9,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from support import faults, otlp
-from support.kafka import latest_sums, run
-from support.supervised import Aggregator, ends
+from support import otlp
+from support.aggregator import Aggregator
+from support.commands import run
+from support.exactness import dead_letters
+from support.kafka import end_offsets, latest_sums
 from tallystream_aggregator.kafka.topics import Topics, policies
 
 if TYPE_CHECKING:
@@ -65,10 +67,10 @@ def test_an_otlp_topic_is_summed(
         fleet.end()
         publish(servers, name, fleet.records[done:])
         aggregator.start()
-        aggregator.flows_past(name, ends(servers, name), 120, "the OTLP topic is summed")
+        aggregator.wait_committed(name, end_offsets(servers, name), 120, "the OTLP topic is summed")
         assert counts(servers, topics) == fleet.counted
-        assert aggregator.stop() == 0, aggregator.said()
-    assert faults.dead_letters(broker, topics) == set()
+        assert aggregator.stop() == 0, aggregator.output()
+    assert dead_letters(broker, topics) == set()
     where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
     verified = run("verify", *where, "--otlp-topic", name)
     assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -1,4 +1,4 @@
-"""tallystream as others get it: built, installed alone in an empty environment, and imported there."""
+"""The distribution `tallystream`: built, installed alone in an empty environment, and imported there."""
 
 from __future__ import annotations
 
@@ -11,19 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import uv
+
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
-UV = Path(sys.executable).with_name("uv")
-
-
-def uv(*arguments: str | Path) -> str:
-    """Run uv, from its cache alone where that has everything, and return what it printed."""
-    for mode in (["--offline"], []):
-        done = subprocess.run([UV, *arguments, *mode], capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode == 0:
-            return done.stdout
-    raise AssertionError(done.stderr)
 
 
 def build(kind: str, source: Path, folder: Path) -> Path:
@@ -44,8 +36,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", ROOT / "reporter", tmp_path_factory.mktemp("wheel"))
 
 
-def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
-    """All modules of the reporter, its py.typed and the licence are in it; no file of another distribution is."""
+def test_the_wheel_has_all_files_of_the_reporter_and_no_others(wheel: Path) -> None:
+    """It has all modules of the reporter, py.typed and the licence, and no file of another distribution."""
     files = contents(wheel)
     source = ROOT / "reporter"
     modules = {str(path.relative_to(source)) for path in source.rglob("*.py")} | {"tallystream/py.typed"}
@@ -74,7 +66,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_it_installs_alone(wheel: Path, tmp_path: Path) -> None:
-    """An empty environment gets two dependencies, no Spark, and a package that counts, typed, under `-W error`."""
+    """In an empty environment it has two dependencies, and counts under `-W error`."""
     uv("venv", "-q", "--python", sys.executable, tmp_path / "empty")
     python = tmp_path / "empty" / "bin" / "python"
     uv("pip", "install", "-q", "--python", python, "-c", ROOT / "requirements.lock", wheel)

@@ -1,4 +1,4 @@
-"""A topic `metrics` with several partitions and apps, and more partitions while it runs."""
+"""A topic `metrics` with several partitions and apps, to which partitions are added."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from support import faults
-from support.application import assert_exact
+from support.aggregator import Aggregator
+from support.exactness import assert_as_acknowledged, assert_exact
 from support.fleet import Fleet, Shares
-from support.supervised import Aggregator, ends
+from support.kafka import end_offsets
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 
@@ -27,10 +27,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 def test_partitions_that_are_added_are_picked_up_by_a_running_aggregator(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """Two apps in three partitions, then in five, under load and without a restart: exact by both oracles."""
+    """Apps in three partitions, then in five, under load and without a restart: exact by replay and journals."""
     topics = Topics(topic_prefix)
     create_topics(admin, topics, partitions=3)
-    # While partitions are added, an instance may move and a tombstone not reach what it left: table.md says so.
+    # While partitions are added, an instance can move, and its tombstone misses what it left: see docs/table.md.
     shares = Shares(tombstone=0)
     servers = broker.bootstrap_servers
     before = [Fleet(servers, topics.metrics, 8, app=app, shares=shares) for app in ("orders", "stock")]
@@ -40,12 +40,12 @@ def test_partitions_that_are_added_are_picked_up_by_a_running_aggregator(
         aggregator.start().wait_ready()
         with before[0].publishing():
             admin.create_partitions([NewPartitions(topics.metrics, 5)])[topics.metrics].result(30)
-            wait_until(lambda: len(ends(servers, topics.metrics)) == 5, 60, "there are five partitions")
-        # A client that begins now knows all five at once; those from before find out when their metadata is old.
+            wait_until(lambda: len(end_offsets(servers, topics.metrics)) == 5, 60, "there are five partitions")
+        # A new client knows all five partitions at once; the others learn of them when their metadata expires.
         after = [Fleet(servers, topics.metrics, 9, app=app, shares=shares) for app in ("billing", "parcels")]
         for fleet in after:
             fleet.publish(150)
-        assert all(ends(servers, topics.metrics)[partition] for partition in range(5))
+        assert all(end_offsets(servers, topics.metrics)[partition] for partition in range(5))
         assert_exact(broker, topics)
-        faults.assert_as_acknowledged(broker, topics, [*before, *after])
-        assert aggregator.process.poll() is None, aggregator.said()
+        assert_as_acknowledged(broker, topics, [*before, *after])
+        assert aggregator.process.poll() is None, aggregator.output()

@@ -1,4 +1,4 @@
-"""A program written for pyformance, one import changed, on a real broker; its records summed by the table."""
+"""A program written for pyformance, with one changed import, on a real broker; the table sums its records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tallystream_aggregator.table import Record, State, Table, TableSettings
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from support.influx import Influx
+    from support.stores import Influx
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
@@ -47,9 +47,9 @@ PROGRAM = """
         jobs = pyformance.counter("jobs")
         work(jobs)
         assert reporter.report_now(timeout=60)
-        jobs.dec()                                      # an updown from now on
+        jobs.dec()                                      # becomes an updown
         pyformance.histogram("sizes").clear()
-        pyformance.clear()                              # all begins at zero, but counts on in the record
+        pyformance.clear()                              # back to zero; the record continues to count
         jobs = pyformance.counter("jobs")
         jobs.dec(0)
         work(jobs)
@@ -58,7 +58,7 @@ PROGRAM = """
         if instance == "killed":
             os._exit(9)
         child = os.fork()
-        work(jobs)                                      # in both: the child has a life of its own
+        work(jobs)                                      # in both: the child has its own life
         jobs.inc(child and 100)
     if child:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -67,10 +67,10 @@ PROGRAM = """
 
 
 def test_a_program_written_for_pyformance(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
-    """Counts of an instance that ends in order, of its forked child and of a killed one sum up exactly.
+    """The counts of an instance that exits, of its forked child and of a killed instance are summed exactly.
 
-    Clearing metrics and the registry makes no count fall: the table refuses nothing. What fell is an updown, with its
-    whole value, of the instances that live.
+    After a metric or the registry is cleared no count decreases, so the table refuses nothing. A counter that decreased
+    is an updown, whose sum has the value of each living instance.
     """
     topics = Topics(topic_prefix)
     create_topics(admin, topics)
@@ -98,14 +98,14 @@ def test_a_program_written_for_pyformance(broker: KafkaBroker, admin: AdminClien
     assert found["requests", "meter"].count == 2 * 6
     assert (found["sizes", "histogram"].count, found["sizes", "histogram"].sum) == (6, 240)
     assert found["work_calls", "timer"].count == 6
-    # Published before the first dec(): one of the first instance, one of the killed. The child's never was a counter.
+    # Published before the first dec(), by the first instance and the killed one; the child's was never a counter.
     assert found["jobs", "counter"].count == 2
-    assert found["jobs", "updown"].sum == 1  # only the killed one has not said that it ended
+    assert found["jobs", "updown"].sum == 1  # only the killed one sent no final record
     assert found["queue", "gauge"].number == 1
 
 
 def test_its_reporter_to_influxdb(influxdb: Influx, topic_prefix: str) -> None:
-    """InfluxDB 2.x takes its points by the interface of 1.x, the token as the password: hostile keys make one point."""
+    """InfluxDB 2.x accepts its points at the API of 1.x, with the token as the password, also for a hostile key."""
     key = topic_prefix + 'a b,c=d;e"f\ng\\'
     registry = pyformance.MetricsRegistry()
     registry.counter(key).inc(5)
@@ -121,11 +121,11 @@ def test_its_reporter_to_influxdb(influxdb: Influx, topic_prefix: str) -> None:
         password=influxdb.token,
     )
     reporter.report_now()
-    reporter.report_now(pyformance.MetricsRegistry())  # nothing at all is no error either
+    reporter.report_now(pyformance.MetricsRegistry())  # an empty registry is no error
     assert reporter.failures == 0
     with InfluxDBClient(influxdb.url, influxdb.token, org=influxdb.org) as client:
         tables = client.query_api().query(
-            f'from(bucket: "{influxdb.bucket}") |> range(start: -1h, stop: 1m)'  # times are rounded, up too
+            f'from(bucket: "{influxdb.bucket}") |> range(start: -1h, stop: 1m)'  # a rounded time can be later
             f' |> filter(fn: (r) => r._measurement =~ /^{topic_prefix}/ or r._measurement == "nan")'
         )
     found = [(row.get_measurement(), row.get_field(), row.get_value()) for table in tables for row in table.records]

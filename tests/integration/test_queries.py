@@ -1,109 +1,254 @@
-"""docs/queries.md: each query, as it stands there, on a real InfluxDB filled by the shipper's own code."""
+"""The queries of docs/queries.md, on a real InfluxDB that the shipper's code filled; only their times are changed."""
 
 from __future__ import annotations
 
+import json
+import re
+import time
+import urllib.parse
+import urllib.request
 import uuid
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from support.queries import Filled, Query, ask_flux, ask_influxql, column, queries
+from support.lag import Rounds, group, round_of
 from support.stores import influx_bucket, write
+from tallystream_aggregator.shipping.points import event_point, point
+from tallystream_aggregator.sums import Sum
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from support.influx import Influx
+    from support.stores import Influx
+    from tallystream_aggregator.sinks.base import Point
     from tallystream_aggregator.sinks.stores import StoreSettings
 
 pytestmark = pytest.mark.integration
 
-PAGE = queries()
+DOC = Path(__file__).parents[2] / "docs" / "queries.md"
+BEGIN, END = "2026-11-20T10:00:00Z", "2026-11-20T11:00:00Z"
+"""The times in the page's queries, which the tests replace with their own."""
+
+
+class Query(NamedTuple):
+    """One query of the page, in both languages."""
+
+    title: str
+    flux: str
+    influxql: str
+
+
+def read_page() -> list[Query]:
+    """Return the page's queries, in order."""
+    sections = re.split(r"^## \d+\. ", DOC.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    queries = []
+    for section in sections:
+        (flux,) = re.findall(r"```flux\n(.*?)```", section, flags=re.DOTALL)
+        (influxql,) = re.findall(r"```sql\n(.*?)```", section, flags=re.DOTALL)
+        queries.append(Query(section.partition("\n")[0], flux, influxql.replace("\n", " ")))
+    return queries
+
+
+class Dataset:
+    """Ten minutes of sums, events and lag that end a few seconds ago, and what the queries have to return of them."""
+
+    TOPICS = (("orders", "x", 50), ("orders", "y", 7), ("billing", "x", 3))
+    """The series of `orders.processed`: app, topic, and growth a second."""
+
+    def __init__(self) -> None:
+        self.now_ms = round(time.time()) * 1000 - 3000
+        self.first_ms = (self.now_ms - 600_000) // 60_000 * 60_000
+        self.begin_ms = self.first_ms + 124_500
+        self.end_ms = self.first_ms + 457_500
+        self.counts: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self.p99: list[tuple[int, float]] = []
+        self.restarts: list[tuple[int, str]] = []
+        self.points: list[Point] = [*self._sums(), *self._events()]
+        self.rounds = Rounds()
+        for ts_ms in range(self.now_ms - 200_000, self.now_ms, 2000):
+            end = 100_000 + (ts_ms - self.now_ms) // 100
+            groups = round_of(
+                group("billing", (end - 4000, end)), group("audit", (90_000, end), members=0), group("mail", (end, end))
+            )
+            self.points += self.rounds.points(groups, ts_ms)
+
+    def _sums(self) -> Iterable[Point]:
+        for app, topic, each in self.TOPICS:
+            for n, ts_ms in enumerate(range(self.first_ms, self.now_ms, 1000)):
+                if n % 5 == 3:  # an unchanged sum makes no point
+                    continue
+                count = 1000 + each * n
+                self.counts.setdefault((app, topic), []).append((ts_ms, count))
+                living = 3 if n < 300 else 2
+                yield self._sum("counter", "orders.processed", ts_ms, app, topic, count=count, instances=living)
+        for n, ts_ms in enumerate(range(self.first_ms, self.now_ms, 1000)):
+            value = 0.25 + n * 37 % 101 / 128
+            self.p99.append((ts_ms, value))
+            yield self._sum("timer", "batch", ts_ms, "orders", "x", count=n + 1, sum=0.5 * n, p50=0.125, p99=value)
+
+    def _sum(self, kind: str, name: str, ts_ms: int, app: str, topic: str, **values: Any) -> Point:
+        return point(Sum(app=app, name=name, type=kind, tags={"topic": topic}, lives=4, ts=ts_ms, **values))
+
+    def _events(self) -> Iterable[Point]:
+        for at, kind, instance in ((100, "restart", "orders-1"), (101, "retired", "orders-1"), (250, "restart", "i 2")):
+            ts_ms = self.first_ms + at * 1000
+            event = {"v": 1, "kind": kind, "app": "orders", "instance": instance, "life": "L", "ts": ts_ms}
+            if kind == "restart":
+                self.restarts.append((ts_ms, f"restart: {instance}"))
+            yield event_point(json.dumps(event).encode())
+
+    def total(self, app: str, until_ms: int = 2**62) -> int:
+        """Return what the app had processed before a time: the sum of the last counts of its topics."""
+        return sum(
+            max(count for ts_ms, count in counts if ts_ms < until_ms)
+            for (of, _), counts in self.counts.items()
+            if of == app
+        )
+
+    def minutes(self) -> dict[int, int]:
+        """Return what the app `orders` processed in each minute but the first, by the start of the minute in ms."""
+        found: dict[int, int] = {}
+        for (app, _), counts in self.counts.items():
+            last = {ts_ms // 60_000 * 60_000: count for ts_ms, count in counts}
+            for minute, count in last.items():
+                if app == "orders" and minute - 60_000 in last:
+                    found[minute] = found.get(minute, 0) + count - last[minute - 60_000]
+        return found
+
+    def highest_p99(self) -> dict[int, float]:
+        """Return the highest 99th percentile of each minute."""
+        found: dict[int, float] = {}
+        for ts_ms, value in self.p99:
+            minute = ts_ms // 60_000 * 60_000
+            found[minute] = max(found.get(minute, 0.0), value)
+        return found
+
+
+def with_own_times(text: str, store: StoreSettings, data: Dataset) -> str:
+    for moment, ts_ms in ((BEGIN, data.begin_ms), (END, data.end_ms)):
+        own = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(ts_ms / 1000)) + f".{ts_ms % 1000:03}Z"
+        text = text.replace(moment, own)
+    return text.replace('bucket: "tallystream"', f'bucket: "{store.bucket}"')
+
+
+def ask_flux(query: Query, store: StoreSettings, data: Dataset) -> list[dict[str, Any]]:
+    """Return the rows of the response to a Flux query."""
+    from influxdb_client import InfluxDBClient
+
+    with InfluxDBClient(url=store.where, token=store.token, org=store.org) as client:
+        tables = client.query_api().query(with_own_times(query.flux, store, data))
+        return [row.values for table in tables for row in table.records]
+
+
+def ask_influxql(query: Query, store: StoreSettings, data: Dataset) -> list[dict[str, Any]]:
+    """Return the rows of the response to all statements of an InfluxQL query; the tags of a series are columns."""
+    parameters = urllib.parse.urlencode(
+        {"db": store.bucket, "q": with_own_times(query.influxql, store, data), "epoch": "ms"}
+    )
+    request = urllib.request.Request(
+        f"{store.where}/query?{parameters}", headers={"Authorization": f"Token {store.token}"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as response:
+        results = json.load(response)["results"]
+    rows: list[dict[str, Any]] = []
+    for result in results:
+        assert "error" not in result, result
+        for series in result.get("series", ()):
+            tags, names = series.get("tags", {}), series["columns"]
+            rows += [tags | dict(zip(names, values, strict=True)) for values in series["values"]]
+    return rows
+
+
+PAGE = read_page()
 
 
 @pytest.fixture(scope="module")
-def filled(influxdb: Influx) -> Iterator[tuple[StoreSettings, Filled]]:
-    """A bucket with ten minutes of everything, and what it was filled with."""
+def filled(influxdb: Influx) -> Iterator[tuple[StoreSettings, Dataset]]:
+    """A bucket that has the data set, and the data set."""
     with influx_bucket(influxdb, f"queries {uuid.uuid4().hex}") as store:
-        made = Filled()
-        assert write(store, made.points) == 0
-        yield store, made
+        data = Dataset()
+        assert write(store, data.points) == 0
+        yield store, data
 
 
 def _ms(value: Any) -> int:
     return round(value.timestamp() * 1000) if isinstance(value, datetime) else int(value)
 
 
-class Told:
-    """An answer's rows, whichever language it was asked in: `name` is what InfluxQL calls the value."""
+class Response:
+    """The rows of a response in either language; `name` is InfluxQL's name of the value."""
 
     def __init__(self, rows: list[dict[str, Any]], *, flux: bool) -> None:
         self.rows, self.flux = rows, flux
 
     def values(self, name: str) -> list[Any]:
-        """The values."""
-        return column(self.rows, "_value" if self.flux else name)
+        """Return the values."""
+        return [row["_value" if self.flux else name] for row in self.rows]
 
     def by(self, name: str, *tags: str) -> dict[Any, Any]:
-        """The values by tag, or tags."""
-        return dict(zip(column(self.rows, *tags), self.values(name), strict=True))
+        """Return the values by the values of one or several tags."""
+        keys = [tuple(row[tag] for tag in tags) if len(tags) > 1 else row[tags[0]] for row in self.rows]
+        return dict(zip(keys, self.values(name), strict=True))
 
     def over_time(self, name: str) -> dict[int, Any]:
-        """The values by time, in ms."""
-        return dict(zip(map(_ms, column(self.rows, "_time" if self.flux else "time")), self.values(name), strict=True))
+        """Return the values by time, in ms."""
+        times = (_ms(row["_time" if self.flux else "time"]) for row in self.rows)
+        return dict(zip(times, self.values(name), strict=True))
 
 
-def _period(told: Told, made: Filled) -> tuple[object, object]:
-    first, last = (made.total("orders", moment) for moment in (made.begin_ms, made.end_ms))
+def _period(response: Response, data: Dataset) -> tuple[object, object]:
+    first, last = (data.total("orders", moment) for moment in (data.begin_ms, data.end_ms))
     assert last - first == 333 * (50 + 7)  # seconds, times what two topics grow in one
-    return told.values("sum"), [last - first] if told.flux else [first, last]
+    return response.values("sum"), [last - first] if response.flux else [first, last]
 
 
-def _worst(told: Told, made: Filled) -> tuple[object, object]:
-    seconds = {state.group: getattr(state.seconds, "seconds", 0.0) for state in made.rounds.states}
+def _worst(response: Response, data: Dataset) -> tuple[object, object]:
+    seconds = {state.group: state.time_lag.seconds if state.time_lag else 0.0 for state in data.rounds.states}
     worst = max(seconds, key=lambda group: seconds[group])
     assert seconds[worst] > 0
-    return told.by("top", "group"), {worst: seconds[worst]}
+    return response.by("top", "group"), {worst: seconds[worst]}
 
 
-def _statuses(told: Told, made: Filled) -> tuple[object, object]:
-    statuses = {state.group: state.evaluation.status.name for state in made.rounds.states}
+def _statuses(response: Response, data: Dataset) -> tuple[object, object]:
+    statuses = {state.group: state.evaluation.status.name for state in data.rounds.states}
     assert len(set(statuses.values())) > 1
-    return told.by("last", "group"), statuses
+    return response.by("last", "group"), statuses
 
 
-CHECKS: dict[str, Callable[[Told, Filled], tuple[object, object]]] = {
-    "The total now": lambda told, made: (told.values("sum"), [made.total("orders")]),
-    "The rate per minute": lambda told, made: (told.over_time("sum"), made.minutes()),
-    "Totals by app": lambda told, made: (
-        told.by("sum", "app"),
-        {app: made.total(app) for app in ("orders", "billing")},
+CHECKS: dict[str, Callable[[Response, Dataset], tuple[object, object]]] = {
+    "The total now": lambda response, data: (response.values("sum"), [data.total("orders")]),
+    "The rate per minute": lambda response, data: (response.over_time("sum"), data.minutes()),
+    "Totals by app": lambda response, data: (
+        response.by("sum", "app"),
+        {app: data.total(app) for app in ("orders", "billing")},
     ),
-    "Living instances": lambda told, made: (
-        told.by("last", "app", "topic"),
-        {(app, topic): 2 for app, topic, _ in made.TOPICS},
+    "Living instances": lambda response, data: (
+        response.by("last", "app", "topic"),
+        {(app, topic): 2 for app, topic, _ in data.TOPICS},
     ),
-    "Restarts, as annotations for a graph": lambda told, made: (told.over_time("text"), dict(made.restarts)),
-    "The 99th percentile over time": lambda told, made: (told.over_time("max"), made.worst()),
-    "The total at a moment": lambda told, made: (told.values("sum"), [made.total("orders", made.begin_ms)]),
+    "Restarts, as annotations for a graph": lambda response, data: (response.over_time("text"), dict(data.restarts)),
+    "The 99th percentile over time": lambda response, data: (response.over_time("max"), data.highest_p99()),
+    "The total at a moment": lambda response, data: (response.values("sum"), [data.total("orders", data.begin_ms)]),
     "What was processed in a period": _period,
     "The consumer group with the oldest unread record": _worst,
     "The status of every group now": _statuses,
 }
-"""By title: what an answer says, and what plain arithmetic over the points says."""
+"""Title → a function that returns what the response has, and the expected values, computed from the points."""
 
 
 @pytest.mark.parametrize("query", PAGE, ids=[query.title for query in PAGE])
-def test_a_query_of_the_page_answers_what_is_true(query: Query, filled: tuple[StoreSettings, Filled]) -> None:
-    """In Flux and in InfluxQL: the answer is that of plain arithmetic over the points."""
-    store, made = filled
-    for rows, flux in ((ask_flux(query, store, made), True), (ask_influxql(query, store, made), False)):
-        said, true = CHECKS[query.title](Told(rows, flux=flux), made)
-        assert said == true, "Flux" if flux else "InfluxQL"
+def test_a_query_of_the_page_is_right(query: Query, filled: tuple[StoreSettings, Dataset]) -> None:
+    """In Flux and in InfluxQL the response equals what plain arithmetic over the points gives."""
+    store, data = filled
+    for rows, flux in ((ask_flux(query, store, data), True), (ask_influxql(query, store, data), False)):
+        actual, expected = CHECKS[query.title](Response(rows, flux=flux), data)
+        assert actual == expected, "Flux" if flux else "InfluxQL"
 
 
 def test_there_are_ten() -> None:
-    """The page says so, and each has a check."""
+    """The page has ten queries, and each has a check."""
     assert [query.title for query in PAGE] == list(CHECKS)
     assert len(PAGE) == 10

@@ -1,17 +1,19 @@
-"""A checkpoint that was lost, on a real broker and real Spark: refused, rebuilt from `metrics-table`, exact."""
+"""A lost checkpoint, on a real broker and real Spark: a start is refused, a rebuild from `metrics-table` is exact."""
 
 from __future__ import annotations
 
 import shutil
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from confluent_kafka import TopicPartition
 
-from support.application import Application, assert_exact
-from support.kafka import aggregator, committed, read_topic, run
-from support.processes import tree
+from support.aggregator import running_aggregator
+from support.commands import run
+from support.exactness import assert_exact
+from support.fleet import Fleet
+from support.kafka import committed, read_topic
+from support.processes import kill_tree
 from support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -28,24 +30,21 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The aggregator is killed, its checkpoint gone: it does not begin from nothing, it names the remedy.
+    """After a kill and the loss of its checkpoint, the aggregator refuses to start; the error names the remedy.
 
-    Rebuilt, its sums equal the oracle's and verify agrees; so do those after a further kill, with what was read deleted
-    from `metrics`, over all records that there ever were. A checkpoint that is in use is not rebuilt over.
+    After a rebuild its sums equal the replay's and verify agrees. They stay exact over all records after another kill,
+    with those that were read deleted from `metrics`. A rebuild does not replace a checkpoint that is in use.
     """
     options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
     checkpoint = ("--checkpoint", str(tmp_path / "checkpoint"))
-    application = Application(broker.bootstrap_servers, topics.metrics, seed=11)
-    application.publish(600)
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed=11)
+    fleet.publish(600)
     group = topic_prefix + "tallystream-aggregator"
-    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path) as process:
+    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path) as process:
         wait_until(lambda: committed(broker.bootstrap_servers, group, topics.metrics) >= 600, 120, "a batch is done")
         in_use = run("rebuild", *options, *checkpoint)
-        application.publish(900)
-        everything = tree(process.pid)
-        process.kill()
-        process.wait(60)
-        psutil.wait_procs(everything, 60)  # Spark's JVM may still write into the checkpoint
+        fleet.publish(900)
+        kill_tree(process)
     assert in_use.returncode == 2
     assert "it is in use" in in_use.stderr
     shutil.rmtree(tmp_path / "checkpoint")
@@ -56,8 +55,8 @@ def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(
     assert rebuilt.returncode == 0, rebuilt.stderr
     assert f"{topics.metrics} is read from" in rebuilt.stdout
 
-    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path) as process:
-        application.publish(400)
+    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path) as process:
+        fleet.publish(400)
         assert_exact(broker, topics)
         verified = run("verify", *options)
         assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -67,30 +66,30 @@ def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(
     earlier = [record for record in read_topic(broker.bootstrap_servers, topics.metrics) if record.offset < read]
     for future in admin.delete_records([TopicPartition(topics.metrics, 0, read)]).values():
         future.result()
-    application.publish(200)
-    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
+    fleet.publish(200)
+    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
         assert_exact(broker, topics, earlier)
 
 
-def test_records_that_were_deleted_before_they_were_read_are_said(
+def test_a_rebuild_without_records_that_were_never_read_is_refused(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """Where `metrics` lacks what the table lacks, a rebuild is refused with their number; an empty table too.
+    """If `metrics` lacks records that the table does not include, the error says how many. An empty table is refused.
 
-    What the table has may be gone.
+    Records that the table includes may be deleted.
     """
     options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
     checkpoint = ("--checkpoint", str(tmp_path / "checkpoint"))
-    nothing = run("rebuild", *options, *checkpoint)
-    assert nothing.returncode == 1
-    assert "nothing to rebuild from" in nothing.stderr
-    application = Application(broker.bootstrap_servers, topics.metrics, seed=12)
-    application.publish(100)
-    with aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
+    empty = run("rebuild", *options, *checkpoint)
+    assert empty.returncode == 1
+    assert "nothing to rebuild from" in empty.stderr
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed=12)
+    fleet.publish(100)
+    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
         assert_exact(broker, topics)
     shutil.rmtree(tmp_path / "checkpoint")
     read = committed(broker.bootstrap_servers, topic_prefix + "tallystream-aggregator", topics.metrics)
-    application.publish(50)
+    fleet.publish(50)
     for future in admin.delete_records([TopicPartition(topics.metrics, 0, read)]).values():
         future.result()
     assert run("rebuild", *options, *checkpoint).returncode == 0

@@ -1,4 +1,4 @@
-"""A replay on a real broker and a real store: the points of a past period, and of no other."""
+"""`tallystream replay` on a real broker and a real store: the points of a past period, no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from support.kafka import read_topic, run
+from support.commands import run
+from support.kafka import read_topic
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.shipping.points import point
@@ -35,9 +36,9 @@ def utc(ms: int) -> str:
 def test_a_period_is_written_again_point_by_point(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """An empty store holds, after the replay, exactly the points of the period's batches; `metrics-agg` is untouched.
+    """After the replay an empty store holds exactly the points of the period's batches; `metrics-agg` is unchanged.
 
-    A second replay changes nothing. A time from which sums may have been compacted away is refused.
+    A second replay changes nothing. A period whose sums may have been removed by compaction is refused.
     """
     now = int(time.time() * 1000)
     rows = [
@@ -49,16 +50,16 @@ def test_a_period_is_written_again_point_by_point(
         producer.produce(topics.agg, key=row.name, value=sums.encode(row))
     assert producer.flush(60) == 0
     batches = sorted({(row.epoch, row.batch) for row in rows})
-    begun = {writer: now + 1000 * number for number, writer in enumerate(batches)}
+    started_ms = {writer: now + 1000 * number for number, writer in enumerate(batches)}
     writer = ledger.LedgerWriter(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers})
     writer.write(
-        ledger.LedgerRow(kind="batch", query=ledger.QUERY, epoch=epoch, batch=batch, ts=begun[epoch, batch])
+        ledger.LedgerRow(kind="batch", query=ledger.QUERY, epoch=epoch, batch=batch, ts=started_ms[epoch, batch])
         for epoch, batch in batches
     )
     first, last = batches[3], batches[7]
     store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={})
     options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix, "--store", store.spec)
-    period = ("--from", utc(begun[first]), "--to", utc(begun[last] + 1))
+    period = ("--from", utc(started_ms[first]), "--to", utc(started_ms[last] + 1))
     wanted = {}
     for row in rows:
         if first <= (row.epoch, row.batch) <= last:
@@ -82,7 +83,7 @@ def test_a_period_is_written_again_point_by_point(
     entry = ConfigEntry("min.compaction.lag.ms", "0", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topics.agg, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result()
-    early = ("--from", utc(begun[first] - 3_600_000), "--to", utc(begun[last]))
+    early = ("--from", utc(started_ms[first] - 3_600_000), "--to", utc(started_ms[last]))
     refused = run("replay", *options, *early)
     assert refused.returncode == 2
     assert "min.compaction.lag.ms" in refused.stderr

@@ -1,4 +1,4 @@
-"""The reporter against a real broker: acknowledged, killed, forked, down and back."""
+"""The Kafka reporter and a real broker: acknowledgements, outages, forks, threads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from support.kafka import read_topic
 from support.wait import wait_until
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
 from tallystream.record import Counter, Snapshot, decode
@@ -24,22 +24,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def read_all(bootstrap_servers: str, topic: str) -> list[tuple[bytes, int, Snapshot]]:
-    """Return every record of the topic: key, append time, snapshot."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "test", "enable.auto.commit": False})
-    try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found = []
-        while len(found) < end:
-            message = consumer.poll(30)
-            assert message is not None
-            if message.error() is not None:
-                raise KafkaException(message.error())
-            found.append((message.key(), message.timestamp()[1], decode(message.value())))
-        return found
-    finally:
-        consumer.close()
+def read_snapshots(bootstrap_servers: str, topic: str) -> list[Snapshot]:
+    """Return the snapshots of all records of the topic."""
+    return [decode(one.value or b"") for one in read_topic(bootstrap_servers, topic)]
 
 
 def counters(snapshot: Snapshot, name: str) -> list[Counter]:
@@ -63,8 +50,8 @@ def topic(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> str:
     return topics.metrics
 
 
-def test_what_is_acknowledged_is_in_the_topic(broker: KafkaBroker, topic: str) -> None:
-    """report_now, stop and a second start: key, seq, prev, final and counts are in the topic as the contract says."""
+def test_acknowledged_records_follow_the_contract(broker: KafkaBroker, topic: str) -> None:
+    """After report_now, stop and a second start, records have the key, seq, prev, final and counts of the contract."""
     registry = MetricRegistry("orders")
     processed = registry.counter("records.processed", tags={"topic": "orders"})
     reporter = KafkaReporter(
@@ -79,21 +66,21 @@ def test_what_is_acknowledged_is_in_the_topic(broker: KafkaBroker, topic: str) -
     processed.inc(2)
     reporter.start()
     assert reporter.stop()
-    records = read_all(broker.bootstrap_servers, topic)
-    snapshots = [snapshot for _, _, snapshot in records]
-    assert {key for key, _, _ in records} == {b"orders-1"}
+    records = read_topic(broker.bootstrap_servers, topic)
+    snapshots = [decode(one.value or b"") for one in records]
+    assert {one.key for one in records} == {b"orders-1"}
     assert [(s.seq, s.final, m.count) for s in snapshots for m in counters(s, processed.name)] == [
         (1, False, 3),
         (2, False, 7),
         (3, True, 8),
         (1, True, 2),
     ]
-    assert [s.prev for s in snapshots] == [None, records[0][1], records[1][1], None]
+    assert [s.prev for s in snapshots] == [None, records[0].timestamp_ms, records[1].timestamp_ms, None]
     assert sum_of_lives(snapshots, "records.processed") == processed.count
 
 
 def test_two_addresses_of_a_broker_are_one_destination(broker: KafkaBroker, topic: str) -> None:
-    """A second reporter of the registry, by another address of the same cluster, is refused before it sent anything."""
+    """A second reporter of the registry at another address of the cluster is refused before it sends anything."""
     registry = MetricRegistry("orders")
     port = broker.bootstrap_servers.rpartition(":")[2]
     one, two = (
@@ -108,14 +95,14 @@ def test_two_addresses_of_a_broker_are_one_destination(broker: KafkaBroker, topi
     registry.counter("c").inc(1)
     assert two.report_now(timeout=60)
     assert two.stop()
-    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert sum_of_lives(snapshots, "c") == 4
 
 
-def test_a_broker_that_is_away_neither_blocks_nor_loses(tmp_path: Path) -> None:
-    """Updates and reports go on while the broker is down; when it is back the newest snapshot arrives by itself."""
+def test_an_outage_of_the_broker_neither_blocks_nor_loses(tmp_path: Path) -> None:
+    """Updates and reports continue while the broker is down; afterwards the newest snapshot is sent without a call."""
     with KafkaBroker(tmp_path / "broker") as broker:
-        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), Topics())
+        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), Topics())
         registry = MetricRegistry("orders")
         processed = registry.counter("c")
         reporter = KafkaReporter(registry, bootstrap_servers=broker.bootstrap_servers, instance="i", interval=0.05)
@@ -132,16 +119,16 @@ def test_a_broker_that_is_away_neither_blocks_nor_loses(tmp_path: Path) -> None:
             processed.inc()
             broker.start()
             wait_until(lambda: reporter.sent >= sent + 3 and reporter.connected, 60, "the newest snapshots arrived")
-            # Where the broker took ten seconds to come back, the one warning about that, and no other failure.
+            # If the broker took ten seconds to restart, there is one warning about that, and no other failure.
             assert (reporter.last_error or "no metrics have arrived").startswith("no metrics have arrived")
             assert reporter.failures <= 1
-        snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, "metrics")]
+        snapshots = read_snapshots(broker.bootstrap_servers, "metrics")
     assert len({snapshot.life for snapshot in snapshots}) == 1
     assert sum_of_lives(snapshots, "c") == processed.count == 1002
 
 
-def test_a_broker_that_was_never_there_costs_nothing(tmp_path: Path) -> None:
-    """With no broker at all, start, updates, report_now and stop end in time, and nothing is raised."""
+def test_without_a_broker_every_call_returns(tmp_path: Path) -> None:
+    """If no broker can be reached, start, updates, report_now and stop return in time and raise nothing."""
     registry = MetricRegistry("orders")
     with KafkaReporter(registry, bootstrap_servers="127.0.0.1:1", instance="i", interval=0.01) as reporter:
         registry.counter("c").inc()
@@ -150,8 +137,8 @@ def test_a_broker_that_was_never_there_costs_nothing(tmp_path: Path) -> None:
     assert reporter.sent == 0
 
 
-def test_many_threads_may_ask_for_a_report(broker: KafkaBroker, topic: str) -> None:
-    """Threads that count and call report_now at once: every call that returned True is covered by a record."""
+def test_many_threads_can_call_report_now(broker: KafkaBroker, topic: str) -> None:
+    """Threads count and call report_now at the same time: a record has the count of every call that returned True."""
     registry = MetricRegistry("orders")
     processed = registry.counter("c")
     outcomes = []
@@ -170,7 +157,7 @@ def test_many_threads_may_ask_for_a_report(broker: KafkaBroker, topic: str) -> N
         for thread in threads:
             thread.join()
     assert outcomes == [True] * 40
-    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert [s.seq for s in snapshots] == list(range(1, len(snapshots) + 1))
     assert sum_of_lives(snapshots, "c") == 40
 
@@ -199,11 +186,11 @@ PROGRAM = """
 
 
 def test_forks_and_exits_count_everything_once(broker: KafkaBroker, topic: str) -> None:
-    """A parent, three multiprocessing children, and a fork that is killed after a report: each counted exactly once."""
+    """A parent, three multiprocessing children, and a fork that is killed after a report: each is counted once."""
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.bootstrap_servers, topic]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert len({snapshot.life for snapshot in snapshots}) == 5
     assert sum_of_lives(snapshots, "c") == 100 + 3 * 7 + 1 + 1000
 
@@ -227,12 +214,12 @@ SPAWNING = """
 
 
 def test_spawned_processes_count_for_themselves(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    """A parent and two spawned children of one instance name, each with a last report at its end: the sum is exact."""
+    """A parent and two spawned children of one instance ID each send a final report: the sum is exact."""
     script = tmp_path / "spawning.py"
     script.write_text(textwrap.dedent(SPAWNING))
     program = [sys.executable, script, broker.bootstrap_servers, topic]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    snapshots = [snapshot for _, _, snapshot in read_all(broker.bootstrap_servers, topic)]
+    snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert len({snapshot.life for snapshot in snapshots}) == 3
     assert sum_of_lives(snapshots, "c") == 100 + 2 * 7

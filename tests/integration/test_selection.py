@@ -1,4 +1,4 @@
-"""Tables that read several topics by a pattern, or some partitions of one: exact by the journals, and by verify."""
+"""Tables that read several topics by a pattern, or some partitions of one: exact by the journals and by verify."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from support import faults
-from support.fleet import NAME, Fleet, Journal, Shares
-from support.kafka import committed, latest_sums, run
-from support.supervised import Aggregator, ends
+from support.aggregator import Aggregator
+from support.commands import run
+from support.exactness import assert_as_acknowledged, dead_letters
+from support.fleet import NAME, Fleet, Journal
+from support.kafka import committed, end_offsets, latest_sums
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
 
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
-def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_meanwhile(
+def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_later(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """Two topics, a third while it runs: exact, offsets of all three committed, and verify agrees.
+    """Two topics, and a third that is created while the aggregator runs, are exact and committed, and verify agrees.
 
-    The outputs, which the pattern would match, are no input. A rebuild knows all three. Without the pattern the same
+    The output topics match the pattern, but are not read. A rebuild reads all three. Without the pattern the same
     checkpoint is refused.
     """
     servers, like = broker.bootstrap_servers, policies(topics)[topics.metrics]
@@ -40,7 +41,7 @@ def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_meanwhile(
 
     create(names[1], 2)
     pattern = ("--topic-pattern", f"{topic_prefix}metrics.*")
-    fleets = [Fleet(servers, name, 20 + n, app=f"app{n}", shares=Shares()) for n, name in enumerate(names)]
+    fleets = [Fleet(servers, name, 20 + n, app=f"app{n}") for n, name in enumerate(names)]
     for fleet in fleets[:2]:
         fleet.publish(150)
     with Aggregator(servers, topic_prefix, tmp_path, *pattern) as aggregator:
@@ -49,11 +50,11 @@ def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_meanwhile(
         for fleet in fleets:
             fleet.publish(100)
         for name in names:
-            due = ends(servers, name)
-            aggregator.flows_past(name, due, 120, f"{name} is summed")
-        faults.assert_as_acknowledged(broker, topics, fleets)
+            due = end_offsets(servers, name)
+            aggregator.wait_committed(name, due, 120, f"{name} is summed")
+        assert_as_acknowledged(broker, topics, fleets)
         assert aggregator.restarts == 0
-        assert aggregator.stop() == 0, aggregator.said()
+        assert aggregator.stop() == 0, aggregator.output()
     where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
     verified = run("verify", *where)
     assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -69,28 +70,29 @@ def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_meanwhile(
 def test_partitions_that_were_named_are_summed_and_no_other(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """Of three partitions two are read: the sums are those of their records, verify agrees, the third has no offset."""
+    """Two of three partitions are read: the sums are those of their records, verify agrees, the third has no offset."""
     servers, topics = broker.bootstrap_servers, Topics(topic_prefix)
     create_topics(admin, topics, partitions=3)
-    fleet = Fleet(servers, topics.metrics, 30, shares=Shares())
+    fleet = Fleet(servers, topics.metrics, 30)
     fleet.publish(300)
     where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
-    aggregate = ("aggregate", *where, "--checkpoint", str(tmp_path / "checkpoint"), "--no-own-metrics", "--catch-up")
+    aggregate = ("aggregate", *where, "--checkpoint", str(tmp_path / "checkpoint"), "--catch-up")
     missing = run(*aggregate, "--partitions", "0,7")
     assert missing.returncode == 2, missing.stderr
     assert missing.stderr.splitlines()[-1].startswith("--partitions: [7] can't be used; ")
     done = run(*aggregate, "--partitions", "0,2")
     assert done.returncode == 0, done.stderr
-    read = Journal({at: entry for at, entry in fleet.journal.good.items() if at[0] != 1})
+    read = Journal({at: entry for at, entry in fleet.journal.valid.items() if at[0] != 1})
     counts = {
         dict(tags)["part"]: row.count
         for (_, name, _, tags), row in latest_sums(servers, topics.agg).items()
         if name == NAME
     }
     assert counts == read.totals() != fleet.journal.totals()
-    assert faults.dead_letters(broker, topics) == {at for at in fleet.journal.poison if at[0] != 1}
+    assert dead_letters(broker, topics) == {at for at in fleet.journal.malformed if at[0] != 1}
     group = topic_prefix + "tallystream-aggregator"
-    wait_until(lambda: committed(servers, group, topics.metrics, 2) == ends(servers, topics.metrics)[2], 30, "the end")
+    end = end_offsets(servers, topics.metrics)[2]
+    wait_until(lambda: committed(servers, group, topics.metrics, 2) == end, 30, "partition 2 is committed to its end")
     assert committed(servers, group, topics.metrics, 1) == -1001
     verified = run("verify", *where)
     assert verified.returncode == 0, verified.stdout + verified.stderr

@@ -1,4 +1,4 @@
-"""A real session of Spark: what its JVM is started with, and what is ready in it."""
+"""A real session of Spark: the archive of its classes, its sockets, its workers, and a JVM that ends by itself."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.integration
 SESSION = """
 import sys
 from pathlib import Path
-from tallystream_aggregator.spark import jvm
+from tallystream_aggregator.spark import session as sessions
 from tallystream_aggregator.spark.session import build_session, end_session
-from tallystream_aggregator.spark.query.warm_up import warm
+from tallystream_aggregator.spark.query.query import warm
 
 path = Path(sys.argv[1])
-jvm.archive_of = lambda java: path
+sessions.archive_of = lambda java: path
 session = build_session("test", master="local[1]")
 warm(session).join(120)
 loaded = session.sparkContext.parallelize([0], 1).mapPartitions(
@@ -63,19 +63,19 @@ except Exception as error:
 
 
 @pytest.mark.parametrize(
-    ("end", "said"),
+    ("end", "error"),
     [
         (KILL, "Spark's JVM was killed by signal 9; start the command again: it continues where it stopped."),
         (FILL, "Spark's JVM ran out of memory; give it more by --driver-memory."),
     ],
     ids=["killed", "out of memory"],
 )
-def test_a_jvm_that_ended_by_itself_is_one_sentence(end: str, said: str) -> None:
-    """Out of memory too: Spark would go on without the thread that had none, and the query would wait for it."""
+def test_the_error_of_a_jvm_that_ended_names_the_reason(end: str, error: str) -> None:
+    """A JVM that runs out of memory ends, too: otherwise the query would wait for the thread that ended."""
     command = [sys.executable, "-c", KILLED.format(end=end)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == said
+    assert done.stdout.splitlines()[-1] == error
 
 
 def _session(path: Path) -> tuple[str, str]:
@@ -88,20 +88,20 @@ def _session(path: Path) -> tuple[str, str]:
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has mapped is read from Linux's /proc")
 def test_spark_maps_the_archive_of_its_classes() -> None:
-    """The JVM of a session maps the archive that was made at set-up, and a warmed worker has imported what it needs."""
-    said, _ = _session(cds_archive.make())
-    *_, folder, mapped, _ = said.split("\n")
+    """The JVM maps the archive that setup has made, and a warmed worker has imported its modules."""
+    output, _ = _session(cds_archive.make())
+    *_, folder, mapped, _ = output.split("\n")
     assert mapped == "mapped 2"
-    # And its processes met at sockets that are gone with it.
+    # The sockets are deleted at the end.
     assert folder.startswith("folder /")
     assert not Path(folder.removeprefix("folder ")).exists()
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has mapped is read from Linux's /proc")
-def test_an_archive_that_does_not_fit_is_left_alone(tmp_path: Path) -> None:
-    """With an archive that is none of this Java's Spark starts as without one, and says nothing of it."""
+def test_an_archive_that_does_not_fit_is_ignored(tmp_path: Path) -> None:
+    """Spark starts without it and logs nothing about it."""
     path = tmp_path / "other.jsa"
     path.write_bytes(b"of another Java " * 10_000)
-    said, errors = _session(path)
-    assert said.split("\n")[-2] == "not mapped 2"
+    output, errors = _session(path)
+    assert output.split("\n")[-2] == "not mapped 2"
     assert "archive" not in errors

@@ -1,4 +1,4 @@
-"""The shipper on a real broker, real Spark and both stores: every sum is its point, whatever is killed."""
+"""The shipper on a real broker, real Spark and real stores: every sum becomes its point, whatever is killed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from support.health import ask, base, internal_metrics
 from support.kafka import committed, read_topic
-from support.shipping import Sums, kill, shipper, wait_shipped
-from support.slow_proxy import SlowProxy
-from support.store_faults import slow_store
+from support.processes import kill_tree
+from support.shipping import Sums, shipper, wait_shipped
+from support.slow_store import SlowProxy, assert_points_wait_on_kafka
 from support.stores import content, influx_bucket
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.influx import Influx
+    from support.stores import Influx
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
 LIMIT_S = 300.0
-"""After this a test gives up waiting: a busy machine takes minutes to start Spark."""
+"""Seconds after which a test gives up waiting: a busy machine takes minutes to start Spark."""
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
@@ -43,8 +43,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreSetti
         yield settings
 
 
-def _forget_last_commit(checkpoint: Path) -> Path:
-    """Take back the end of the last finished batch: what is on disk is then as after a kill before the commit."""
+def _remove_last_commit(checkpoint: Path) -> Path:
+    """Remove the commit of the last finished batch, as if it was killed before the commit; return its path."""
     commits = checkpoint / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     begun = [path.name for path in (checkpoint / "offsets").iterdir() if path.name.isdigit() and int(path.name) > last]
@@ -57,12 +57,12 @@ def _forget_last_commit(checkpoint: Path) -> Path:
 def test_every_sum_is_its_point_through_kills_and_a_takeover(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, store: StoreSettings, tmp_path: Path
 ) -> None:
-    """Killed with SIGKILL in the middle, and between write and commit, the shipper goes on to the same points.
+    """Killed with SIGKILL during a batch, and between write and commit, the shipper continues to the same points.
 
-    With the checkpoint of a shipper that knew sums alone, events and rows are shipped from their beginning.
-    What a stale aggregator writes after the new one is left out, and so is a sum of an epoch that the ledger does not
-    have; what is no sum is passed over, and what the store never takes is a dead letter. SIGTERM ends it with exit
-    code 0, and the group's committed offset is the end of the topic.
+    On the checkpoint of a shipper that shipped only sums, events and rows are shipped from the start of their topics.
+    Sums of a stale aggregator, sums of an epoch that the ledger does not have, and other records are not shipped. A
+    point that the store rejects is a dead letter. SIGTERM ends it with exit code 0, and the group's committed offset is
+    the end of the topic.
     """
     wanted = Sums(broker.bootstrap_servers, topics.agg)
     wanted.publish(3_000)
@@ -70,19 +70,19 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
     with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, *few, "--no-events") as process:
         first = wanted.rows
         wait_until(lambda: wanted.missing(store) <= first - 600, LIMIT_S, "two batches are in the store")
-        kill(process)
-    wanted.epoch = 2  # another aggregator takes over; the old one has not noticed
+        kill_tree(process)
+    wanted.epoch = 2  # another aggregator takes over; the old one still writes
     wanted.publish(500)
     wanted.publish(50, epoch=1)
     wanted.publish_forged(topics)
     wanted.publish(500)
-    again = _forget_last_commit(tmp_path / "checkpoint")
-    beside = wanted.publish_beside(topics)
+    removed = _remove_last_commit(tmp_path / "checkpoint")
+    others = wanted.publish_events_and_rows(topics)
     with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, *few, "--rows") as process:
         wait_shipped(process, tmp_path, wanted, store)
-        assert again.exists()
+        assert removed.exists()
         wanted.publish_noise()
-        wanted.publish_refused()
+        wanted.publish_rejected()
         wanted.publish(200)
         wanted.publish(20, epoch=1)
         wait_shipped(process, tmp_path, wanted, store)
@@ -97,7 +97,7 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
         assert process.wait(LIMIT_S) == 0
     assert wanted.missing(store) == 0
     fields = ["text", "life", "partition", "offset", "count"]
-    assert {measurement: content(store, measurement, fields) for measurement in beside} == beside
+    assert {measurement: content(store, measurement, fields) for measurement in others} == others
     letters = [json.loads(read.value or b"") for read in read_topic(broker.bootstrap_servers, topics.dead)]
     assert {(one["store"], json.loads(one["point"])["measurement"]) for one in letters} == {(store.spec, "too.large")}
     assert all("rejects a point of 'too.large' permanently: " in one["reason"] for one in letters)
@@ -109,9 +109,9 @@ def test_every_sum_is_its_point_through_kills_and_a_takeover(
 def test_an_outage_of_influxdb_loses_no_point(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """InfluxDB killed while sums flow, and started again: every point is there. SIGTERM in an outage still ends it.
+    """InfluxDB is killed while sums are shipped, and started again: every point is stored.
 
-    Meanwhile the shipper is alive and not ready.
+    During the outage the shipper is healthy and not ready, and SIGTERM ends it.
     """
     from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
@@ -132,7 +132,7 @@ def test_an_outage_of_influxdb_loses_no_point(
             assert internal_metrics(url)["tallystream_ship_points_total"] == 200
             server.kill()
             wanted.publish(2_000)
-            wait_until(lambda: "Points wait on Kafka" in log.read_text(), LIMIT_S, "the shipper notices the outage")
+            wait_until(lambda: "Points wait on Kafka" in log.read_text(), LIMIT_S, "the shipper detects the outage")
             assert json.loads(ask(url + "/readyz")[1])["reason"] == "waiting for the store"
             assert (ask(url + "/readyz")[0], ask(url + "/healthz")[0]) == (503, 200)
             assert internal_metrics(url)["tallystream_ship_store_unavailable"] == 1
@@ -143,7 +143,9 @@ def test_an_outage_of_influxdb_loses_no_point(
             wait_until(lambda: ask(url + "/readyz")[0] == 200, LIMIT_S, "it is ready again")
             server.kill()
             wanted.publish(100)
-            wait_until(lambda: log.read_text().count("Points wait on Kafka") == 2, LIMIT_S, "it notices the second one")
+            wait_until(
+                lambda: log.read_text().count("Points wait on Kafka") == 2, LIMIT_S, "it detects the second outage"
+            )
             process.send_signal(signal.SIGTERM)
             assert process.wait(LIMIT_S) == 0
         with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:
@@ -154,13 +156,12 @@ def test_an_outage_of_influxdb_loses_no_point(
             wait_shipped(process, tmp_path, wanted, store)
 
 
-def test_what_a_slow_store_has_not_taken_waits_on_kafka(
+def test_points_wait_on_kafka_while_a_store_is_slow(
     broker: KafkaBroker, topics: Topics, influxdb: Influx, tmp_path: Path
 ) -> None:
-    """A store that takes a second for a write, and sums for eight: no batch is read before the last one is written.
+    """If a store takes a second for each write, no batch is read before the previous one is written.
 
-    So memory stays what it was. When the store is fast again, every point is there. `make faults` has the same at
-    five seconds a write.
+    Memory does not grow. When the store is fast again, every point is written. `make faults` has five seconds a write.
     """
     with (
         influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as store,
@@ -168,13 +169,13 @@ def test_what_a_slow_store_has_not_taken_waits_on_kafka(
     ):
         slow = replace(store, where=proxy.url)
         sizes = {"rows": 8_000, "batch": 1_000, "slow": 4_000, "growth_mib": 16, "padding": 8_000}
-        slow_store(broker, topics, tmp_path, store=slow, proxy=proxy, **sizes)
+        assert_points_wait_on_kafka(broker, topics, tmp_path, store=slow, proxy=proxy, **sizes)
 
 
 def test_wrong_settings_of_the_store_end_it_at_once(
     broker: KafkaBroker, topic_prefix: str, tmp_path: Path, influxdb: Influx
 ) -> None:
-    """A bucket that is not there, or a token that is refused: one sentence, exit code 2, and no token in it."""
+    """A bucket that does not exist, or a wrong token, is one error without the token, and exit code 2."""
     for token, bucket, name in ((influxdb.token, "no such bucket", "--bucket"), ("wrong-token", "b", "INFLUXDB_TOKEN")):
         store = StoreSettings.parse(f"influxdb:{influxdb.url}", token=token, org=influxdb.org, bucket=bucket, env={})
         with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:

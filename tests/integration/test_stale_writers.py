@@ -1,4 +1,4 @@
-"""What replaced writers leave on the output topics, on a real broker without Spark: repaired, and rebuilt exactly."""
+"""Records of replaced writers on the output topics, on a real broker without Spark: a rebuild is exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from support.kafka import Read, read_topic
+from support.kafka import TopicRecord, read_topic
 from support.wait import wait_until
 from tallystream_aggregator.initial_state import initial_state_path, read_initial_state
 from tallystream_aggregator.jobs import rebuild
@@ -39,8 +39,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 SHORT_FORM = ["life", "default", "script", "", 0]
 
 
-class Written:
-    """What aggregators have written on `metrics-table` of one counter of the short form."""
+class TableTopic:
+    """Writes records of several aggregators to `metrics-table`, all of one counter of the short form."""
 
     def __init__(self, servers: str, topics: Topics) -> None:
         self.topics = topics
@@ -52,7 +52,7 @@ class Written:
             self._append(self.topics.metrics, b"script", {"name": "n", "value": 1})
 
     def row(self, count: int, *, epoch: int, batch: int, instance: str = "script") -> None:
-        """Append the row of a counter that has counted so far."""
+        """Append the row of the counter with its count."""
         key = json.dumps([*SHORT_FORM[:2], instance, *SHORT_FORM[3:]], separators=(",", ":")).encode()
         value: dict[str, Any] = {"v": 1, "app": "default", "instance": instance, "life": "", "part": 0}
         value |= {"topic": self.topics.metrics, "partition": 0, "offset": batch, "last_seen_ms": 1, "every_ms": 1000}
@@ -60,14 +60,14 @@ class Written:
         self._append(self.topics.table, key, value | {"epoch": epoch, "batch": batch})
 
     def deletion(self, writer: tuple[int, int] | None, instance: str = "script") -> None:
-        """Append the deletion of the counter's row; `writer` is in its header."""
+        """Append the deletion of the counter's row, with `writer` in its header."""
         key = json.dumps([*SHORT_FORM[:2], instance, *SHORT_FORM[3:]], separators=(",", ":")).encode()
         headers = None if writer is None else [("writer", json.dumps(writer, separators=(",", ":")).encode())]
         self._producer.produce(self.topics.table, key=key, value=None, headers=headers)
         assert self._producer.flush(30) == 0
 
     def shard(self, *, epoch: int, batch: int) -> None:
-        """Append the record that says how far the table's one shard is."""
+        """Append the shard record, which has the offsets that the table includes."""
         value = {"v": 1, "shard": 0, "shards": 1, "clocks": {f"{self.topics.metrics}:0": 1}}
         value |= {"offsets": {f"{self.topics.metrics}:0": batch}, "out_ms": 1, "list_id": 0, "stale": 0}
         self._append(self.topics.table, b'["shard",0]', value | {"epoch": epoch, "batch": batch})
@@ -78,30 +78,30 @@ class Written:
 
 
 @pytest.fixture
-def written(broker: KafkaBroker, topics: Topics) -> Written:
-    """The topics of a table that has begun."""
-    made = Written(broker.bootstrap_servers, topics)
-    made.metrics(10)
-    return made
+def table(broker: KafkaBroker, topics: Topics) -> TableTopic:
+    """The topic of the table, and ten records on `metrics`."""
+    table = TableTopic(broker.bootstrap_servers, topics)
+    table.metrics(10)
+    return table
 
 
 def test_a_stale_writer_s_rows_and_deletions_change_nothing_that_is_rebuilt(
-    broker: KafkaBroker, topics: Topics, written: Written, tmp_path: Path
+    broker: KafkaBroker, topics: Topics, table: TableTopic, tmp_path: Path
 ) -> None:
-    """A row that came after its key's deletion counts, whatever deletion comes late, with an older writer or without.
+    """A row after its key's deletion counts, also if a deletion of an older writer, or of none, is appended later.
 
-    A row that its writer appends once more after the deletion is not back.
+    A row that its writer appends again after the deletion stays deleted.
     """
-    written.row(7, epoch=1, batch=3, instance="gone")
-    written.deletion((1, 4), instance="gone")
-    written.row(7, epoch=1, batch=3, instance="gone")
-    written.row(7, epoch=1, batch=3)
-    written.deletion((1, 4))
+    table.row(7, epoch=1, batch=3, instance="gone")
+    table.deletion((1, 4), instance="gone")
+    table.row(7, epoch=1, batch=3, instance="gone")
+    table.row(7, epoch=1, batch=3)
+    table.deletion((1, 4))
     for instance in ("script", "other"):
-        written.row(107, epoch=2, batch=5, instance=instance)
-    written.shard(epoch=2, batch=5)
-    written.deletion((1, 4))
-    written.deletion(None, instance="other")
+        table.row(107, epoch=2, batch=5, instance=instance)
+    table.shard(epoch=2, batch=5)
+    table.deletion((1, 4))
+    table.deletion(None, instance="other")
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     opened = ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=2, ts=1, start={topics.metrics: {"0": 0}})
     ledger.LedgerWriter(topics.ledger, kafka).write([opened])
@@ -117,7 +117,7 @@ def test_a_stale_writer_s_rows_and_deletions_change_nothing_that_is_rebuilt(
 
 
 class Query:
-    """The aggregator's query and its checkpoint, without Spark: a batch takes what has come, and writes its rows."""
+    """The aggregator's query and its checkpoint, without Spark: a batch takes the new records and writes its rows."""
 
     def __init__(self, servers: str, topics: Topics, checkpoint: Path) -> None:
         self._servers, self._topics, self._checkpoint = servers, topics, checkpoint
@@ -136,11 +136,11 @@ class Query:
             (checkpoint / log).mkdir(parents=True)
 
     def start(self, epoch: int) -> None:
-        """Go on under another writer."""
+        """Continue under another writer."""
         self._processor._epoch = epoch
 
     def batch(self) -> None:
-        """Run a batch if there is something to take."""
+        """Run a batch if there are new records."""
         records = read_topic(self._servers, self._topics.metrics)[self._end :]
         if not records:
             return
@@ -151,20 +151,20 @@ class Query:
             self._producer.produce(topic, key=key, value=value, partition=partition, headers=headers)
         assert self._producer.flush(30) == 0
         self._end += len(records)
-        told = {"batchTimestampMs": self._batch + 1}, {self._topics.metrics: {"0": self._end}}
-        (self._checkpoint / "offsets" / str(self._batch)).write_text("\n".join(["v1", *map(json.dumps, told)]))
+        plan = {"batchTimestampMs": self._batch + 1}, {self._topics.metrics: {"0": self._end}}
+        (self._checkpoint / "offsets" / str(self._batch)).write_text("\n".join(["v1", *map(json.dumps, plan)]))
         (self._checkpoint / "commits" / str(self._batch)).write_text("v1\n{}")
         self._batch += 1
 
 
 class Lease:
-    """A lease that is ours."""
+    """A lease that is always held."""
 
-    def take(self, epoch: int) -> None:
-        """Take no note of the epoch."""
+    def set_epoch(self, epoch: int) -> None:
+        """Accept every epoch."""
 
     def check(self) -> None:
-        """Have it still."""
+        """Raise nothing: the lease is held."""
 
 
 class Outputs:
@@ -174,7 +174,7 @@ class Outputs:
         self._servers, self._topics, self._admin = servers, (topics.agg, topics.table), admin
         self._producer = Producer({"bootstrap.servers": servers})
 
-    def last(self) -> dict[str, Read]:
+    def last(self) -> dict[str, TopicRecord]:
         """Return the last record on each of the topics."""
         found = ((topic, read) for topic in self._topics for read in read_topic(self._servers, topic))
         return {topic: read for topic, read in found if b'"n"' in (read.value or b"")}
@@ -184,8 +184,8 @@ class Outputs:
         found = [json.loads(read.value or b"{}") for read in self.last().values()]
         return [row.get("count") or row["metrics"][0]["count"] for row in found]
 
-    def overwrite(self, stale: dict[str, Read]) -> None:
-        """Append these records again, and lose all that come before, as compaction does."""
+    def overwrite(self, stale: dict[str, TopicRecord]) -> None:
+        """Append these records again, and delete all records before them, as compaction does."""
         for topic, read in stale.items():
             self._producer.produce(topic, key=read.key, value=read.value)
         assert self._producer.flush(30) == 0
@@ -200,9 +200,9 @@ class Outputs:
 def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A is stopped, B takes over and is restarted: what A writes while B is restarted, and after that, is repaired.
+    """A is stopped, B takes over and restarts: what A writes during and after the restart is published again.
 
-    Though compaction has kept A's records alone: a rebuild has the newest values again.
+    This holds also if compaction has kept only A's records. A rebuild has the newest values.
     """
     monkeypatch.setattr(writing, "CHECK_INTERVAL_S", 0.0)
     servers = broker.bootstrap_servers
@@ -212,7 +212,7 @@ def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
     query, outputs = Query(servers, topics, settings.checkpoint), Outputs(servers, topics, admin)
 
     def open_next() -> writing.Writer:
-        writer = writing.Writer(settings, topics, kafka, Lease())  # type: ignore[arg-type]
+        writer = writing.Writer(settings, topics, kafka, Lease(), shards=1, due_ms=dict)  # type: ignore[arg-type]
         query.start(writer.epoch)
         return writer
 
@@ -240,10 +240,10 @@ def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
         query.batch()
         return outputs.counts() == [20, 20]
 
-    wait_until(repaired, 30, "what was appended before the restart is repaired")
+    wait_until(repaired, 30, "records from before the restart are repaired")
     outputs.overwrite(stale)
-    wait_until(repaired, 30, "what was appended after the restart is repaired")
-    wait_until(lambda: repaired() and not request_path(settings.checkpoint).exists(), 30, "nothing is left to repair")
+    wait_until(repaired, 30, "records from after the restart are repaired")
+    wait_until(lambda: repaired() and not request_path(settings.checkpoint).exists(), 30, "the repair is done")
     for writer in (first, third):
         writer.close()
     again = rebuild.RebuildSettings(servers, tmp_path / "again", topics.prefix)

@@ -1,4 +1,4 @@
-"""Two aggregators on a real broker and real Spark: one writes; one that was stopped and goes on changes nothing."""
+"""Two aggregators on a real broker and real Spark: a stopped one that continues after a takeover changes nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from support.application import Application, assert_exact
-from support.kafka import Read, aggregator, command, committed, read_topic, run
+from support.aggregator import running_aggregator
+from support.commands import command, run
+from support.exactness import assert_exact
+from support.fleet import Fleet
+from support.kafka import TopicRecord, committed, read_topic
 from support.processes import send, tree
 from support.wait import wait_until
 from tallystream import record
@@ -35,32 +38,32 @@ FORGED = 2**62
 """An epoch that no aggregator has taken."""
 
 
-Foreign = dict[str, dict[bytes, bytes | None]]
+Replaced = dict[str, dict[bytes, bytes | None]]
 """Topic → key → value"""
 
 
-def _compact(admin: AdminClient, servers: str, foreign: Foreign) -> None:
-    """Return when the broker has compacted the outputs: of each key the last record is left."""
-    before = {topic: read_topic(servers, topic) for topic in foreign}
-    for topic in foreign:
+def _compact(admin: AdminClient, servers: str, replaced: Replaced) -> None:
+    """Return when the broker has compacted the output topics, so that only the last record of each key is left."""
+    before = {topic: read_topic(servers, topic) for topic in replaced}
+    for topic in replaced:
         _compact_soon(admin, topic)
     producer = Producer({"bootstrap.servers": servers})
 
     def compacted() -> bool:
-        for topic, records in foreign.items():  # a new segment begins only when something is appended
+        for topic, records in replaced.items():  # a new segment starts only when a record is appended
             key, value = next(iter(records.items()))
             producer.produce(topic, key=key, value=value)
         assert producer.flush(60) == 0
-        return all(len(left(topic)) <= len({read.key for read in before[topic]}) for topic in foreign)
+        return all(len(left(topic)) <= len({read.key for read in before[topic]}) for topic in replaced)
 
-    def left(topic: str) -> list[Read]:
+    def left(topic: str) -> list[TopicRecord]:
         return [read for read in read_topic(servers, topic) if read.offset <= before[topic][-1].offset]
 
     wait_until(compacted, 240, "the broker has compacted the outputs")
 
 
 def _compact_soon(admin: AdminClient, topic: str) -> None:
-    """Have the broker compact everything but the newest segment, which is a new one soon."""
+    """Make the broker compact all but the newest segment, and start a new segment twice a second."""
     settings = {
         "min.compaction.lag.ms": "0",
         "segment.ms": "500",
@@ -77,65 +80,66 @@ def _compact_soon(admin: AdminClient, topic: str) -> None:
 def test_a_stopped_writer_is_replaced_and_changes_nothing(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """A second aggregator is refused; one that stands by takes over from a stopped one, which ends when it goes on.
+    """A second aggregator is refused; a standby takes over from a stopped one, which ends when it continues.
 
-    The table publishes again what the stopped one overwrites after that, and a record of an epoch that nobody has
-    taken: compaction keeps that. So it does at its next start, where compaction has kept only what was overwritten; a
-    rebuild is exact.
+    Keys that the stopped one overwrites afterwards are published again, and so is a key with an epoch that no
+    aggregator has taken. The same holds at the next start, after compaction kept only what was overwritten. A rebuild
+    is exact.
     """
     servers, prefix = broker.bootstrap_servers, topic_prefix
-    application = Application(servers, topics.metrics, seed=21)
-    application.publish(400)
-    _publish_once(broker, topics)
+    fleet = Fleet(servers, topics.metrics, seed=21)
+    fleet.publish(400)
+    _publish_single_record(broker, topics)
     group = prefix + "tallystream-aggregator"
     second, ready = tmp_path / "second.log", tmp_path / "second.ready"
     options = ("--bootstrap-servers", servers, "--topic-prefix", prefix, "--checkpoint", str(tmp_path / "checkpoint"))
-    with aggregator(servers, prefix, tmp_path) as first, second.open("wb") as log:
+    with running_aggregator(servers, prefix, tmp_path) as first, second.open("wb") as log:
         refused = subprocess.Popen(command("aggregate", *options), stdout=log, stderr=log)
         standby = subprocess.Popen(
             command("aggregate", *options, "--standby", "--ready-file", str(ready)), stdout=log, stderr=log
         )
         try:
             assert refused.wait(240) == 1
-            said = second.read_text()
-            assert "another aggregator still has it" in said
-            wait_until(lambda: second.read_text().count("waiting for the lease") == 2, 120, "the second stands by")
+            assert "another aggregator still has it" in second.read_text()
+            wait_until(lambda: second.read_text().count("waiting for the lease") == 2, 120, "the second is a standby")
             assert first.poll() is None
-            application.publish(300)
+            fleet.publish(300)
             stopped = tree(first.pid)
             send(stopped, signal.SIGSTOP)
             try:
-                application.publish(300)
-                wait_until(ready.exists, 240, "the second has taken over, and done its first batch")
+                fleet.publish(300)
+                wait_until(ready.exists, 240, "the second has processed its first batch")
             finally:
                 send(stopped, signal.SIGCONT)
             assert first.wait(120) == 1
             assert "took over with epoch 2, ours was 1" in (tmp_path / "aggregate.log").read_text()
-            application.publish(200)
+            fleet.publish(200)
             assert_exact(broker, topics)
-            foreign = _of_the_first(broker, topics)
-            _append_foreign(broker, foreign)
-            wait_until(lambda: _last_is_newest(servers, topics), 120, "what is stale is followed by the newest")
+            replaced = _last_of_first_epoch(broker, topics)
+            _append_replaced(broker, replaced)
+            wait_until(lambda: _last_is_newest(servers, topics), 120, "the newest values are published again")
         finally:
             standby.terminate()
             assert standby.wait(120) == 0, second.read_text()
-    _append_foreign(broker, foreign)
-    _compact(admin, servers, foreign)
-    with aggregator(servers, prefix, tmp_path):
-        wait_until(lambda: _are_of(servers, foreign, epoch=3), 120, "what compaction has lost is published again")
+    _append_replaced(broker, replaced)
+    _compact(admin, servers, replaced)
+    with running_aggregator(servers, prefix, tmp_path):
+        wait_until(
+            lambda: _all_have_epoch(servers, replaced, epoch=3), 120, "what compaction removed is published again"
+        )
         assert_exact(broker, topics)
     shutil.rmtree(tmp_path / "checkpoint")
     end = committed(servers, group, topics.metrics)
     rebuilt = run("rebuild", *options)
     assert rebuilt.returncode == 0, rebuilt.stderr
-    with aggregator(servers, prefix, tmp_path):
-        application.publish(100)
+    with running_aggregator(servers, prefix, tmp_path):
+        fleet.publish(100)
         assert_exact(broker, topics)
     assert committed(servers, group, topics.metrics) > end
 
 
-def _publish_once(broker: KafkaBroker, topics: Topics) -> None:
-    """Publish a life that says nothing more, of a sum that nobody else has: neither is written a second time."""
+def _publish_single_record(broker: KafkaBroker, topics: Topics) -> None:
+    """Publish the only record of a life and of its sum: neither is published a second time."""
     snapshot = record.Snapshot(
         app="once",
         life=new_ulid(int(time.time() * 1000)),
@@ -151,9 +155,9 @@ def _publish_once(broker: KafkaBroker, topics: Topics) -> None:
     assert producer.flush(60) == 0
 
 
-def _of_the_first(broker: KafkaBroker, topics: Topics) -> Foreign:
-    """Return what the writer of the first epoch wrote last of each key."""
-    found: Foreign = {}
+def _last_of_first_epoch(broker: KafkaBroker, topics: Topics) -> Replaced:
+    """Return the last record of each key that the writer of the first epoch wrote."""
+    found: Replaced = {}
     for topic in (topics.agg, topics.table):
         records = read_topic(broker.bootstrap_servers, topic)
         found[topic] = {read.key: read.value for read in records if read.key and _version(read.value)[0] == 1}
@@ -161,13 +165,13 @@ def _of_the_first(broker: KafkaBroker, topics: Topics) -> Foreign:
     return found
 
 
-def _append_foreign(broker: KafkaBroker, foreign: Foreign) -> None:
-    """Append what a writer of the first epoch that wakes up might: old sums, old rows, rows that were deleted.
+def _append_replaced(broker: KafkaBroker, replaced: Replaced) -> None:
+    """Append what a stopped writer of the first epoch could append: old sums, old rows, deleted rows.
 
-    The last record of each topic has an epoch that nobody has taken, and the key of what was published once.
+    The last record of each topic has an epoch that no aggregator has taken, and the key of the single record.
     """
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    for topic, records in foreign.items():
+    for topic, records in replaced.items():
         for key, value in records.items():
             producer.produce(topic, key=key, value=value)
         (once,) = [key for key in records if b'"once"' in key]
@@ -176,9 +180,9 @@ def _append_foreign(broker: KafkaBroker, foreign: Foreign) -> None:
     assert producer.flush(60) == 0
 
 
-def _are_of(servers: str, foreign: Foreign, *, epoch: int) -> bool:
-    """Tell whether the last record of each of these keys is of an epoch, or a deletion."""
-    for topic, records in foreign.items():
+def _all_have_epoch(servers: str, replaced: Replaced, *, epoch: int) -> bool:
+    """Return whether the last record of each of these keys has the epoch, or is a deletion."""
+    for topic, records in replaced.items():
         last = {read.key: read.value for read in read_topic(servers, topic)}
         if any(last.get(key) is not None and _version(last[key])[0] != epoch for key in records):
             return False
@@ -191,7 +195,7 @@ def _version(value: bytes | None) -> tuple[int, int]:
 
 
 def _last_is_newest(servers: str, topics: Topics) -> bool:
-    """Tell whether the last record of every key is a deletion, or the newest that an aggregator wrote."""
+    """Return whether the last record of every key is a deletion, or the newest that an aggregator wrote."""
     for topic in (topics.agg, topics.table):
         newest: dict[bytes | None, tuple[int, int]] = {}
         last: dict[bytes | None, tuple[int, int]] = {}

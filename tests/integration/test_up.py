@@ -1,4 +1,4 @@
-"""The local system for real: up, what happens when parts of it are killed, and that nothing is left of it."""
+"""`tallystream up` and `down`: kills of components and of the supervisor, and no process left at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from support.kafka import command, run
+from support.commands import command, run
 from support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -29,60 +29,60 @@ FREE_PORTS = ("--broker-port", "0", "--page-port", "0")
 LIMIT_S = 400.0
 
 
-def known(data: Path) -> dict[str, Any]:
-    """Return the record of the system, empty before there is one."""
+def system_record(data: Path) -> dict[str, Any]:
+    """Return the record of the system, empty if it has none yet."""
     with suppress(FileNotFoundError):
         return dict(json.loads((data / "system.json").read_bytes()))
     return {}
 
 
 def component(data: Path, name: str) -> dict[str, Any]:
-    """Return what the record says of a component."""
-    return next((one for one in known(data).get("components", []) if one["name"] == name), {})
+    """Return a component's entry in the record, empty if it has none."""
+    return next((one for one in system_record(data).get("components", []) if one["name"] == name), {})
 
 
 def processes(data: Path) -> list[psutil.Process]:
-    """Return every process of the sessions that this system's components lead, and all that name its folder."""
-    sessions = {one["process"]["pid"] for one in known(data).get("components", []) if "process" in one}
+    """Return the processes in the sessions of the system's components, and those with its folder as an argument."""
+    sessions = {one["process"]["pid"] for one in system_record(data).get("components", []) if "process" in one}
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, ProcessLookupError):
-            mine = os.getsid(process.pid) in sessions or any(str(data) in word for word in process.cmdline())
-            if mine and process.status() != psutil.STATUS_ZOMBIE:
+            belongs = os.getsid(process.pid) in sessions or any(str(data) in word for word in process.cmdline())
+            if belongs and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
 
 
 @contextmanager
-def starting(data: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `tallystream up` as a shell would, in a process group of its own; at the end nothing of it may be left."""
+def starting_system(data: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `tallystream up` as a shell does, in its own process group; at the end no process of it may be left."""
     data.mkdir()
-    with (data / "said").open("wb") as said:
+    with (data / "output").open("wb") as output:
         process = subprocess.Popen(
-            command("up", "--data", str(data), *FREE_PORTS), stdout=said, stderr=said, start_new_session=True
+            command("up", "--data", str(data), *FREE_PORTS), stdout=output, stderr=output, start_new_session=True
         )
     try:
         yield process
-        wait_until(lambda: not processes(data), 60, "nothing of the system is left")
+        wait_until(lambda: not processes(data), 60, "no process of the system is left")
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait(LIMIT_S)
 
 
-def used_by_commands_of_its_folder(data: Path) -> None:
-    """`lag` and `verify`, told nothing, read this system's store and broker and say which."""
+def assert_commands_use_the_system_of_their_folder(data: Path) -> None:
+    """`lag` and `verify` without options use this system's store and broker, and print which."""
     lag = run("lag", "--json", folder=data.parent)
     assert lag.stderr.startswith(f"store local:{data / 'store.db'}, of the local system in {data}\n")
-    # The aggregator has summed nothing yet: the sentence is of this broker's topic.
+    # There are no sums yet: the error is about this broker's topic.
     verify = run("verify", folder=data.parent)
-    assert f"broker {known(data)['bootstrap_servers']}, of the local system in {data}" in verify.stderr
+    assert f"broker {system_record(data)['bootstrap_servers']}, of the local system in {data}" in verify.stderr
     assert "metrics-agg has no sum of that period" in verify.stderr
 
 
-def creates_topics_on_first_use(data: Path) -> None:
-    """An application's topic is there when it is first written; a command that reads creates none."""
-    servers = known(data)["bootstrap_servers"]
+def assert_topics_are_created_on_first_use(data: Path) -> None:
+    """An application's topic is created when it is first written; a command that reads creates none."""
+    servers = system_record(data)["bootstrap_servers"]
     options = {"bootstrap.servers": servers, "log_level": 0}
     producer, errors = Producer(options), list[str]()
     producer.produce("orders", b"one", on_delivery=lambda error, _: errors.append(str(error)))
@@ -93,18 +93,18 @@ def creates_topics_on_first_use(data: Path) -> None:
     assert not [name for name in topics if name.startswith("typo-")]
 
 
-def test_a_killed_component_is_started_again_and_said(tmp_path: Path) -> None:
-    """Detached, the system is up with every component; kill -9 of the aggregator: again up; down leaves nothing."""
+def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
+    """With --detach every component starts; after kill -9 of the aggregator it is up again; down leaves no process."""
     data = tmp_path / ".tallystream"
     up = run("up", "--detach", *FREE_PORTS, timeout=2 * LIMIT_S, folder=tmp_path)
     try:
         assert up.returncode == 0, up.stderr
         assert "page is up" in up.stderr
         assert run("status", "--data", str(data)).returncode == 0
-        with urllib.request.urlopen(known(data)["page_url"], timeout=30) as page:
+        with urllib.request.urlopen(system_record(data)["page_url"], timeout=30) as page:
             assert page.status == 200
-        creates_topics_on_first_use(data)
-        used_by_commands_of_its_folder(data)
+        assert_topics_are_created_on_first_use(data)
+        assert_commands_use_the_system_of_their_folder(data)
         again = run("up", "--data", str(data), *FREE_PORTS)
         assert again.returncode == 2
         assert again.stderr.startswith("--data: ")
@@ -112,12 +112,12 @@ def test_a_killed_component_is_started_again_and_said(tmp_path: Path) -> None:
         assert len(again.stderr.splitlines()) == 1
 
         os.kill(component(data, "aggregate")["process"]["pid"], signal.SIGKILL)
-        wait_until(lambda: component(data, "aggregate")["state"] != "up", 30, "the record says that it died")
+        wait_until(lambda: component(data, "aggregate")["state"] != "up", 30, "the record has its death")
         assert run("status", "--data", str(data)).returncode == 1
         wait_until(lambda: component(data, "aggregate")["state"] == "up", LIMIT_S, "the aggregator is up again")
         assert component(data, "aggregate")["restarts"] >= 1
-        said = run("status", "--data", str(data))
-        assert said.returncode == 0, said.stdout
+        status = run("status", "--data", str(data))
+        assert status.returncode == 0, status.stdout
         log = (data / "up.log").read_text()
         assert "aggregate died (code -9); it is started again in 0.5 s" in log
         assert "aggregate is up again" in log
@@ -130,42 +130,44 @@ def test_a_killed_component_is_started_again_and_said(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:
-    """Ctrl-C, sent to the whole process group as a terminal does, in the middle of the start: exit 0, nothing left."""
+    """Ctrl-C during the start, sent to the whole process group as a terminal does: exit code 0, no process left."""
     data = tmp_path / "data"
-    with starting(data) as process:
+    with starting_system(data) as process:
         wait_until(lambda: component(data, "aggregate").get("process"), LIMIT_S, "the aggregator has been started")
-        wait_until(lambda: len(processes(data)) > 3, LIMIT_S, "what it starts itself is there, too")
+        wait_until(lambda: len(processes(data)) > 3, LIMIT_S, "its own processes run, too")
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(LIMIT_S) == 0
-        assert (data / "said").read_text().count(" stopping\n") == 1
-        assert "Traceback" not in (data / "said").read_text()
+        assert (data / "output").read_text().count(" stopping\n") == 1
+        assert "Traceback" not in (data / "output").read_text()
 
 
 def test_a_killed_supervisor_takes_everything_with_it(tmp_path: Path) -> None:
-    """SIGKILL of `up` itself ends its components and their children too; the folder can be used again, to SIGTERM."""
+    """SIGKILL of `up` also ends its components and their children; the folder can be used again, until SIGTERM."""
     data = tmp_path / "data"
-    with starting(data) as process:
+    with starting_system(data) as process:
         wait_until(lambda: component(data, "page").get("state") == "up", LIMIT_S, "the page is up")
         process.kill()
         process.wait()
-    (data / "said").unlink()
+    (data / "output").unlink()
     assert run("status", "--data", str(data)).returncode == 1
     process = subprocess.Popen(command("up", "--data", str(data), *FREE_PORTS), stderr=subprocess.PIPE)
     try:
-        wait_until(lambda: known(data)["supervisor"]["pid"] == process.pid, LIMIT_S, "the folder is in use again")
+        wait_until(
+            lambda: system_record(data)["supervisor"]["pid"] == process.pid, LIMIT_S, "the folder is in use again"
+        )
         wait_until(lambda: component(data, "broker").get("state") == "up", LIMIT_S, "the broker has its data again")
-        admin = AdminClient({"bootstrap.servers": known(data)["bootstrap_servers"]})
+        admin = AdminClient({"bootstrap.servers": system_record(data)["bootstrap_servers"]})
         assert "metrics-agg" in admin.list_topics(timeout=30).topics
     finally:
         process.terminate()
-        _, said = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, said
+        _, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, errors
     assert processes(data) == []
 
 
 @pytest.mark.parametrize("option", ["--broker-port", "--page-port"])
-def test_a_taken_port_is_one_sentence(tmp_path: Path, option: str) -> None:
-    """A port that something listens on: exit code 2, the option and the port in one sentence, nothing was started."""
+def test_a_port_in_use_is_a_clear_error(tmp_path: Path, option: str) -> None:
+    """A port that is in use is an error with the option and the port, exit code 2, and nothing is started."""
     other = {"--broker-port": "--page-port", "--page-port": "--broker-port"}[option]
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

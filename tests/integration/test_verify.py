@@ -1,4 +1,4 @@
-"""`tallystream verify` on a real broker, against what a real aggregator published: it agrees, and it can disagree."""
+"""`tallystream verify` on a real broker, with the sums of a real aggregator: it agrees, and it finds a difference."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
-from support.kafka import aggregator, committed, latest_sums, read_topic
-from support.kafka import run as run_command
+from support.aggregator import running_aggregator
+from support.commands import run as run_command
+from support.exactness import wait_all_committed
+from support.kafka import end_offsets, latest_sums, read_topic
 from support.wait import wait_until
 from tallystream import record
 from tallystream.errors import ConfigError
@@ -26,7 +28,7 @@ from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.verify.job import VerifySettings, run
-from tallystream_aggregator.verify.topic import whole
+from tallystream_aggregator.verify.reader import read_all
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 RETIRE_AFTER_H = "0.005"
-"""18 s: lives retire while the test runs, and are folded into the base."""
+"""18 s: lives retire while the test runs, and their values are merged into the retired sums."""
 
 INSTANCES, BURSTS = 12, 4
 TICK = json.dumps({"name": "runs", "value": 1}).encode()
@@ -45,7 +47,7 @@ TICK = json.dumps({"name": "runs", "value": 1}).encode()
 
 @dataclass(frozen=True)
 class Summed:
-    """Topics that an aggregator has read to the end; and a moment of the ledger after the first burst of records."""
+    """Topics that an aggregator has read to their end; `after_first_burst` is a time of the ledger."""
 
     servers: str
     topics: Topics
@@ -68,14 +70,14 @@ class Application:
 
     def burst(self, records: int) -> None:
         """Publish about that many records and return when the broker has them."""
-        for instance in range(INSTANCES):  # lives that began in the burst before may be too old by now
+        for instance in range(INSTANCES):  # lives of the previous burst may be too old
             self._restart(instance)
         for _ in range(records):
             self._step(self._random.randrange(INSTANCES), self._random.random())
         assert self._producer.flush(60) == 0
 
     def tick(self) -> None:
-        """Publish one record, of no life that can retire, to each partition: time goes on there."""
+        """Publish one record, of a life that does not retire, to each partition, so that its clock advances."""
         for partition in (0, 1):
             self.records += 1
             self._producer.produce(self._topic, key=f"tick-{partition}", value=TICK, partition=partition)
@@ -133,19 +135,19 @@ class Application:
 
 @pytest.fixture(scope="module")
 def summed(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Summed:
-    """Two partitions of records in several batches, summed; lives have fallen silent and moved to disk."""
+    """Two partitions of records in several batches, summed; lives are silent and on disk."""
     servers, folder = broker.bootstrap_servers, tmp_path_factory.mktemp("verify")
     topics = Topics(f"t{uuid.uuid4().hex[:8]}-")
     create_topics(AdminClient({"bootstrap.servers": servers}), topics, partitions=2)
     application = Application(servers, topics.metrics)
     application.burst(200)
-    with aggregator(servers, topics.prefix, folder, "--retire-after-h", RETIRE_AFTER_H) as process:
+    with running_aggregator(servers, topics.prefix, folder, "--retire-after-h", RETIRE_AFTER_H) as process:
         _wait_for_the_end(servers, topics)
         after_first_burst = f"ledger:{_utc(time.time())}"
         for _ in range(BURSTS - 1):
             application.burst(200)
             _wait_for_the_end(servers, topics)
-        wait_until(lambda: _living(servers, topics) == 0, 120, "everybody's silence is noticed")
+        wait_until(lambda: _living(servers, topics) == 0, 120, "all lives are silent")
         wait_until(lambda: _retired(application, servers, topics), 300, "lives have retired", poll=1)
         _wait_for_the_end(servers, topics)
         process.send_signal(signal.SIGTERM)
@@ -158,15 +160,7 @@ def _utc(seconds: float) -> str:
 
 
 def _wait_for_the_end(servers: str, topics: Topics) -> None:
-    ends = dict.fromkeys((0, 1), 0)
-    for read in read_topic(servers, topics.metrics):
-        ends[read.partition] = read.offset + 1
-    group = topics.prefix + "tallystream-aggregator"
-
-    def there() -> bool:
-        return all(committed(servers, group, topics.metrics, partition) >= end for partition, end in ends.items())
-
-    wait_until(there, 300, "everything is summed")
+    wait_all_committed(servers, topics, end_offsets(servers, topics.metrics))
 
 
 def _living(servers: str, topics: Topics) -> int:
@@ -174,7 +168,7 @@ def _living(servers: str, topics: Topics) -> int:
 
 
 def _retired(application: Application, servers: str, topics: Topics) -> bool:
-    """Whether a life is on disk; a partition's clock is its newest record, so another is published."""
+    """Return whether a life is on disk; a record is published, because clocks advance only with records."""
     application.tick()
     rows = [read for read in read_topic(servers, topics.table) if (read.key or b"").startswith(b'["shard"')]
     return bool(rows) and json.loads(rows[-1].value or b"{}").get("disk", 0) > 0
@@ -186,20 +180,20 @@ def _verify(summed: Summed, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_newest_sums_of_a_real_run_agree(summed: Summed) -> None:
-    """Every sum, of every type, and every dead letter: exit code 0, and nothing is left out of the comparison."""
+    """All sums of all types and all dead letters agree: exit code 0, and the comparison is complete."""
     verified = _verify(summed, "--json")
     assert verified.returncode == 0, verified.stdout + verified.stderr
-    said = json.loads(verified.stdout)
-    assert said["agree"]
-    assert said["differences"] == []
-    assert said["records"] == len(read_topic(summed.servers, summed.topics.metrics))
-    assert said["sums"] == len(latest_sums(summed.servers, summed.topics.agg)) == 8
-    assert (said["unordered"], said["compacted"], said["complete"]) == (0, 0, True)
-    assert said["letters"] >= summed.poison > 0
+    report = json.loads(verified.stdout)
+    assert report["agree"]
+    assert report["differences"] == []
+    assert report["records"] == len(read_topic(summed.servers, summed.topics.metrics))
+    assert report["sums"] == len(latest_sums(summed.servers, summed.topics.agg)) == 8
+    assert (report["unordered"], report["compacted"], report["complete"]) == (0, 0, True)
+    assert report["letters"] >= summed.poison > 0
 
 
 def test_every_sum_of_a_period_agrees(summed: Summed) -> None:
-    """With --from and --to it is not only the newest: all that were published between the two, and none outside."""
+    """With --from and --to all sums that were published in the period are compared, not only the newest."""
     later = json.loads(_verify(summed, "--json", "--from", summed.after_first_burst).stdout)
     earlier = json.loads(_verify(summed, "--json", "--to", summed.after_first_burst).stdout)
     everything = json.loads(_verify(summed, "--json", "--from", "2020-01-01").stdout)
@@ -208,8 +202,8 @@ def test_every_sum_of_a_period_agrees(summed: Summed) -> None:
     assert 0 < earlier["records"] < everything["records"]
 
 
-def test_a_sum_that_was_tampered_with_is_named(summed: Summed, tmp_path: Path) -> None:
-    """One more than there was, under the same key and the next batch: exit code 1, and a table with that row alone."""
+def test_a_changed_sum_is_the_only_difference(summed: Summed, tmp_path: Path) -> None:
+    """A count that is one too high, with the same key and the next batch: exit code 1, and a table with one row."""
     (key, value) = next(
         (read.key, json.loads(read.value or b""))
         for read in reversed(read_topic(summed.servers, summed.topics.agg))
@@ -227,25 +221,25 @@ def test_a_sum_that_was_tampered_with_is_named(summed: Summed, tmp_path: Path) -
     assert "1 difference" in verified.stdout
 
 
-def test_a_topic_whose_beginning_was_deleted_can_not_be_verified(summed: Summed) -> None:
-    """Sums can't be replayed from nothing: one sentence says so, and from when on they could; exit code 2."""
+def test_a_topic_without_its_first_records_can_not_be_verified(summed: Summed) -> None:
+    """The error has the earliest exact start; exit code 2."""
     admin = AdminClient({"bootstrap.servers": summed.servers})
     for future in admin.delete_records([TopicPartition(summed.topics.metrics, 1, 10)]).values():
         future.result()
     verified = _verify(summed)
     assert verified.returncode == 2, verified.stdout + verified.stderr
-    (sentence,) = verified.stderr.strip().splitlines()
-    assert "deleted" in sentence
-    assert f"'{summed.topics.metrics}:1': 10" in sentence
-    assert "earliest exact start" in sentence
+    (error,) = verified.stderr.strip().splitlines()
+    assert "deleted" in error
+    assert f"'{summed.topics.metrics}:1': 10" in error
+    assert "earliest exact start" in error
 
 
-def test_a_table_that_began_in_the_middle_is_replayed_from_there(
+def test_a_table_that_started_in_the_middle_is_replayed_from_there(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str
 ) -> None:
-    """The offsets are the ledger's, or those of --began where it does not say; without either it can't be verified.
+    """The offsets come from the ledger, or from --began if it has none; without both it can't be verified.
 
-    A sum of an epoch that the ledger does not have is one difference, and the true sum is compared nevertheless.
+    A sum of an epoch that the ledger does not have is one difference, and the real sum is still compared.
     """
     servers, topics = broker.bootstrap_servers, Topics(topic_prefix)
     create_topics(admin, topics)
@@ -257,7 +251,7 @@ def test_a_table_that_began_in_the_middle_is_replayed_from_there(
     application.burst(40)
     kafka = {"bootstrap.servers": servers}
     table = Table(State())
-    raws = list(whole(kafka, {f"{topics.metrics}:0": (began, application.records)}))
+    raws = list(read_all(kafka, {f"{topics.metrics}:0": (began, application.records)}))
     table.apply(Record(topics.metrics, 0, raw.offset, raw.timestamp_ms, raw.key, raw.value) for raw in raws)
     changes = table.changes()
     rows = [(topics.agg, total.key(), total.value(epoch=1, batch=0)) for total in changes.totals]
@@ -273,12 +267,12 @@ def test_a_table_that_began_in_the_middle_is_replayed_from_there(
 
     with pytest.raises(ConfigError, match="--began: 'earliest' can't be used; the table began in the middle"):
         run(VerifySettings(servers, topic_prefix))
-    told = json.dumps({topics.metrics: {"0": began}})
-    for settings in (VerifySettings(servers, topic_prefix, began=told), VerifySettings(servers, topic_prefix)):
+    offsets = json.dumps({topics.metrics: {"0": began}})
+    for settings in (VerifySettings(servers, topic_prefix, began=offsets), VerifySettings(servers, topic_prefix)):
         outcome = run(settings)
         assert (outcome.differences, outcome.complete) == ([], True)
         assert (outcome.records, outcome.sums) == (len(raws), len(changes.totals))
-        # From now on the ledger says it itself.
+        # From now on the ledger has the offsets.
         LedgerWriter(topics.ledger, kafka).write([replace(opened, start={topics.metrics: {"0": began}}), batch])
     with pytest.raises(ConfigError, match="has the partitions"):
         run(VerifySettings(servers, topic_prefix, began='{"elsewhere":{"0":1}}'))

@@ -1,4 +1,4 @@
-"""The table of ACLs in docs/security.md, as what a broker can be told."""
+"""The table of ACLs in docs/security.md, as ACL bindings for a broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 class Acl(NamedTuple):
-    """One row: what a command may do with a topic or a group."""
+    """One row: the operations that a command may do on a topic or a group."""
 
     command: str
     resource: str
@@ -26,7 +26,7 @@ class Acl(NamedTuple):
     operations: tuple[str, ...]
 
     def bindings(self, principal: str) -> list[AclBinding]:
-        """Return it for a principal, as in User:ana, from every host."""
+        """Return its bindings for a principal, such as User:ana, from every host."""
         prefixed = self.name.endswith("*") and self.name != "*"
         kind = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
         resource = ResourceType[self.resource.upper()]

@@ -1,4 +1,4 @@
-"""A real Carbon with Whisper files, from Debian: started on loopback, read back by its own library."""
+"""A real Carbon with Whisper files, from Debian, and the values in its files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 CARBON = "/usr/bin/carbon-cache"
 PYTHON = "/usr/bin/python3"
-"""Debian's own: carbon and whisper are its packages, not ours."""
+"""Debian's Python, which has the packages carbon and whisper."""
 
 _CONFIG = """
 [cache]
@@ -41,7 +41,7 @@ CARBON_METRIC_INTERVAL = 0
 """
 _SCHEMAS = "[all]\npattern = .*\nretentions = 1s:2h\n"
 
-# What the log of creations names, each with the points of its file: [path, [[second, value], ...]].
+# Prints each path that the log says was created, with the points of its file: [path, [[second, value], ...]].
 _DUMP = """
 import json, os, re, sys, time
 import whisper
@@ -62,17 +62,17 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def missing() -> str | None:
-    """Return why there can be no Carbon, None where it can."""
+    """Return why Carbon can't be started, None if it can."""
     if Path(CARBON).exists() and not subprocess.run([PYTHON, "-c", "import whisper"], check=False).returncode:
         return None
     return "there is no Carbon: install Debian's graphite-carbon and python3-whisper"
 
 
 class Carbon(Server):
-    """One carbon-cache with points at 1 s resolution for two hours; its port stays the same over restarts.
+    """A carbon-cache that keeps points at 1 s resolution for two hours; its port stays the same over restarts.
 
-    `settings` is a folder with other files of configuration: their places, ports and tags become those of this machine.
-    A stop, like a kill, loses what it took in the last second.
+    `settings` is a folder with other configuration files: their paths and ports are replaced. A stop, like a kill,
+    loses the points of the last second.
     """
 
     def __init__(self, folder: Path, settings: Path | None = None) -> None:
@@ -88,7 +88,7 @@ class Carbon(Server):
         pid_file = self._folder / "carbon.pid"
         pid_file.unlink(missing_ok=True)
         command = [CARBON, f"--config={self._folder / 'carbon.conf'}", f"--pidfile={pid_file}"]
-        # Debian's twistd needs none of our environment.
+        # Debian's twistd must not use this environment.
         self._process = spawn(
             [PYTHON, *command, f"--logdir={self._folder}", "--nodaemon", "start"],
             self.log,
@@ -98,19 +98,19 @@ class Carbon(Server):
         return self
 
     def _configure(self) -> None:
-        here = _CONFIG.format(folder=self._folder, port=self.port, query_port=free_port())
+        config = _CONFIG.format(folder=self._folder, port=self.port, query_port=free_port())
         if self._settings is None:
-            (self._folder / "carbon.conf").write_text(here)
+            (self._folder / "carbon.conf").write_text(config)
             (self._folder / "storage-schemas.conf").write_text(_SCHEMAS)
             return
-        made, ours = (configparser.ConfigParser(interpolation=None) for _ in range(2))
-        made.optionxform = ours.optionxform = str  # type: ignore[assignment,method-assign]  # as its documentation says
-        made.read(self._settings / "carbon.conf")
-        ours.read_string(here)
-        kept = {"MAX_CACHE_SIZE", "MAX_UPDATES_PER_SECOND", "MAX_CREATES_PER_MINUTE"}
-        made["cache"].update({name: value for name, value in ours["cache"].items() if name not in kept})
+        merged, own = (configparser.ConfigParser(interpolation=None) for _ in range(2))
+        merged.optionxform = own.optionxform = str  # type: ignore[assignment,method-assign]  # as its documentation says
+        merged.read(self._settings / "carbon.conf")
+        own.read_string(config)
+        unchanged = {"MAX_CACHE_SIZE", "MAX_UPDATES_PER_SECOND", "MAX_CREATES_PER_MINUTE"}
+        merged["cache"].update({name: value for name, value in own["cache"].items() if name not in unchanged})
         with (self._folder / "carbon.conf").open("w", encoding="utf-8") as file:
-            made.write(file)
+            merged.write(file)
         for name in ("storage-schemas.conf", "storage-aggregation.conf"):
             shutil.copy(self._settings / name, self._folder)
 
@@ -120,12 +120,12 @@ class Carbon(Server):
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def paths(self) -> dict[str, dict[int, float]]:
-        """Return the files' values: by path, then by second."""
+        """Return the values in the files: path → second → value."""
         done = subprocess.run([PYTHON, "-c", _DUMP, str(self._folder)], capture_output=True, check=True, text=True)
         return {path: dict(points) for path, points in json.loads(done.stdout)}
 
     def content(self, prefix: str = "") -> dict[Series, dict[int, dict[str, float]]]:
-        """Return what paths say: by measurement and tags, then by second, the fields; of those under the prefix."""
+        """Return the fields of the paths under the prefix: measurement and tags → second → field → value."""
         found: dict[Series, dict[int, dict[str, float]]] = {}
         for path, points in self.paths().items():
             name, *tags = path.split(";")

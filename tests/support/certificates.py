@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
-    """Make a certificate for 127.0.0.1 that is its own authority, and its key; return the paths of both (PEM)."""
+    """Create a self-signed certificate for 127.0.0.1, and its key; return the paths of both (PEM)."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}-key.pem"
     _openssl(
         *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"),
@@ -20,7 +20,7 @@ def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def encrypted(key: Path, password: str, *cipher: str) -> Path:
-    """Encrypt a key with a password and `cipher`, openssl's options, or one that Java can read; return its path."""
+    """Encrypt a key with a password; `cipher` are openssl's options, by default of a cipher that Java reads."""
     path = key.with_name(f"encrypted-{'-'.join(cipher).strip('-')}{key.name}")
     cipher = cipher or ("-v1", "PBE-SHA1-3DES")
     _openssl("pkcs8", "-topk8", *cipher, "-passout", f"pass:{password}", "-in", str(key), "-out", str(path))
@@ -28,7 +28,7 @@ def encrypted(key: Path, password: str, *cipher: str) -> Path:
 
 
 def traditional(key: Path) -> Path:
-    """Write an RSA key in the form of PKCS#1, as older programs do; return its path."""
+    """Write an RSA key as PKCS#1, as older programs do; return its path."""
     path = key.with_name(f"traditional-{key.name}")
     _openssl("rsa", "-traditional", "-in", str(key), "-out", str(path))
     return path

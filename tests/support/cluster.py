@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import psutil
 import pyspark
 
-from support.processes import send, tree
+from support.processes import kill_tree
 from support.wait import wait_until
 from tallystream_cli.servers.process import spawn
 
@@ -27,23 +26,23 @@ SECURE = {
     "spark.io.encryption.enabled": "true",
     "spark.ui.enabled": "false",
 }
-"""Nobody joins without the secret; what is sent and spilled is encrypted. As in deploy/kubernetes/spark/submit."""
+"""A secret is required to join, and network traffic and spilled data are encrypted, as in deploy/kubernetes."""
 
+WORKERS = 2
 START_S = 180.0
-"""After this a test gives up waiting: a busy machine takes long to start a JVM."""
+"""Seconds after which a test gives up waiting: a busy machine is slow to start a JVM."""
 
 
 class Cluster:
-    """One master and `workers` workers of one core each, in `folder`; ended with all their executors on exit.
+    """A master and two workers of one core each; they and their executors are killed at the end of the block.
 
-    `env` is what a driver needs to run on it: loopback, and executors that are small enough for the workers.
+    `env` is the environment that a driver needs to run on it: loopback, and executors that fit the workers.
     """
 
-    def __init__(self, folder: Path, *, workers: int = 2) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.url = ""
         self.workers: list[subprocess.Popen[bytes]] = []
-        self._number = workers
         self._master: subprocess.Popen[bytes] | None = None
         folder.mkdir()
         defaults = {"spark.executor.memory": "512m", **SECURE, "spark.authenticate.secret": secrets.token_hex(16)}
@@ -54,22 +53,21 @@ class Cluster:
     def __enter__(self) -> Self:
         log = self.folder / "master.log"
         self._master = self._start("master.Master", log)
-        self.url = self._said(log, r"Starting Spark master at (spark://\S+)")
-        for number in range(self._number):
+        self.url = self._wait_logged(log, r"Starting Spark master at (spark://\S+)")
+        for number in range(WORKERS):
             log, work = self.folder / f"worker-{number}.log", self.folder / f"work-{number}"
             size = ("--cores", "1", "--memory", "600m", "--work-dir", str(work))
             self.workers.append(self._start("worker.Worker", log, *size, self.url))
-            self._said(log, r"(Successfully registered) with master")
+            self._wait_logged(log, r"(Successfully registered) with master")
         return self
 
     def __exit__(self, *_: object) -> None:
         for process in (*self.workers, self._master):
             if process is not None and process.poll() is None:
-                send(tree(process.pid), signal.SIGKILL)
-                process.wait(30)
+                kill_tree(process)
 
     def kill_busy_worker(self) -> int:
-        """Kill the worker whose executor runs Python, that is the table, and all its processes; return its number."""
+        """Kill the worker whose executor runs the table, with all its processes; return its number."""
         busy: list[int] = []
 
         def found() -> bool:
@@ -77,9 +75,7 @@ class Cluster:
             return bool(busy)
 
         wait_until(found, START_S, "an executor runs the table")
-        worker = self.workers[busy[0]]
-        send(tree(worker.pid), signal.SIGKILL)
-        worker.wait(30)
+        kill_tree(self.workers[busy[0]])
         return busy[0]
 
     def _start(self, name: str, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -88,11 +84,11 @@ class Cluster:
         command = [launcher, f"org.apache.spark.deploy.{name}", *where, *arguments]
         return spawn(command, log, self.env | {"SPARK_HOME": str(SPARK_HOME)})
 
-    def _said(self, log: Path, pattern: str) -> str:
+    def _wait_logged(self, log: Path, pattern: str) -> str:
         def found() -> re.Match[str] | None:
             return re.search(pattern, log.read_text(encoding="utf-8", errors="replace"))
 
-        wait_until(found, START_S, f"{log.name} says {pattern!r}")
+        wait_until(found, START_S, f"{log.name} has {pattern!r}")
         match = found()
         assert match is not None
         return match[1]
@@ -106,7 +102,7 @@ def _runs_python(pid: int) -> bool:
 
 
 def submit(*options: str) -> list[str]:
-    """Return the command line of spark-submit with these options and arguments, by this interpreter's PySpark."""
+    """Return the command line of this PySpark's spark-submit."""
     return [str(SPARK_HOME / "bin" / "spark-submit"), *options]
 
 

@@ -1,7 +1,8 @@
-"""Instances that keep a journal of what the broker acknowledged: an oracle that does not look at the topic.
+"""Instances of an application that publish metrics, with a journal of the records that the broker acknowledged.
 
-A replay of the topic knows nothing of a good record that the aggregator refused and calls poison with it; the journal
-knows what was meant as what. Records are written by the json module, not by the product's encoder.
+The journal is a reference that does not read the topic. A replay of the topic shares a mistaken rule with the
+aggregator: both would refuse the same valid record. The journal has what each record was meant to be. Records are
+encoded by the json module, not by the product's encoder.
 """
 
 from __future__ import annotations
@@ -23,37 +24,39 @@ if TYPE_CHECKING:
 DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 HOUR_MS = 3_600_000
 NAME = "records.processed"
-POISON = (b"{", b"\xff\xfe", b"[]", b'{"v":2}', b'{"name":"x","value":-1}', b'{"v":1,"metrics":[]}', b"null")
+"""The counter that the journal has the counts of."""
+
+MALFORMED = (b"{", b"\xff\xfe", b"[]", b'{"v":2}', b'{"name":"x","value":-1}', b'{"v":1,"metrics":[]}', b"null")
 
 
 class Entry(NamedTuple):
-    """One record that is meant to be taken; `counted` None says that it is a tombstone, which has no life either."""
+    """One valid record; a tombstone has no life, part or counter."""
 
     instance: str
     life: str
     part: int
     seq: int
-    counted: int | None
+    counter: int | None
 
 
 @dataclass
 class Journal:
-    """What the broker acknowledged, by (partition, offset); `failed` are the records that it did not."""
+    """The acknowledged records by (partition, offset), and the errors of those that were not acknowledged."""
 
-    good: dict[tuple[int, int], Entry] = field(default_factory=dict)
-    poison: set[tuple[int, int]] = field(default_factory=set)
-    failed: list[str] = field(default_factory=list)
+    valid: dict[tuple[int, int], Entry] = field(default_factory=dict)
+    malformed: set[tuple[int, int]] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
 
     def totals(self) -> dict[str, int]:
-        """Return the sum by part: of each life the count with the highest seq, since the last tombstone."""
+        """Return the sum of each part: of each life since the last tombstone, the count with the highest seq."""
         newest: dict[tuple[str, str, int], int] = {}
         counts: dict[tuple[str, str, int], int] = {}
-        for _, entry in sorted(self.good.items()):
+        for _, entry in sorted(self.valid.items()):
             row = (entry.instance, entry.life, entry.part)
-            if entry.counted is None:
+            if entry.counter is None:
                 counts = {other: count for other, count in counts.items() if other[0] != entry.instance}
             elif entry.seq > newest.get(row, 0):
-                newest[row], counts[row] = entry.seq, entry.counted
+                newest[row], counts[row] = entry.seq, entry.counter
         totals = Counter({str(part): 0 for _, _, part in newest})
         for (_, _, part), count in counts.items():
             totals[str(part)] += count
@@ -62,7 +65,7 @@ class Journal:
 
 @dataclass
 class Life:
-    """A life of an instance: what it has counted and sent, by part."""
+    """A life of an instance: its counts and its last seq, by part."""
 
     name: str
     skew_ms: int
@@ -72,9 +75,9 @@ class Life:
 
 @dataclass(frozen=True)
 class Shares:
-    """How often things happen, as shares of all records."""
+    """How often each kind of record is published, as shares of all records."""
 
-    poison: float = 0.01
+    malformed: float = 0.01
     duplicated: float = 0.1
     reordered: float = 0.1
     tombstone: float = 0.005
@@ -83,21 +86,23 @@ class Shares:
 
 
 class Fleet:
-    """Twenty instances of `app`, seeded; every second one has its registry split over two records.
+    """Twenty instances of `app`, seeded; the registry of every second one is split into two parts.
 
-    They are restarted under the same ID, have several lives at once, clocks that are off by an hour and step back from
-    life to life; records are sent twice, late, and in between poison, some of it one NaN beside good counters.
+    They restart under the same ID, have several lives at once, and clocks that are wrong by an hour. Records are sent
+    twice, late, and between malformed ones; some of those have a NaN beside valid counters.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, seed: int, *, app: str = "orders", shares: Shares) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, seed: int, *, app: str = "orders", shares: Shares | None = None
+    ) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0})
         self._topic = topic
         self._random = random.Random(seed)
-        self._shares = shares
+        self._shares = shares or Shares()
         self.app = app
         self.journal = Journal()
         self._lives = {f"{app}-{number}": [self._life(number % 2 + 1)] for number in range(20)}
-        self._held: list[tuple[bytes, bytes, Entry]] = []
+        self._late: list[tuple[bytes, bytes, Entry]] = []
 
     def publish(self, records: int) -> None:
         """Publish at least that many records and return when the broker has acknowledged them."""
@@ -105,27 +110,27 @@ class Fleet:
             self._step()
         self._release()
         assert self._producer.flush(240) == 0
-        assert not self.journal.failed
+        assert not self.journal.errors
 
     @contextmanager
     def publishing(self, records: int = 5, every_s: float = 0.05) -> Iterator[None]:
-        """Publish in the background, that many records at a time, until the block ends; then all are acknowledged."""
-        enough = threading.Event()
+        """Publish in the background, that many records at a time; at the end of the block all are acknowledged."""
+        stopped = threading.Event()
         failures: list[BaseException] = []
 
-        def resume() -> None:
+        def publish_until_stopped() -> None:
             try:
-                while not enough.wait(every_s):
+                while not stopped.wait(every_s):
                     self.publish(records)
-            except BaseException as error:  # noqa: BLE001 (handed to the thread that waits)
+            except BaseException as error:  # noqa: BLE001 (raised in the thread that waits)
                 failures.append(error)
 
-        thread = threading.Thread(target=resume)
+        thread = threading.Thread(target=publish_until_stopped)
         thread.start()
         try:
             yield
         finally:
-            enough.set()
+            stopped.set()
             thread.join()
         if failures:
             raise failures[0]
@@ -133,10 +138,10 @@ class Fleet:
     def _step(self) -> None:
         chance, instance = self._random.random(), self._random.choice(list(self._lives))
         key, lives, shares = instance.encode(), self._lives[instance], self._shares
-        if chance < shares.poison / 2:
-            self._produce(key, self._random.choice(POISON), None)
+        if chance < shares.malformed / 2:
+            self._produce(key, self._random.choice(MALFORMED), None)
             return
-        chance -= shares.poison
+        chance -= shares.malformed
         if 0 <= chance < shares.tombstone:
             self._produce(key, None, Entry(instance, "", 0, 0, None))
             return
@@ -149,46 +154,57 @@ class Fleet:
 
     def _snapshot(self, instance: str, life: Life, *, nan: bool) -> None:
         part = self._random.choice(list(life.counts))
-        life.counts[part] += self._random.randrange(1000)
+        life.counts[part] += self._random.randrange(1, 1000)
         life.seqs[part] += 1
         entry = Entry(instance, life.name, part, life.seqs[part], life.counts[part])
         record = (instance.encode(), self._value(entry, life.skew_ms, nan=nan), entry)
-        if nan:  # a late or repeated one would be ignored, and no letter with it
-            self._produce(*record, poison=True)
+        if nan:  # sent once and at once: a stale record makes no dead letter
+            self._produce(*record, malformed=True)
             return
         if self._random.random() < self._shares.reordered:
-            self._held.append(record)
+            self._late.append(record)
             return
         self._produce(*record)
         if self._random.random() < self._shares.duplicated:
             self._produce(*record)
-        if len(self._held) > 5:
+        if len(self._late) > 5:
             self._release()
 
     def _value(self, entry: Entry, skew_ms: int, *, nan: bool) -> bytes:
+        assert entry.counter is not None
+        count, tags = entry.counter, {"part": str(entry.part)}
         metrics: list[dict[str, Any]] = [
-            {"type": "counter", "name": NAME, "tags": {"part": str(entry.part)}, "count": entry.counted},
-            {"type": "meter", "name": f"calls.{entry.part}", "count": entry.counted, "m1_rate": 2.0},
+            {"type": "gauge", "name": "queue", "tags": tags, "value": float("nan") if nan else count % 7 + 0.5},
+            {"type": "counter", "name": NAME, "tags": tags, "count": count},
+            {"type": "meter", "name": "calls", "tags": tags, "count": count, "m1_rate": 2.0},
+            {
+                "type": "histogram",
+                "name": "size",
+                "tags": tags,
+                "count": count,
+                "sum": 0.5 * count,
+                "min": 0.5,
+                "max": 0.5,
+            },
         ]
-        gauge = {"type": "gauge", "name": f"queue.{entry.part}", "value": float("nan") if nan else 0.5}
         now_ms = int(time.time() * 1000) + skew_ms
         head = {"v": 1, "app": self.app, "life": entry.life, "part": entry.part, "seq": entry.seq, "ts": now_ms}
-        return json.dumps({**head, "every_ms": HOUR_MS, "final": False, "metrics": [gauge, *metrics]}).encode()
+        return json.dumps({**head, "every_ms": HOUR_MS, "final": False, "metrics": metrics}).encode()
 
     def _release(self) -> None:
-        while self._held:
-            self._produce(*self._held.pop(self._random.randrange(len(self._held))))
+        while self._late:
+            self._produce(*self._late.pop(self._random.randrange(len(self._late))))
 
-    def _produce(self, key: bytes, value: bytes | None, entry: Entry | None, *, poison: bool = False) -> None:
+    def _produce(self, key: bytes, value: bytes | None, entry: Entry | None, *, malformed: bool = False) -> None:
         def acknowledged(error: object, message: Any) -> None:
             if error is not None:
-                self.journal.failed.append(str(error))
+                self.journal.errors.append(str(error))
                 return
-            place = (message.partition(), message.offset())
-            if entry is None or poison:
-                self.journal.poison.add(place)
+            position = (message.partition(), message.offset())
+            if entry is None or malformed:
+                self.journal.malformed.add(position)
             if entry is not None:
-                self.journal.good[place] = entry
+                self.journal.valid[position] = entry
 
         self._producer.produce(self._topic, key=key, value=value, on_delivery=acknowledged)
         self._producer.poll(0)

@@ -1,8 +1,8 @@
-"""A stub of Grafana, and no Grafana: in memory, over real HTTP on loopback, as strict as its documentation.
+"""A stub of Grafana in memory, over HTTP on loopback, as strict as Grafana's documentation.
 
-It refuses what lacks the token, paths that it does not know and fields that Grafana does not know, and it says so in
-`problems`. What it does to what it is given (fields filled in, versions, provenance) is what Grafana's documentation
-of its HTTP API says; where that says nothing, tests must not rely on it. tests/grafana has the lane against a real one.
+It refuses requests without the token, unknown paths and unknown fields, and lists them in `problems`. It adds fields,
+versions and provenance as the documentation of Grafana's HTTP API says. Tests must not rely on what that documentation
+does not say; tests/grafana tests a real Grafana.
 """
 
 from __future__ import annotations
@@ -15,40 +15,48 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from support.grafana_store import GrafanaStore, UnknownFieldError
+from support.grafana_stub_state import GrafanaState, UnknownFieldError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support.grafana_store import JSON, Answer
+    from support.grafana_stub_state import JSON, Response
 
 ALL = (
     *("folders:create", "folders:write", "dashboards:create", "dashboards:write", "dashboards:delete"),
     *("datasources:create", "datasources:write", "datasources:delete", "alert.provisioning:write"),
 )
-NOT_FOUND: Answer = (404, {"message": "not found"})
+NOT_FOUND: Response = (404, {"message": "not found"})
 
 
 class GrafanaStub:
-    """Runs from the beginning of a `with` block to its end.
+    """A stub that runs from the start of a `with` block to its end.
 
-    `writes` are the requests that would change something, answered or not; `fail` lets one of them fail; `allowed` is
-    what the token may do; `versions_in_a_list` answers as Grafana before 11.3 did; `redirect` is where all requests are
-    sent, if anywhere. `certificate` is its own and its key; `clients` is the authority of its clients' certificates,
-    which it then asks for.
+    Args:
+        token: the only valid token.
+        path: the path of the reverse proxy.
+        certificate: the server's certificate and its key; None: plain HTTP.
+        clients: the CA certificate of the clients' certificates, which the server then requires.
+
+    Attributes:
+        writes: all requests that are not GET.
+        permissions: the token's permissions; None: they are not listed.
+        versions_in_a_list: answer as Grafana before 11.3.
+        redirect: redirect every request to this URL; empty: none.
+        problems: requests that Grafana would not understand.
     """
 
     def __init__(
         self,
         token: str,
         *,
-        below: str = "",
+        path: str = "",
         certificate: tuple[Path, Path] | None = None,
         clients: Path | None = None,
     ) -> None:
-        self.token, self.below = token, below
-        self.store = GrafanaStore()
-        self.allowed: tuple[str, ...] | None = ALL
+        self.token, self.path = token, path
+        self.state = GrafanaState()
+        self.permissions: tuple[str, ...] | None = ALL
         self.versions_in_a_list = False
         self.redirect = ""
         self.writes: list[str] = []
@@ -62,29 +70,29 @@ class GrafanaStub:
             if clients is not None:
                 context.load_verify_locations(clients)
                 context.verify_mode = ssl.CERT_REQUIRED
-                # With TLS 1.3 the refusal follows the handshake, and is lost where we close the connection first.
+                # With TLS 1.3 the rejection follows the handshake, and is lost if the connection is closed first.
                 context.maximum_version = ssl.TLSVersion.TLSv1_2
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="grafana-stub")
 
     @property
     def url(self) -> str:
-        """Where it is."""
-        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}{self.below}"
+        """The URL."""
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}{self.path}"
 
     def fail(self, request: str, status: int, message: str) -> None:
-        """Let the next request that matches (method, a blank, path) fail."""
+        """Let the next request fail whose method and path, with a space between them, match the regular expression."""
         self._failures.append((request, status, {"message": message}))
 
-    def answer(self, method: str, target: str, body: Any, headers: Any) -> Answer:
-        """Answer one request."""
+    def respond(self, method: str, target: str, body: Any, headers: Any) -> Response:
+        """Return the response to a request."""
         if self.redirect:
             return 301, {"location": self.redirect + target}
         parts = urlsplit(target)
         path, query = parts.path, parse_qs(parts.query)
-        if not path.startswith(f"{self.below}/api/"):
+        if not path.startswith(f"{self.path}/api/"):
             return NOT_FOUND
-        path = path.removeprefix(f"{self.below}/api")
+        path = path.removeprefix(f"{self.path}/api")
         if path != "/health" and headers.get("Authorization") != f"Bearer {self.token}":
             return 401, {"message": "Invalid API key"}
         if method != "GET":
@@ -100,58 +108,58 @@ class GrafanaStub:
             self.problems.append(f"{method} {path}: {error}")
             return 400, {"message": str(error)}
 
-    def _route(  # noqa: C901, PLR0911, PLR0912 (it is a table)
+    def _route(  # noqa: C901, PLR0911, PLR0912 (one case for each path)
         self, method: str, path: list[str], query: JSON, body: Any, provenance: str
-    ) -> Answer:
-        store = self.store
+    ) -> Response:
+        state = self.state
         match (method, *path):
             case ("GET", "health"):
                 return 200, {"database": "ok", "version": "13.2.0"}
             case ("GET", "access-control", "user", "permissions"):
-                return NOT_FOUND if self.allowed is None else (200, {name: ["*"] for name in self.allowed})
+                return NOT_FOUND if self.permissions is None else (200, {name: ["*"] for name in self.permissions})
             case ("GET", "folders", uid):
-                return _found(store.folders.get(uid))
+                return _resource(state.folders.get(uid))
             case ("POST", "folders"):
-                return store.create_folder(body)
+                return state.create_folder(body)
             case ("PUT", "folders", uid):
-                return store.update_folder(uid, body)
+                return state.update_folder(uid, body)
             case ("GET", "datasources"):
                 hidden = ("secureJsonFields", "version")
-                return 200, [{k: v for k, v in one.items() if k not in hidden} for one in store.datasources.values()]
+                return 200, [{k: v for k, v in one.items() if k not in hidden} for one in state.datasources.values()]
             case ("POST", "datasources"):
-                return store.create_datasource(body)
+                return state.create_datasource(body)
             case ("GET", "datasources", "uid", uid):
-                return _found(store.datasources.get(uid))
+                return _resource(state.datasources.get(uid))
             case ("PUT", "datasources", "uid", uid):
-                return store.update_datasource(uid, body)
+                return state.update_datasource(uid, body)
             case ("DELETE", "datasources", "uid", uid):
-                return _found(store.datasources.pop(uid, None))
+                return _resource(state.datasources.pop(uid, None))
             case ("GET", "search") if query.keys() <= {"type", "folderUIDs", "limit"}:
                 uids = query["folderUIDs"]
-                return 200, [{"uid": k} for k, v in store.dashboards.items() if v["meta"]["folderUid"] in uids]
+                return 200, [{"uid": k} for k, v in state.dashboards.items() if v["meta"]["folderUid"] in uids]
             case ("GET", "dashboards", "uid", uid):
-                return _found(store.dashboards.get(uid))
+                return _resource(state.dashboards.get(uid))
             case ("DELETE", "dashboards", "uid", uid):
-                return _found(store.dashboards.pop(uid, None))
+                return _resource(state.dashboards.pop(uid, None))
             case ("GET", "dashboards", "uid", uid, "versions"):
-                versions = store.versions[uid][: int(query["limit"][0])]
+                versions = state.versions[uid][: int(query["limit"][0])]
                 return 200, versions if self.versions_in_a_list else {"continueToken": "", "versions": versions}
             case ("POST", "dashboards", "db"):
-                return store.save_dashboard(body, "sa-push")
+                return state.save_dashboard(body, "sa-push")
             case ("GET", "v1", "provisioning", "alert-rules"):
-                return 200, list(store.rules.values())
+                return 200, list(state.rules.values())
             case ("DELETE", "v1", "provisioning", "alert-rules", uid):
-                return (204, None) if store.rules.pop(uid, None) else NOT_FOUND
+                return (204, None) if state.rules.pop(uid, None) else NOT_FOUND
             case ("GET", "v1", "provisioning", "folder", folder, "rule-groups", title):
-                return _found(store.group(folder, title))
+                return _resource(state.group(folder, title))
             case ("PUT", "v1", "provisioning", "folder", folder, "rule-groups", title):
-                return store.put_group(folder, title, body, provenance)
+                return state.put_group(folder, title, body, provenance)
             case ("GET", "v1", "provisioning", "contact-points"):
-                return 200, [store.contact(uid) for uid in store.contacts]
+                return 200, [state.contact(uid) for uid in state.contacts]
             case ("POST", "v1", "provisioning", "contact-points"):
-                return store.create_contact(body, provenance)
+                return state.create_contact(body, provenance)
             case ("PUT", "v1", "provisioning", "contact-points", uid):
-                return store.update_contact(uid, body, provenance)
+                return state.update_contact(uid, body, provenance)
         self.problems.append(f"{method} {'/'.join(path)}: unknown")
         return NOT_FOUND
 
@@ -165,31 +173,31 @@ class GrafanaStub:
         self._server.server_close()
 
 
-def _found(one: Any) -> Answer:
-    return NOT_FOUND if one is None else (200, one)
+def _resource(resource: Any) -> Response:
+    return NOT_FOUND if resource is None else (200, resource)
 
 
 def _handler(stub: GrafanaStub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = 65_536  # head and body in one segment: else the client's delayed acknowledgement costs 40 ms
+        wbufsize = 65_536  # headers and body in one segment, else the client's delayed acknowledgement costs 40 ms
 
-        def _answer(self) -> None:
+        def _respond(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            given = self.rfile.read(length)
-            status, answer = stub.answer(self.command, self.path, json.loads(given) if given else None, self.headers)
-            content = b"" if status == 204 else json.dumps(answer).encode()
+            body = self.rfile.read(length)
+            status, response = stub.respond(self.command, self.path, json.loads(body) if body else None, self.headers)
+            content = b"" if status == 204 else json.dumps(response).encode()
             self.send_response(status)
             if status in (301, 302):
-                self.send_header("Location", answer["location"])
+                self.send_header("Location", response["location"])
             self.send_header("Content-Type", "application/json; charset=UTF-8")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 (the names are the library's)
+        do_GET = do_POST = do_PUT = do_DELETE = _respond  # noqa: N815 (the names are the library's)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing: the tests' output is for the tests."""
+            """Log nothing."""
 
     return Handler

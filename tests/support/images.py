@@ -1,4 +1,4 @@
-"""compose/: the Compose file as Docker's own Compose reads it, and what the Dockerfiles say of their images."""
+"""compose/: the Compose file as Docker Compose resolves it, and the instructions of the Dockerfiles."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose"
 FILE = COMPOSE / "compose.yaml"
 DOCKERFILES = {"tallystream-spark": "spark", "tallystream-page": "page", "tallystream-demo": "page"}
-"""Which Dockerfile in compose/images makes an image of ours."""
+"""Our image → its Dockerfile in compose/images."""
 
 
 def tool(name: str) -> Path:
-    """Return a program of the environment; where there is none for this machine, the tests that need it are skipped."""
+    """Return the path of a program of this environment; skip the test if this machine has none."""
     path = Path(sys.executable).with_name(name)
     if not path.exists():
-        pytest.skip(f"{name} is there for Linux on x86-64 alone")
+        pytest.skip(f"{name} exists only for Linux on x86-64")
     return path
 
 
@@ -39,13 +39,13 @@ def init_env(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def variables(env_file: Path) -> dict[str, str]:
-    """Return what a .env file sets."""
+    """Return the variables of a .env file."""
     lines = (line for line in env_file.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#"))
     return dict(line.split("=", 1) for line in lines)
 
 
 def config(env_file: Path | None, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Let Compose itself check and resolve the file: against its schema, with its variables, all profiles."""
+    """Run `docker-compose config`, which checks the file and resolves its variables, with all profiles."""
     env = ["--env-file", str(env_file or "/dev/null")]
     command = [str(tool("docker-compose")), *env, "-f", str(FILE), "--profile", "*", "config"]
     return subprocess.run(
@@ -54,7 +54,7 @@ def config(env_file: Path | None, *arguments: str) -> subprocess.CompletedProces
 
 
 def resolved(env_file: Path) -> dict[str, Any]:
-    """Return the whole file as Compose resolves it."""
+    """Return the file as Compose resolves it."""
     done = config(env_file, "--format", "json")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return dict(json.loads(done.stdout))
@@ -69,7 +69,7 @@ def instructions(name: str) -> list[Instruction]:
 
 
 def final_stage(name: str) -> dict[str, list[str]]:
-    """Return the instructions of the stage that becomes the image: what follows each word, in order."""
+    """Return the instructions of the last stage: word → the rest of each of its instructions."""
     found: dict[str, list[str]] = {}
     for word, rest in instructions(name):
         if word == "FROM":
@@ -79,12 +79,12 @@ def final_stage(name: str) -> dict[str, list[str]]:
 
 
 def image_of(service: dict[str, Any]) -> str | None:
-    """Return which of our Dockerfiles makes a service's image; None where it is somebody else's."""
+    """Return the Dockerfile of a service's image, None if the image is not ours."""
     return DOCKERFILES.get(service["image"].partition(":")[0])
 
 
 def environment(service: dict[str, Any]) -> dict[str, str]:
-    """Return the environment of a service of ours: that of its image, then its own."""
+    """Return the environment of one of our services: that of its image, then its own."""
     name = image_of(service)
     assert name is not None
     pairs = [pair for rest in final_stage(name)["ENV"] for pair in rest.split()]
@@ -92,7 +92,7 @@ def environment(service: dict[str, Any]) -> dict[str, str]:
 
 
 def command(service: dict[str, Any]) -> list[str]:
-    """Return the whole command line of a service of ours: entry point and arguments."""
+    """Return the command line of one of our services: entry point and arguments."""
     name = image_of(service)
     assert name is not None
     entry = service.get("entrypoint") or json.loads(final_stage(name)["ENTRYPOINT"][-1])
@@ -100,7 +100,7 @@ def command(service: dict[str, Any]) -> list[str]:
 
 
 def healthcheck(service: dict[str, Any]) -> list[str]:
-    """Return the command of a service's health check: the Compose file's, else the image's; empty where it has none."""
+    """Return the command of a service's health check, from the Compose file or the image; empty if it has none."""
     stated = service.get("healthcheck", {})
     if stated.get("disable"):
         return []

@@ -1,4 +1,4 @@
-"""Rounds of lag as a collector would have found them, made from plain numbers, and kept in a real store."""
+"""Rounds of the lag collector, made from numbers instead of a broker's answers."""
 
 from __future__ import annotations
 
@@ -6,44 +6,67 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards.lag.collector.recorder import Recorder
-from tallystream_dashboards.lag.live import GroupStates
-from tallystream_dashboards.lag.model import GroupLag, Round, partition_lag
+from tallystream_dashboards.lag.collector.settings import Patterns
+from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
+from tallystream_dashboards.lag.offsets import GroupOffsets, PartitionOffsets, RoundOffsets
 from tallystream_dashboards.lag.status import Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from tallystream_aggregator.sinks.base import Point
+    from tallystream_dashboards.lag.offsets import NextRecord, PartitionId
     from tallystream_dashboards.lag.state import GroupState
 
 
-def found(*groups: GroupLag, unread: Iterable[str] = (), problems: tuple[str, ...] = ()) -> Round:
-    """Return a round that found these groups, and could not read those that are `unread`."""
-    places = {(one.topic, one.partition): (one.start, one.end) for group in groups for one in group.partitions}
-    return Round((*groups, *(GroupLag(name, (), complete=False) for name in unread)), problems, places=places)
+def round_of(*groups: GroupOffsets, unread: Iterable[str] = (), problems: tuple[str, ...] = ()) -> RoundOffsets:
+    """Return a round that read these groups, and could not read those that are `unread`."""
+    bounds = {one.id: (one.start, one.end) for group in groups for one in group.partitions}
+    missing = (GroupOffsets(name, (), complete=False) for name in unread)
+    return RoundOffsets((*groups, *missing), problems, bounds=bounds)
 
 
-def group(name: str, *partitions: tuple[int | None, int], topic: str = "orders", members: int | None = 1) -> GroupLag:
+def group(
+    name: str, *partitions: tuple[int | None, int], topic: str = "orders", members: int | None = 1
+) -> GroupOffsets:
     """Return a group by its partitions' (committed, end)."""
-    made = (
-        partition_lag(topic, number, start=0, end=end, committed=committed)
+    offsets = (
+        PartitionOffsets(topic, number, start=0, end=end, committed=committed)
         for number, (committed, end) in enumerate(partitions)
     )
-    return GroupLag(name, tuple(made), members, "Stable" if members else "Empty")
+    return GroupOffsets(name, tuple(offsets), members, "Stable" if members else "Empty")
 
 
 class Rounds:
-    """Feeds rounds to the evaluator and the recorder, as the collector does."""
+    """The collector's tracker and recorder, over a broker that answers with the given rounds."""
 
     def __init__(self, rules: Rules | None = None) -> None:
-        self.live = GroupStates(rules or Rules())
-        self.recorder = Recorder(rules)
-        self.states: list[GroupState] = []
+        rules = rules or Rules()
+        self.newest_records: dict[PartitionId, tuple[int, int]] = {}
+        self.records: Mapping[tuple[PartitionId, int], NextRecord] = {}
+        self.newest_round = Round((), {}, 0)
+        self._tracker = LagTracker(
+            self, Patterns(), rules, clock=lambda: self._offsets.ts_ms / 1000, read_records=lambda _: self.records
+        )
+        self._recorder = Recorder(rules)
+        self._offsets = round_of()
 
-    def points(self, round_: Round, ts_ms: int, skew: Mapping[tuple[str, int], int] | None = None) -> list[Point]:
-        """Return the points of a round; `skew` is in ms by topic and partition. Of other groups it says: gone."""
-        gone = self.live.names - {group.group for group in round_.groups}
-        round_ = replace(round_, gone=frozenset(gone))
-        self.live.observe(round_, ts_ms)
-        self.states = self.live.evaluate(round_, ts_ms, skew=skew)
-        return self.recorder.round(self.states, round_.places, ts_ms, problems=round_.problems)
+    def fetch(self, _patterns: Patterns, _ledger: object, known: Collection[str]) -> RoundOffsets:
+        """Return the round; a known group that is not in it is deleted."""
+        deleted = frozenset(known) - {group.group for group in self._offsets.groups}
+        return replace(self._offsets, deleted=deleted)
+
+    def newest(self, _partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
+        """Return the record with the highest timestamp of each partition."""
+        return self.newest_records
+
+    def points(self, offsets: RoundOffsets, ts_ms: int) -> list[Point]:
+        """Run a round with these offsets and return its points."""
+        self._offsets = replace(offsets, requested_ms=ts_ms, ts_ms=ts_ms)
+        self.newest_round = self._tracker.round()
+        return self._recorder.points(self.newest_round)
+
+    @property
+    def states(self) -> tuple[GroupState, ...]:
+        """The groups after the newest round, worst first."""
+        return self.newest_round.states

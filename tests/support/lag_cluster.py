@@ -1,4 +1,4 @@
-"""A Kafka cluster as the collector's admin client sees it: groups, commits and ends in memory; answers may fail."""
+"""A stand-in for Kafka's AdminClient: groups, committed offsets and ends in memory, with answers that can fail."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tallystream_dashboards.lag.collector import kafka_admin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tallystream_dashboards.lag.model import PartitionId
+    from tallystream_dashboards.lag.offsets import PartitionId
 
-AWAY = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
+UNAVAILABLE = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)
 
 
 @dataclass
 class Group:
-    """A group's commits, and the partitions that its only member has; no partitions: no member."""
+    """A group's committed offsets, and the partitions assigned to its only member; none: the group has no member."""
 
     committed: dict[PartitionId, int]
     assigned: set[PartitionId] = field(default_factory=set)
@@ -30,12 +30,10 @@ class Group:
 class Cluster:
     """Stands in for AdminClient.
 
-    `fail` names what gets no answer: ("describe", group), ("offsets", group), ("commit", topic, partition),
-    ("topic", topic), ("end", topic, partition).
-
-    `unlisted` are groups that the broker which has them leaves out of the listing; `listing_fails`: it says so, too.
-    `committed_of` are the groups whose commits were asked for in the newest round. `on_request` is called with "groups"
-    or "ends" while that answer is on its way.
+    `fail` names the requests without an answer: ("describe", group), ("offsets", group), ("commit", group, partition),
+    ("topic", topic), ("end", topic, partition). `unlisted` are groups that the listing does not have; with
+    `listing_fails` it has an error. `committed_of` are the groups whose committed offsets were requested in the newest
+    round. `on_request` is called with "groups" or "ends" before that request is answered.
     """
 
     def __init__(self) -> None:
@@ -49,69 +47,67 @@ class Cluster:
         self.on_request: Callable[[str], None] = lambda _: None
 
     def list_consumer_groups(self, **_: Any) -> Future[Any]:
-        """Answer with the groups, and with an error where one broker did not answer."""
+        """Return the groups, and an error if `listing_fails`."""
         self.committed_of.clear()
         self.on_request("groups")
         valid = [SimpleNamespace(group_id=name) for name in self.groups if name not in self.unlisted]
-        return _done(SimpleNamespace(valid=valid, errors=[KafkaException(AWAY)] if self.listing_fails else []))
+        return _done(SimpleNamespace(valid=valid, errors=[KafkaException(UNAVAILABLE)] if self.listing_fails else []))
 
     def describe_consumer_groups(self, names: Iterable[str], **_: Any) -> dict[str, Future[Any]]:
-        """Answer with members and state; a group that is not there is DEAD, as the broker says."""
+        """Return members and state of each group. A group that does not exist is DEAD, as in Kafka."""
         return {name: self._answer(("describe", name), self._description(name)) for name in names}
 
     def list_consumer_group_offsets(self, requests: Iterable[Any], **_: Any) -> dict[str, Future[Any]]:
-        """Answer with the commits."""
-        found = {}
+        """Return the committed offsets."""
+        answers = {}
         for request in requests:
-            self.committed_of.add(request.group_id)
-            own = self.groups.get(request.group_id, Group({}))
-            places = [
-                SimpleNamespace(topic=at[0], partition=at[1], offset=offset, error=self._error("commit", *at))
-                for at, offset in own.committed.items()
+            name = request.group_id
+            self.committed_of.add(name)
+            offsets = [
+                SimpleNamespace(topic=topic, partition=number, offset=offset, error=self._error("commit", name, number))
+                for (topic, number), offset in self.groups.get(name, Group({})).committed.items()
             ]
-            answer = SimpleNamespace(topic_partitions=places)
-            found[request.group_id] = self._answer(("offsets", request.group_id), answer)
-        return found
+            answers[name] = self._answer(("offsets", name), SimpleNamespace(topic_partitions=offsets))
+        return answers
 
     def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
-        """Answer with the partitions of the topics."""
-        found: dict[str, Future[Any]] = {}
+        """Return the partitions of the topics."""
+        answers: dict[str, Future[Any]] = {}
         for topic in topics.topic_names:
-            ids = [SimpleNamespace(id=number) for name, number in sorted(self.ends) if name == topic]
-            known = SimpleNamespace(partitions=ids)
-            unknown = _failed(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-            found[topic] = self._answer(("topic", topic), known) if ids else unknown
-        return found
+            partitions = [SimpleNamespace(id=number) for name, number in sorted(self.ends) if name == topic]
+            known = self._answer(("topic", topic), SimpleNamespace(partitions=partitions))
+            answers[topic] = known if partitions else _failed(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return answers
 
-    def list_offsets(self, wanted: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
-        """Answer with starts, ends, or the newest timestamps."""
-        found = {}
-        if kafka_admin.LATEST in wanted.values():
+    def list_offsets(self, request: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        """Return starts, ends, or the records with the highest timestamps."""
+        answers = {}
+        if kafka_admin.LATEST in request.values():
             self.on_request("ends")
-        for at, spec in wanted.items():
-            place = (at.topic, at.partition)
+        for one, spec in request.items():
+            partition = (one.topic, one.partition)
             offset, timestamp = 0, -1
             if spec is kafka_admin.LATEST:
-                offset = self.ends[place]
+                offset = self.ends[partition]
             elif spec is kafka_admin.NEWEST:
-                offset, timestamp = self.newest.get(place, (-1, -1))
-            found[at] = self._answer(("end", *place), SimpleNamespace(offset=offset, timestamp=timestamp))
-        return found
+                offset, timestamp = self.newest.get(partition, (-1, -1))
+            answers[one] = self._answer(("end", *partition), SimpleNamespace(offset=offset, timestamp=timestamp))
+        return answers
 
     def _description(self, name: str) -> SimpleNamespace:
         group = self.groups.get(name)
         if group is None:
             return SimpleNamespace(members=[], state=SimpleNamespace(name="DEAD"))
-        places = [SimpleNamespace(topic=topic, partition=number) for topic, number in group.assigned]
-        member = SimpleNamespace(assignment=SimpleNamespace(topic_partitions=places))
-        state = SimpleNamespace(name="STABLE" if places else "EMPTY")
-        return SimpleNamespace(members=[member] if places else [], state=state)
+        partitions = [SimpleNamespace(topic=topic, partition=number) for topic, number in group.assigned]
+        member = SimpleNamespace(assignment=SimpleNamespace(topic_partitions=partitions))
+        state = SimpleNamespace(name="STABLE" if partitions else "EMPTY")
+        return SimpleNamespace(members=[member] if partitions else [], state=state)
 
-    def _answer(self, what: tuple[object, ...], answer: Any) -> Future[Any]:
-        return _failed(AWAY) if what in self.fail else _done(answer)
+    def _answer(self, request: tuple[object, ...], answer: Any) -> Future[Any]:
+        return _failed(UNAVAILABLE) if request in self.fail else _done(answer)
 
-    def _error(self, *what: object) -> KafkaError | None:
-        return AWAY if what in self.fail else None
+    def _error(self, *request: object) -> KafkaError | None:
+        return UNAVAILABLE if request in self.fail else None
 
 
 def _done(answer: Any) -> Future[Any]:

@@ -1,4 +1,4 @@
-"""All four stores, real, each with what its level promises of the points that were written to it."""
+"""The five stores, real, and the points that each has to hold at its level."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_aggregator.sums import Sum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from support.carbon import Carbon
+    from support.collector import Collector
     from tallystream_aggregator.sinks.base import Field, Point, Sink
 
 Level = Literal["every point", "every second", "latest"]
 Key = tuple[str, tuple[tuple[str, str], ...]]
-Kept = dict[Key, dict[int, dict[str, "Field"]]]
-"""By measurement and tags, then by time in ms, the fields."""
+Contents = dict[Key, dict[int, dict[str, "Field"]]]
+"""Measurement and tags → time in ms → field → value."""
 
 VALUES: dict[str, dict[str, Any]] = {
     "counter": {"count": 1},
@@ -41,18 +42,18 @@ VALUES: dict[str, dict[str, Any]] = {
 def sum_point(
     kind: str, n: int, ts_ms: int, name: str = "orders.processed", tags: dict[str, str] | None = None
 ) -> Point:
-    """The point of the n-th sum of a series, made by the shipper's own code; a count is n."""
+    """Return the point of the n-th sum of a series, made by the shipper's own code; its count is n."""
     values = VALUES[kind] | ({"count": n} if "count" in VALUES[kind] else {})
     return point(
         Sum(app="orders", name=name, type=kind, tags=tags or {}, lives=2, instances=1, retired=n, ts=ts_ms, **values)
     )
 
 
-def promised(level: Level, points: Iterable[Point]) -> Kept:
+def promised(level: Level, points: Iterable[Point]) -> Contents:
     """Return what a store of that level holds after these points, written in this order."""
-    kept: Kept = {}
+    contents: Contents = {}
     for one in points:
-        series = kept.setdefault((one.measurement, tuple(sorted(one.tags.items()))), {})
+        series = contents.setdefault((one.measurement, tuple(sorted(one.tags.items()))), {})
         ts_ms = one.ts_ms // 1000 * 1000 if level == "every second" else one.ts_ms
         if level == "latest":
             if ts_ms < max(series, default=0):
@@ -60,7 +61,7 @@ def promised(level: Level, points: Iterable[Point]) -> Kept:
             for older in [at for at in series if at < ts_ms]:
                 del series[older]
         series[ts_ms] = {**series.get(ts_ms, {}), **one.fields}
-    return kept
+    return contents
 
 
 class Target(Protocol):
@@ -71,12 +72,12 @@ class Target(Protocol):
     def open(self) -> Sink:
         """Return a new sink of it."""
 
-    def holds(self, sink: Sink, kept: Kept, /) -> bool:
-        """Tell whether it holds just this; `sink` is open still."""
+    def holds(self, sink: Sink, wanted: Contents, /) -> bool:
+        """Return whether it holds exactly this; `sink` is still open."""
 
 
 class Readable(NamedTuple):
-    """A store that we read ourselves."""
+    """A store that has a reader."""
 
     settings: StoreSettings
     level: Level = "every point"
@@ -85,14 +86,14 @@ class Readable(NamedTuple):
         """Return a new sink of it."""
         return open_sink(self.settings)
 
-    def holds(self, _: Sink, kept: Kept) -> bool:
+    def holds(self, _: Sink, wanted: Contents) -> bool:
         """Read it with a new reader."""
-        fields = sorted({field for series in kept.values() for point in series.values() for field in point})
-        found: Kept = {}
-        for measurement in {name for name, _ in kept}:
+        fields = sorted({field for series in wanted.values() for point in series.values() for field in point})
+        found: Contents = {}
+        for measurement in {name for name, _ in wanted}:
             for tags, points in content(self.settings, measurement, fields).items():
                 found[measurement, tags] = points
-        return found == kept
+        return found == wanted
 
 
 class Graphite(NamedTuple):
@@ -104,22 +105,22 @@ class Graphite(NamedTuple):
 
     @property
     def settings(self) -> StoreSettings:
-        """What --store and --graphite-prefix say."""
+        """The settings of --store and --graphite-prefix."""
         return StoreSettings.parse(f"graphite:127.0.0.1:{self.carbon.port}", prefix=self.prefix, env={})
 
     def open(self) -> Sink:
         """Return a new sink of it."""
         return open_sink(self.settings)
 
-    def holds(self, _: Sink, kept: Kept) -> bool:
-        """Read the files: Carbon's numbers are floats."""
+    def holds(self, _: Sink, wanted: Contents) -> bool:
+        """Read the files, whose numbers are floats."""
         found = self.carbon.content(f"{self.prefix}.")
         in_ms = {key: {at * 1000: fields for at, fields in points.items()} for key, points in found.items()}
-        return in_ms == kept
+        return in_ms == wanted
 
 
 class Scraped(NamedTuple):
-    """The exposition, read with Prometheus' own client library."""
+    """The sink of Prometheus, read with Prometheus' own client library."""
 
     level: Level = "latest"
 
@@ -127,16 +128,74 @@ class Scraped(NamedTuple):
         """Return a new sink of it."""
         return open_sink(StoreSettings.parse("prometheus:0", env={}))
 
-    def holds(self, sink: Sink, kept: Kept) -> bool:
-        """Compare every sample; where each has to be is said by the names' own unit tests."""
-        return samples(scrape(sink)) == exposed(kept)
+    def holds(self, sink: Sink, wanted: Contents) -> bool:
+        """Compare every sample; the unit tests of the names check where each value belongs."""
+        return samples(scrape(sink)) == exposed(wanted)
+
+
+class Collected(NamedTuple):
+    """A real OpenTelemetry Collector, whose destination has all that it has sent on."""
+
+    collector: Collector
+    level: Level = "every point"
+
+    def open(self) -> Sink:
+        """Return a new sink of it."""
+        return open_sink(StoreSettings.parse(f"otlp:{self.collector.url}", env={}))
+
+    def holds(self, _: Sink, kept: Contents) -> bool:
+        """Compare every data point: in the order of arrival, as a receiver that replaces a point of the same time."""
+        found: Contents = {}
+        for (name, tags, ts_ms), fields in data_points(self.collector.destination.received):
+            found.setdefault((name, tags), {}).setdefault(ts_ms, {}).update(fields)
+        return found == kept
+
+
+MAIN_FIELD = {"counter": "count", "meter": "count", "gauge": "sum", "updown": "sum", "position": "position"}
+QUANTILES = {0.0: "min", 0.5: "p50", 0.75: "p75", 0.95: "p95", 0.98: "p98", 0.99: "p99", 0.999: "p999", 1.0: "max"}
+
+
+def data_points(
+    requests: Iterable[dict[str, Any]],
+) -> Iterator[tuple[tuple[str, tuple[tuple[str, str], ...], int], dict[str, Field]]]:
+    """Yield the point (measurement, tags, time in ms) and the fields of each data point of OTLP's requests in JSON."""
+    for resource in (resource for request in requests for resource in request["resourceMetrics"]):
+        of_app = {"app" if key == "service.name" else key: value for key, value in _attributes(resource["resource"])}
+        for metric in (metric for scope in resource["scopeMetrics"] for metric in scope["metrics"]):
+            (kind,) = metric.keys() & {"sum", "gauge", "summary"}
+            assert kind != "sum" or metric["sum"]["aggregationTemporality"] == 2  # cumulative
+            for one in metric[kind]["dataPoints"]:
+                assert one.get("startTimeUnixNano") == (None if kind == "gauge" else "1")
+                tags = {**of_app, **dict(_attributes(one))}
+                field = tags.pop("field", MAIN_FIELD.get(tags.get("metric_type", ""), ""))
+                name = metric["name"].removesuffix(f".{field}") if kind == "gauge" else metric["name"]
+                identity = (_text(name), tuple(sorted(tags.items())), int(one["timeUnixNano"]) // 10**6)
+                yield identity, _values(one, field)
+
+
+def _attributes(of: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    return ((_text(one["key"]), one["value"]["stringValue"]) for one in of.get("attributes", ()))
+
+
+def _text(name: str) -> str:
+    """Return a name as it was: `%` is the empty one."""
+    return name if name.strip("%") else name[:-1]
+
+
+def _values(one: dict[str, Any], field: str) -> dict[str, Field]:
+    if "asInt" in one:
+        return {field: int(one["asInt"])}
+    if "asDouble" in one:
+        return {field: float(one["asDouble"])}
+    quantiles = {QUANTILES[value.get("quantile", 0.0)]: value["value"] for value in one["quantileValues"]}
+    return {"count": int(one["count"]), "sum": one["sum"], **quantiles}
 
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
 
 def scrape(sink: Sink) -> str:
-    """Return what /metrics says."""
+    """Return the response of /metrics."""
     assert isinstance(sink, PrometheusSink)
     with urllib.request.urlopen(f"http://127.0.0.1:{sink.port}/metrics", timeout=10) as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -144,11 +203,11 @@ def scrape(sink: Sink) -> str:
 
 
 def samples(text: str) -> dict[Sample, float]:
-    """Return the samples of an exposition, each of which may be there once, in a family of its own."""
+    """Return the samples of an exposition; each of them and of their families occurs once."""
     found: dict[Sample, float] = {}
     families: set[tuple[str, bool]] = set()
     for family in text_string_to_metric_families(text):
-        name = (family.name, family.type == "counter")  # whose _total the library takes away
+        name = (family.name, family.type == "counter")  # without the _total, which the library removes
         assert name not in families
         families.add(name)
         for sample in family.samples:
@@ -158,10 +217,10 @@ def samples(text: str) -> dict[Sample, float]:
     return found
 
 
-def exposed(kept: Kept) -> dict[Sample, Field]:
-    """Return the samples that a store of the latest shows of these sums: whole numbers with all their digits."""
-    found: dict[Sample, Field] = {(names.SUMS, frozenset()): float(len(kept))}
-    for (name, pairs), points in kept.items():
+def exposed(wanted: Contents) -> dict[Sample, Field]:
+    """Return the samples that a store of the latest sums shows: whole numbers with all their digits."""
+    found: dict[Sample, Field] = {(names.SUMS, frozenset()): float(len(wanted))}
+    for (name, pairs), points in wanted.items():
         tags = dict(pairs)
         ((ts_ms, fields),) = points.items()
         own = {"name": names.label_value(name), **names.labels(name, tags)}
@@ -175,17 +234,17 @@ def exposed(kept: Kept) -> dict[Sample, Field]:
                 found[family, frozenset(own.items())] = fields[field]
         found[names.SUM_TIME, frozenset(own.items())] = ts_ms / 1000
         for field, value in fields.items():
-            place = names.place(name, tags["metric_type"], field)
-            if place is not None:
-                labels = names.labels(name, tags) | ({"quantile": place.quantile} if place.quantile else {})
-                found[place.family + place.suffix, frozenset(labels.items())] = value
+            sample = names.place(name, tags["metric_type"], field)
+            if sample is not None:
+                labels = names.labels(name, tags) | ({"quantile": sample.quantile} if sample.quantile else {})
+                found[sample.family + sample.suffix, frozenset(labels.items())] = value
     return found
 
 
 def require(target: Target, sink: Sink, points: Sequence[Point]) -> None:
-    """Fail where the store does not come to hold just what its level promises: Carbon takes a second to write."""
-    kept = promised(target.level, points)
-    wait_until(lambda: target.holds(sink, kept), 30, f"{len(points)} points are there ({target.level})", poll=0.2)
+    """Wait until the store holds exactly what its level promises: Carbon takes a second to write."""
+    wanted = promised(target.level, points)
+    wait_until(lambda: target.holds(sink, wanted), 30, f"{len(points)} points are stored ({target.level})", poll=0.2)
 
 
 BAD: list[Point] = [
@@ -196,4 +255,4 @@ BAD: list[Point] = [
     *(point(Sum(app="orders", name="bad", type="counter", count=count, ts=NOW_MS)) for count in (2**63, -(2**63) - 1)),
     point(Sum(app="orders", name="bad", type="counter", count=1, ts=2**63)),
 ]
-"""Points that no store can take."""
+"""Points that every store rejects."""

@@ -1,4 +1,4 @@
-"""A real Prometheus from Debian: it scrapes one address every second, or nothing, and is asked over its own API."""
+"""A real Prometheus from Debian, which scrapes one address every second or none, and its query API."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ scrape_configs:
 
 
 def missing() -> str | None:
-    """Return why there can be no Prometheus, None where it can."""
+    """Return why Prometheus can't be started, None if it can."""
     return None if shutil.which("prometheus") else "there is no Prometheus: install Debian's prometheus"
 
 
 class Prometheus(Server):
-    """One server; `target` is the host:port whose /metrics it scrapes, none where the past is all that it has."""
+    """One server; `target` is the host:port whose /metrics it scrapes, empty for none."""
 
     def __init__(self, folder: Path, target: str = "") -> None:
         super().__init__(folder / "prometheus.log", max_wait_s=30)
@@ -56,22 +56,22 @@ class Prometheus(Server):
     def _ready(self) -> bool:
         assert self.pid is not None, tail(self.log)
         try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as response:
+                return bool(response.status == 200)
         except OSError:
             return False
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """Return what an expression is now: the labels and the value of each series."""
-        asked = self._get("/api/v1/query", query=expression)
-        return [(one["metric"], float(one["value"][1])) for one in asked["result"]]
+        """Return the current result of an expression: the labels and the value of each series."""
+        result = self._get("/api/v1/query", query=expression)
+        return [(one["metric"], float(one["value"][1])) for one in result["result"]]
 
     def target(self) -> tuple[str, str]:
-        """Return the health of the one target, up, down or unknown, and its last error."""
+        """Return the health of the target, up, down or unknown, and its last error."""
         for one in self._get("/api/v1/targets", state="active")["activeTargets"]:
             return one["health"], one["lastError"]
         return "unknown", ""
 
     def _get(self, path: str, **query: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(query)}", timeout=10) as answer:
-            return json.load(answer)["data"]
+        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(query)}", timeout=10) as response:
+            return json.load(response)["data"]

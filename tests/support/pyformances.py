@@ -1,4 +1,4 @@
-"""The real pyformance beside ours, and the same calls made to both."""
+"""Run the same calls on the real pyformance and on `tallystream.pyformance_compat`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it imports pkg_resources, which warns of its end
+    warnings.simplefilter("ignore")  # it imports pkg_resources, which is deprecated
     import pyformance as real
     import pyformance.meters
     import pyformance.registry
@@ -29,7 +29,7 @@ WEIGHTED = {"1m_rate", "5m_rate", "15m_rate"}
 
 
 class Clock:
-    """A clock as pyformance takes them, moved by the test alone."""
+    """A clock for pyformance that only the test advances."""
 
     def __init__(self, now: float = 1_700_000_000) -> None:
         self.now = now
@@ -39,15 +39,12 @@ class Clock:
         return self.now
 
     def add(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance it."""
         self.now += seconds
 
 
 def both(program: Callable[[Any, Clock], Any], seed: int = 0) -> tuple[Any, Any]:
-    """Run a program on the real pyformance and on ours, each with its own clock and equal random numbers.
-
-    Returns what it returned, by the real one and by ours.
-    """
+    """Return the results of a program on the real pyformance and on ours, with equal clocks and random numbers."""
     results = []
     for library in (real, ours):
         random.seed(seed)
@@ -59,7 +56,7 @@ def both(program: Callable[[Any, Clock], Any], seed: int = 0) -> tuple[Any, Any]
 
 
 def comparable(values: Any) -> Any:
-    """Return dumps and statistics without weighted rates, floats to nine digits and whole ones as ints."""
+    """Return dumps and statistics without weighted rates, with floats of nine digits, and whole numbers as ints."""
     if isinstance(values, dict):
         return {key: comparable(value) for key, value in values.items() if key not in WEIGHTED}
     if isinstance(values, list | tuple):

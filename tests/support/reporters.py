@@ -1,4 +1,4 @@
-"""One bench a reporter: makes it, breaks its destination, and reads what arrived there, by metric name."""
+"""A bench for each reporter, which makes it, breaks its destination, and reads the destination."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Bench(ABC):
-    """What the contract needs of a reporter under test."""
+    """Access to a reporter under test and to its destination."""
 
     @abstractmethod
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
@@ -37,29 +37,29 @@ class Bench(ABC):
 
     @abstractmethod
     def lines(self) -> list[str]:
-        """Return the text of each metric (or attribute) that arrived, oldest first."""
+        """Return the text of each received metric or attribute, oldest first."""
 
     @abstractmethod
     def break_destination(self) -> None:
-        """Let the next reports fail."""
+        """Make the next reports fail."""
 
     @abstractmethod
-    def mend_destination(self) -> None:
-        """Let reports arrive again."""
+    def repair_destination(self) -> None:
+        """Make reports succeed again."""
 
-    def close(self) -> None:  # noqa: B027 (most benches hold nothing)
-        """Release what the bench holds."""
+    def close(self) -> None:  # noqa: B027 (most benches have nothing to close)
+        """Close the servers of the bench."""
 
     def counts(self, name: str) -> list[int]:
-        """Return the counts that arrived for the counter `name`, oldest first."""
+        """Return the received counts of the counter `name`, oldest first."""
         return [self.count_in(line) for line in self.lines() if self.is_of(line, name)]
 
     def is_of(self, line: str, name: str) -> bool:
-        """Tell whether the line is about the counter `name`."""
+        """Return whether the line is of the counter `name`."""
         return line.startswith(name + " counter count=")
 
     def count_in(self, line: str) -> int:
-        """Return the count in a line about a counter."""
+        """Return the count in a line of a counter."""
         return int(line.rpartition("=")[2])
 
 
@@ -82,7 +82,7 @@ class Console(Bench):
         self.stream = BreakableStream()
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return it."""
+        """Return the reporter."""
         return ConsoleReporter(registry, stream=self.stream, **options)
 
     def lines(self) -> list[str]:
@@ -90,11 +90,11 @@ class Console(Bench):
         return [line for line in self.stream.getvalue().split("\n") if line and not line.startswith("-- ")]
 
     def break_destination(self) -> None:
-        """Let writes fail."""
+        """Make writes fail."""
         self.stream.broken = True
 
-    def mend_destination(self) -> None:
-        """Let writes succeed."""
+    def repair_destination(self) -> None:
+        """Make writes succeed."""
         self.stream.broken = False
 
 
@@ -110,7 +110,7 @@ class Logging(Bench):
         self.logger.addHandler(self.handler)
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return it."""
+        """Return the reporter."""
         return LoggingReporter(registry, logger=self.logger, **options)
 
     def lines(self) -> list[str]:
@@ -118,19 +118,19 @@ class Logging(Bench):
         return [line for line in self.stream.getvalue().split("\n") if line]
 
     def break_destination(self) -> None:
-        """Let the handler's stream fail."""
+        """Make the handler's stream fail."""
         self.stream.broken = True
 
-    def mend_destination(self) -> None:
-        """Let it succeed."""
+    def repair_destination(self) -> None:
+        """Make it succeed."""
         self.stream.broken = False
 
 
 class RaisingHandler(logging.StreamHandler[BreakableStream]):
-    """Passes its errors on, which handlers may."""
+    """A handler that raises its errors, as a handler may."""
 
     def handleError(self, _: logging.LogRecord) -> None:  # noqa: N802 (the name is logging's)
-        """Raise what is being handled."""
+        """Raise the error that is being handled."""
         raise  # noqa: PLE0704 (called while an exception is handled)
 
 
@@ -141,7 +141,7 @@ class JsonLines(Bench):
         self.folder, self.path = folder, folder / "metrics.jsonl"
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return it."""
+        """Return the reporter."""
         return JsonLinesReporter(registry, path=self.path, **options)
 
     def lines(self) -> list[str]:
@@ -165,30 +165,30 @@ class JsonLines(Bench):
         return int(json.loads(line)["count"])
 
     def break_destination(self) -> None:
-        """Put a folder in the file's place."""
-        self.path.rename(self.folder / "kept")
+        """Replace the file with a folder."""
+        self.path.rename(self.folder / "moved")
         self.path.mkdir()
 
-    def mend_destination(self) -> None:
+    def repair_destination(self) -> None:
         """Put the file back."""
         self.path.rmdir()
-        (self.folder / "kept").rename(self.path)
+        (self.folder / "moved").rename(self.path)
 
 
 class Graphite(Bench):
-    """The reporter to Graphite, and a listener that keeps the lines it is sent, as carbon would."""
+    """The reporter to Graphite, and a listener that keeps its lines, as Carbon does."""
 
     def __init__(self, _: Path) -> None:
         self.port = 0
         self.data: list[bytes] = []
-        self.mend_destination()
+        self.repair_destination()
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return it."""
+        """Return the reporter."""
         return GraphiteReporter(registry, instance="i-1", host="127.0.0.1", port=self.port, prefix="tally", **options)
 
     def lines(self) -> list[str]:
-        """Return the lines that arrived."""
+        """Return the received lines."""
         return b"".join(self.data).decode().split("\n")[:-1]
 
     def is_of(self, line: str, name: str) -> bool:
@@ -203,8 +203,8 @@ class Graphite(Bench):
         """Stop listening."""
         self.close()
 
-    def mend_destination(self) -> None:
-        """Listen, at the same port as before."""
+    def repair_destination(self) -> None:
+        """Listen on the same port as before."""
         data = self.data
 
         class Handler(socketserver.StreamRequestHandler):
@@ -225,7 +225,7 @@ class Graphite(Bench):
 
 
 class Influx(Bench):
-    """The reporter to InfluxDB, and a stub of its write endpoint: the real one is in the tests on real servers."""
+    """The reporter to InfluxDB, and a stub of its write endpoint; other tests use a real InfluxDB."""
 
     def __init__(self, _: Path) -> None:
         self.status = 204
@@ -250,7 +250,7 @@ class Influx(Bench):
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return it."""
+        """Return the reporter."""
         url = f"http://127.0.0.1:{self.server.server_address[1]}"
         return InfluxReporter(registry, instance="i-1", url=url, token="hush", org="o", bucket="b", **options)
 
@@ -270,7 +270,7 @@ class Influx(Bench):
         """Answer 503."""
         self.status = 503
 
-    def mend_destination(self) -> None:
+    def repair_destination(self) -> None:
         """Answer 204."""
         self.status = 204
 
@@ -288,7 +288,7 @@ class Memory(Bench):
         self.reporters: list[InMemoryReporter] = []
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return it."""
+        """Return the reporter."""
         bench = self
 
         class Breakable(InMemoryReporter):
@@ -301,7 +301,7 @@ class Memory(Bench):
         return self.reporters[-1]
 
     def lines(self) -> list[str]:
-        """Return each metric kept, in words."""
+        """Return a text of each kept metric."""
         return [
             f"{metric.name} {metric.type} count={getattr(metric, 'count', None)}"
             for reporter in self.reporters
@@ -310,11 +310,11 @@ class Memory(Bench):
         ]
 
     def break_destination(self) -> None:
-        """Let it raise."""
+        """Make it raise."""
         self.broken = True
 
-    def mend_destination(self) -> None:
-        """Let it keep."""
+    def repair_destination(self) -> None:
+        """Make it keep reports."""
         self.broken = False
 
 

@@ -1,7 +1,8 @@
-"""Random schedules of what instances publish, with everything that goes wrong on the way: for property tests.
+"""Random schedules of records as instances, brokers and strangers may write them, for property tests.
 
-A schedule is a list of whole numbers, each the seed of one step: so hypothesis can leave steps out and still have a
-schedule. `play` turns it into the records of the topic `metrics`.
+They have restarts, several lives, finals, duplicates, reordering, late records, wrong clocks, malformed records,
+tombstones and forget records. A schedule is a list of whole numbers, each the seed of one step, so hypothesis can
+remove steps and still have a schedule. `play` turns it into the records of the topic `metrics`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ short_schedules = st.lists(steps, min_size=1, max_size=16)
 cuts = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 
 
-class Written(NamedTuple):
+class TopicRecord(NamedTuple):
     """A record as the broker has it."""
 
     key: bytes | None
@@ -35,8 +36,8 @@ class Written(NamedTuple):
     offset: int
 
 
-def takes_out(record: Written) -> bool:
-    """Tell whether a record may make counts fall: a tombstone, or a forget record."""
+def may_lower_counts(record: TopicRecord) -> bool:
+    """Tell whether a record may lower counts: a tombstone or a forget record."""
     return record.value is None or b'"forget"' in record.value
 
 
@@ -64,7 +65,7 @@ POISON: list[bytes] = [
     b'{"metrics":[],"app":"a"}',
     b'{"metrics":{}}',
 ]
-"""Values of which nothing can be taken."""
+"""Values that are refused as a whole."""
 
 ODD: list[bytes] = [
     b'{"name":"metrics","value":3}',
@@ -74,7 +75,7 @@ ODD: list[bytes] = [
     b'{"name":"a","value":5,"x":' + b"[" * 50 + b"]" * 50 + b"}",
     b'{"name":"a","value":6,"tags":{"t":"1","t":"2"}}',
 ]
-"""Values of the short form that look strange and are good."""
+"""Unusual values of the short form that are accepted."""
 
 BAD_SKETCHES: list[str] = [
     "7",
@@ -102,7 +103,7 @@ BAD_SKETCHES: list[str] = [
     '{"scale":-10,"positive":{"offset":1,"counts":[1]}}',
     '{"scale":6,"positive":{"offset":0,"counts":[' + "0," * 4096 + "1]}}",
 ]
-"""Sketches, as JSON text, that can't be taken beside a count of 1."""
+"""Sketches, as JSON text, that are refused beside a count of 1."""
 
 BAD_METRICS: list[str] = [
     '{"type":"gauge","name":"g","value":NaN}',
@@ -131,21 +132,21 @@ BAD_METRICS: list[str] = [
     "7",
     "null",
 ]
-"""Metrics that can't be taken, as JSON text: their neighbours can."""
+"""Metrics that are refused, as JSON text. The others of their snapshot are accepted."""
 
 
 def sketch(chance: random.Random, count: int) -> dict[str, Any]:
     """Return the sketch of `count` values, by the format in docs/record.md: zeros, and buckets of each sign."""
     zeros = chance.choice([0, count // 2, count])
-    said: dict[str, Any] = {"scale": chance.choice([6, 6, 6, 6, 5, 2])} | ({"zero_count": zeros} if zeros else {})
+    content: dict[str, Any] = {"scale": chance.choice([6, 6, 6, 6, 5, 2])} | ({"zero_count": zeros} if zeros else {})
     left = count - zeros
     for sign, share in (("positive", left // 3), ("negative", left - left // 3)):
         sizes = [size for size in (share // 4, share - share // 4) if size]
         between = chance.choice([[], [0, 0], [-300]])
         counts = [sizes[0], *between, *sizes[1:]] if sizes else []
         if counts or chance.random() < 0.1:
-            said[sign] = {"offset": chance.randint(-1000, 1000), "counts": counts}
-    return said
+            content[sign] = {"offset": chance.randint(-1000, 1000), "counts": counts}
+    return content
 
 
 class Life:
@@ -161,17 +162,17 @@ class Life:
 
 
 class Play:
-    """Plays the steps of a schedule; metrics are forgotten in a table of `shards`, never where it is 0."""
+    """Plays the steps of a schedule. Metrics are forgotten in a table of `shards`, never if it is 0."""
 
     def __init__(self, shards: int = 1) -> None:
         self.shards = shards
-        self.records: list[Written] = []
+        self.records: list[TopicRecord] = []
         self.now = BEGIN_MS
         self.lives: dict[str, list[Life]] = {}
-        self.held: list[tuple[str, bytes]] = []
+        self.delayed: list[tuple[str, bytes]] = []
 
     def step(self, seed: int) -> None:
-        """Take one step: most are snapshots, the rest is what may happen to them."""
+        """Take one step. Most are snapshots, the others are events of records and instances."""
         chance = random.Random(seed)
         self.now += chance.choices(
             [0, 1, 300, 900, 2_999, 3_000, 10_000, 30_000, 59_999, 60_001, -5_000, 40_000_000, 86_399_500, -50_000_000],
@@ -185,19 +186,19 @@ class Play:
         if action in ("snapshot", "hold", "final"):
             value, life = self._snapshot(chance, instance, final=action == "final")
             if action == "hold":
-                self.held.append((instance, value))
+                self.delayed.append((instance, value))
             else:
                 self._append(instance, value)
                 life.prev = self.now
         elif action == "again" and self.records:
             old = chance.choice(self.records)
             self._append(old.key, old.value)
-        elif action == "release" and self.held:
-            self._append(*self.held.pop(chance.randrange(len(self.held))))
+        elif action == "release" and self.delayed:
+            self._append(*self.delayed.pop(chance.randrange(len(self.delayed))))
         elif action == "new":
             self._new_life(chance, instance)
         elif action == "tombstone":
-            self._take_out(chance, instance)
+            self._remove_lives(chance, instance)
         elif action == "poison":
             key = chance.choice([instance.encode(), None, b"", b"\xff", b"k" * 1025, b"nul\0"])
             self._append(key, chance.choice(POISON) if key == instance.encode() else b'{"name":"a","value":1}')
@@ -207,8 +208,8 @@ class Play:
             number, tags = chance.choice([0, 1, 5, 9, 2**62, 2**63 - 1]), chance.choice([{}, {"k": "v"}])
             self._append(instance, json.dumps({"name": "orders", "value": number, "tags": tags}).encode())
 
-    def _take_out(self, chance: random.Random, instance: str) -> None:
-        """Take lives of an instance out of the sums, or metrics out of all of them."""
+    def _remove_lives(self, chance: random.Random, instance: str) -> None:
+        """Append a tombstone or a forget record, of lives of an instance or of metrics."""
         what = chance.choice(["tombstone", "all", "app", "life", "metric", "metric", "bad"])
         if what == "tombstone" or (what == "metric" and not self.shards):
             self._append(instance, None)
@@ -235,7 +236,7 @@ class Play:
                 self._append(key, _forget(named | ({"shards": self.shards} if self.shards > 1 else {})), partition)
 
     def _new_life(self, chance: random.Random, instance: str) -> Life:
-        # Applications' clocks are off by as much as half of what the table tolerates, some by far more.
+        # Some applications' clocks are off by more than the table accepts.
         made = self.now + chance.choice([0, 0, 0, 0, 30_000, -30_000, 10**9, -(10**9)])
         head = "".join(DIGITS[made >> shift & 31] for shift in range(45, -1, -5))
         ulid = head + "".join(chance.choices(DIGITS, k=16))
@@ -318,7 +319,7 @@ class Play:
         key = instance.encode() if isinstance(instance, str) else instance
         partition = len(key or b"") % 2 if partition is None else partition
         offset = sum(record.partition == partition for record in self.records)
-        self.records.append(Written(key, value, self.now, partition, offset))
+        self.records.append(TopicRecord(key, value, self.now, partition, offset))
 
 
 def keys_of_shards(shards: int) -> list[str]:
@@ -336,7 +337,7 @@ def _forget(named: Any) -> bytes:
     return json.dumps({"v": 1, "forget": named}).encode()
 
 
-def play(schedule: list[int], shards: int = 1) -> list[Written]:
+def play(schedule: list[int], shards: int = 1) -> list[TopicRecord]:
     """Return the records of a schedule, in the order of appending; two partitions, each instance in one."""
     playing = Play(shards)
     for seed in schedule:
@@ -344,9 +345,9 @@ def play(schedule: list[int], shards: int = 1) -> list[Written]:
     return playing.records
 
 
-def cut(records: list[Written], sizes: list[int]) -> list[list[Written]]:
-    """Cut records into batches of these sizes, over and over."""
-    batches: list[list[Written]] = []
+def cut(records: list[TopicRecord], sizes: list[int]) -> list[list[TopicRecord]]:
+    """Divide records into batches of these sizes, over and over."""
+    batches: list[list[TopicRecord]] = []
     left = list(records)
     while left:
         size = sizes[len(batches) % len(sizes)]
@@ -356,10 +357,10 @@ def cut(records: list[Written], sizes: list[int]) -> list[list[Written]]:
 
 
 class Steady(Play):
-    """Plays schedules in which instances also publish the same metrics time after time, as in a backlog."""
+    """Plays schedules in which instances also publish the same metrics again and again, as in a backlog."""
 
     def step(self, seed: int) -> None:
-        """Take one step, or publish several records of one life or counter in a row, others' among them."""
+        """Take one step, or publish several records of one life or counter, with others in between."""
         chance = random.Random(seed)
         if chance.random() < 0.4:
             super().step(seed)
@@ -397,8 +398,8 @@ class Steady(Play):
         return metric | grown
 
 
-def play_steadily(schedule: list[int]) -> list[Written]:
-    """Return the records of a schedule with much in it that can be compacted."""
+def play_steadily(schedule: list[int]) -> list[TopicRecord]:
+    """Return the records of a schedule of which compaction drops many."""
     playing = Steady()
     for seed in schedule:
         playing.step(seed)

@@ -1,4 +1,4 @@
-"""A producer whose deliveries a test scripts, in place of librdkafka's, and a Kafka reporter that uses it."""
+"""A producer with scripted deliveries in place of librdkafka's, and a Kafka reporter that uses it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Metadata:
 
 
 class ScriptedProducer:
-    """Keeps what it is given; `verdicts` are served by poll(), one each: True delivers, an error fails, None waits.
+    """Keeps all records; each poll() serves one of `verdicts`: True delivers a record, an error fails it, None waits.
 
-    Its cluster has the ID `cluster`; without one, no broker can be reached.
+    Its cluster has the ID `cluster`; if that is None, no broker can be reached.
     """
 
     def __init__(self, clock: ManualClock, cluster: str | None = "c-1") -> None:
@@ -49,7 +49,7 @@ class ScriptedProducer:
         self._waiting: list[Callable[[Any, Any], None]] = []
 
     def produce(self, _: str, *, key: bytes, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
-        """Take a record, or refuse it."""
+        """Keep a record, or raise `refuse`."""
         if self.refuse is not None:
             raise self.refuse
         self.taken.append(decode(value))
@@ -57,28 +57,28 @@ class ScriptedProducer:
         self._waiting.append(on_delivery)
 
     def poll(self, seconds: float) -> None:
-        """Serve one verdict, or let the time pass."""
+        """Serve one verdict, or advance the clock."""
         verdict = self.verdicts.pop(0) if self._waiting and self.verdicts else None
         if verdict is None:
             self.clock.advance(seconds)
             return
         done = self._waiting.pop(0)
-        done(None if verdict is True else verdict, Message(self.clock.now().wall_ms))
+        done(None if verdict is True else verdict, Message(self.clock.wall_ms()))
 
     def list_topics(self, _: str, *, timeout: float) -> Metadata:
-        """Tell the cluster's ID, or let the time pass."""
+        """Return the cluster's ID, or advance the clock and raise."""
         if self.cluster is None:
             self.clock.advance(timeout)
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return Metadata(self.cluster)
 
     def purge(self, *, blocking: bool) -> None:
-        """Fail everything that is waiting, at the next flush."""
+        """Count the purge; the next flush fails the waiting records."""
         assert not blocking
         self.purged += 1
 
     def flush(self, _: float) -> int:
-        """Serve the purge."""
+        """Fail the waiting records."""
         while self._waiting:
             self._waiting.pop(0)(KafkaError(KafkaError._PURGE_QUEUE), None)
         return 0
@@ -97,7 +97,7 @@ class KafkaBench:
         self.reporter = self.make(**arguments)
 
     def make(self, **arguments: Any) -> KafkaReporter:
-        """Make a reporter of the registry."""
+        """Return a reporter of the registry."""
         wanted: dict[str, Any] = {"own_metrics": False, "bootstrap_servers": "b:9092", "instance": "i-1", **arguments}
         return KafkaReporter(self.registry, producer=self._producer, **wanted)
 
@@ -109,9 +109,10 @@ class KafkaBench:
 
     @property
     def taken(self) -> list[Snapshot]:
-        """Every snapshot handed over, to whichever producer."""
+        """The snapshots of all producers."""
         return [snapshot for producer in self.producers for snapshot in producer.taken]
 
 
 def counts(snapshots: list[Snapshot]) -> list[int]:
+    """Return the counts of all counters in the snapshots."""
     return [metric.count for s in snapshots for metric in s.metrics if isinstance(metric, Counter)]

@@ -1,18 +1,15 @@
-"""Sums on `metrics-agg` with the points that must come of them, and the shipper's command."""
+"""Sums on `metrics-agg` with the points that a store has to hold, and `tallystream ship` as a process."""
 
 from __future__ import annotations
 
 import json
 import random
-import subprocess
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import psutil
 from confluent_kafka import Producer
 
-from support.ending import end, with_stacks
-from support.kafka import command
+from support.commands import running
 from support.stores import NOW_MS, Content, content
 from support.undecodable import UNDECODABLE
 from support.wait import wait_until
@@ -20,9 +17,11 @@ from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, LedgerWriter
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
 
+    from support.levels import Contents
     from tallystream.record import Identity
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sinks.stores import StoreSettings
@@ -31,10 +30,10 @@ FIELDS = ["count", "sum", "min", "max", "mean", "number", "lives", "instances", 
 
 
 class Sums:
-    """An aggregator's output, seeded: counters and gauges of a few series, each row at a time of its own.
+    """Publishes the output of an aggregator, seeded: counters and gauges of a few series, each row at its own time.
 
-    `padding` is how many spaces follow each row, as JSON allows: few rows are then as large as many.
-    `points` is what the store has to hold, by measurement: put down here by hand, with none of the shipper's code.
+    `padding` is how many spaces follow each row, which JSON allows: a few rows are then as large as many.
+    `points` is what the store has to hold, by measurement; none of the shipper's code makes it.
     """
 
     SERIES: ClassVar[list[tuple[str, str, dict[str, str]]]] = [
@@ -55,7 +54,7 @@ class Sums:
         self.points: dict[str, Content] = {name: {} for name, _, _ in self.SERIES}
 
     def publish(self, rows: int, *, epoch: int | None = None) -> None:
-        """Publish rows of the current epoch, or of an older one: those must not arrive."""
+        """Publish rows of the current epoch, or rows of an older one, which must not be shipped."""
         for _ in range(rows):
             number = self._random.randrange(len(self.SERIES))
             name, kind, tags = self.SERIES[number]
@@ -84,19 +83,19 @@ class Sums:
         assert self._producer.flush(60) == 0
 
     def publish_forged(self, topics: Topics) -> None:
-        """Have the current epoch in the ledger, and publish a sum of one that no aggregator has taken."""
+        """Write the current epoch to the ledger, and publish a sum of an epoch that no aggregator has taken."""
         writer = LedgerWriter(topics.ledger, {"bootstrap.servers": self._servers})
         writer.write([LedgerRow(kind="opened", query=QUERY, epoch=self.epoch, ts=NOW_MS)])
         self.publish(1, epoch=2**62)
 
     def publish_noise(self) -> None:
-        """Publish what is no sum: the shipper must go on."""
+        """Publish records that are not sums, which the shipper has to skip."""
         for value in (*UNDECODABLE.values(), b'{"v":1}', None):
             self._send(b"noise", value)
         assert self._producer.flush(60) == 0
 
-    def publish_refused(self) -> None:
-        """Publish a sum that no store takes: no aggregator does, since its count is beyond 64 bits."""
+    def publish_rejected(self) -> None:
+        """Publish a sum that every store rejects: its count is beyond 64 bits."""
         row = sums.Sum(app="orders", name="too.large", type="counter", count=2**63, ts=NOW_MS, epoch=self.epoch)
         self._send(sums.key("orders", ("too.large", "counter", ())), sums.encode(row))
         assert self._producer.flush(60) == 0
@@ -106,11 +105,11 @@ class Sums:
         self._producer.poll(0)
         self.rows += 1
 
-    def publish_beside(self, topics: Topics) -> dict[str, Content]:
-        """Publish an event and a life's rows, and what a replaced writer adds; return their points by measurement."""
+    def publish_events_and_rows(self, topics: Topics) -> dict[str, Content]:
+        """Publish an event, rows of a life, and rows of a replaced writer; return their points by measurement."""
         event = {"v": 1, "kind": "restart", "app": "orders", "instance": "i-1", "life": "L2", "ts": NOW_MS}
         event |= {"topic": "metrics", "partition": 0, "offset": 17}
-        for _ in range(2):  # a batch that ran twice
+        for _ in range(2):  # the batch ran twice
             self._producer.produce(topics.events, key=b"k", value=json.dumps(event).encode())
         for epoch, count in ((2, 7), (1, 9)):
             row = {"v": 1, "app": "orders", "instance": "i-1", "life": "L2", "part": 0, "seq": 3, "topic": "metrics"}
@@ -129,57 +128,49 @@ class Sums:
             "instance:n": {row_series: {NOW_MS + 7: {"count": 7, "life": "L2"}}},
         }
 
-    def missing(self, store: StoreSettings) -> int:
-        """Return how many points the store lacks, and fail where it holds one that it should not, or another value.
+    def latest(self) -> Contents:
+        """Return the newest point of each series: what a store of the latest sums has to hold."""
+        return {
+            (name, series): {max(points): points[max(points)]}
+            for name, found in self.points.items()
+            for series, points in found.items()
+        }
 
-        A point that lacks fields is lacking: a read in the midst of a write may see some of them.
+    def missing(self, store: StoreSettings) -> int:
+        """Return how many points the store lacks; fail if it holds an unwanted point, or another value.
+
+        A point without some of its fields is missing: a read during a write may see only some of them.
         """
-        lacking = 0
+        missing = 0
         for measurement, wanted in self.points.items():
             found = content(store, measurement, FIELDS)
             for series, points in found.items():
                 for ts_ms, fields in points.items():
                     due = wanted.get(series, {}).get(ts_ms, {})
                     assert fields.items() <= due.items(), (measurement, series, ts_ms)
-                    lacking += fields.keys() < due.keys()
-            lacking += sum(len(points) for points in wanted.values()) - sum(len(points) for points in found.values())
-        return lacking
+                    missing += fields.keys() < due.keys()
+            missing += sum(len(points) for points in wanted.values()) - sum(len(points) for points in found.values())
+        return missing
 
 
 @contextmanager
 def shipper(
     bootstrap_servers: str, prefix: str, folder: Path, store: StoreSettings, *options: str, timeout: float = 300.0
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `tallystream ship` on the checkpoint in `folder` until the block ends; yields as soon as it has started."""
-    with (folder / "ship.log").open("ab") as log:
-        process = subprocess.Popen(
-            command(
-                *("ship", "--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix),
-                *("--checkpoint", str(folder / "checkpoint"), "--ready-file", str(folder / "ready")),
-                *("--store", store.spec, "--org", store.org, "--bucket", store.bucket, *options),
-            ),
-            env=with_stacks({"INFLUXDB_TOKEN": store.token}),
-            stdout=log,
-            stderr=log,
-        )
-    try:
+    """Run `tallystream ship` on the checkpoint in `folder` until the block ends; yields as soon as it is started."""
+    with running(
+        folder / "ship.log",
+        *("ship", "--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix),
+        *("--checkpoint", str(folder / "checkpoint"), "--ready-file", str(folder / "ready")),
+        *("--store", store.spec, "--org", store.org, "--bucket", store.bucket, *options),
+        env={"INFLUXDB_TOKEN": store.token},
+        timeout=timeout,
+    ) as process:
         yield process
-    finally:
-        end(process, folder / "ship.log", timeout)
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """End the shipper with SIGKILL, and its JVM, which would go on for some tenths of a second without it."""
-    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-    for member in family:
-        with suppress(psutil.NoSuchProcess):  # a launcher's shell may end meanwhile
-            member.kill()
-    psutil.wait_procs(family, timeout=60)
-    process.wait(60)
 
 
 def wait_shipped(process: subprocess.Popen[bytes], folder: Path, wanted: Sums, store: StoreSettings) -> None:
-    """Wait until the store holds exactly the points that it has to."""
+    """Wait until the store holds exactly the wanted points."""
 
     def shipped() -> bool:
         assert process.poll() is None, (folder / "ship.log").read_text()

@@ -1,4 +1,4 @@
-"""What was skipped and why, as one block at the end of a run; in CI a skip is a failure."""
+"""Hooks of pytest that list the skipped tests at the end of a run; in CI a skipped test is a failure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def nothing_may_be_skipped(env: Mapping[str, str]) -> bool:
-    """Tell whether a skip is a failure: in CI, and where TALLYSTREAM_NOTHING_SKIPPED is set."""
+def skips_are_failures(env: Mapping[str, str]) -> bool:
+    """Return whether a skipped test is a failure: in CI, and if TALLYSTREAM_NOTHING_SKIPPED is set."""
     return bool(env.get("CI") or env.get("TALLYSTREAM_NOTHING_SKIPPED"))
 
 
 def by_reason(skipped: Sequence[pytest.TestReport | pytest.CollectReport]) -> dict[str, list[str]]:
-    """Return the IDs of the skipped tests by the reason that they gave."""
+    """Return the IDs of the skipped tests by their reason."""
     reasons: dict[str, list[str]] = defaultdict(list)
     for report in skipped:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -32,23 +32,23 @@ def _skipped(config: pytest.Config) -> dict[str, list[str]]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was not tested and why, or that nothing was skipped."""
+    """Print the skipped tests by reason, or that no test was skipped."""
     if config.getoption("collectonly"):
         return
     reasons = _skipped(config)
     if not reasons:
-        terminalreporter.write_line("nothing was skipped")
+        terminalreporter.write_line("no test was skipped")
         return
-    terminalreporter.write_sep("=", "not tested here")
+    terminalreporter.write_sep("=", "skipped tests")
     for reason, tests in reasons.items():
         terminalreporter.write_line(f"{reason}:")
         for test in tests:
             terminalreporter.write_line(f"  {test}")
-    if nothing_may_be_skipped(os.environ):
-        terminalreporter.write_line("in CI nothing may be skipped: this run has failed", red=True)
+    if skips_are_failures(os.environ):
+        terminalreporter.write_line("in CI a skipped test is a failure: this run has failed", red=True)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Turn success into failure where a test was skipped that may not be."""
-    if session.exitstatus == pytest.ExitCode.OK and nothing_may_be_skipped(os.environ) and _skipped(session.config):
+    """Fail a run in CI that skipped a test."""
+    if session.exitstatus == pytest.ExitCode.OK and skips_are_failures(os.environ) and _skipped(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,11 +1,11 @@
-"""Both stores, real, for the tests that hold them to one contract; run as a script, it writes from another process."""
+"""Real stores, and what they hold. Run as a script, it writes points from another process."""
 
 from __future__ import annotations
 
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.sinks.base import Point
@@ -14,30 +14,39 @@ from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from support.influx import Influx
     from tallystream_aggregator.sinks.base import Field
 
 NOW_MS = time.time_ns() // 10**6 - 3_600_000
-"""The time of the tests' points: within every retention. Each run has another one: nothing may depend on it."""
+"""The time of the tests' points, epoch ms: within every retention."""
+
+
+@dataclass(frozen=True)
+class Influx:
+    """The address of a real InfluxDB, as the fixture `influxdb` returns it; its representation hides the token."""
+
+    url: str
+    token: str = field(repr=False)
+    org: str
+    bucket: str
 
 
 @contextmanager
 def influx_bucket(influxdb: Influx, name: str) -> Iterator[StoreSettings]:
-    """A bucket of its own, deleted in the end."""
+    """Create a bucket, which is deleted at the end of the block."""
     from influxdb_client import InfluxDBClient
 
     with InfluxDBClient(url=influxdb.url, token=influxdb.token, org=influxdb.org) as client:
-        made = client.buckets_api().create_bucket(bucket_name=name)
+        bucket = client.buckets_api().create_bucket(bucket_name=name)
         try:
             yield StoreSettings.parse(
                 f"influxdb:{influxdb.url}", token=influxdb.token, org=influxdb.org, bucket=name, env={}
             )
         finally:
-            client.buckets_api().delete_bucket(made)
+            client.buckets_api().delete_bucket(bucket)
 
 
 def write(settings: StoreSettings, points: Sequence[Point]) -> int:
-    """Set up, write, flush, close; returns how many points were rejected."""
+    """Set up the store and write the points; return how many were rejected."""
     sink = open_sink(settings)
     try:
         sink.setup()
@@ -49,7 +58,7 @@ def write(settings: StoreSettings, points: Sequence[Point]) -> int:
 
 
 Content = dict[tuple[tuple[str, str], ...], dict[int, dict[str, "Field"]]]
-"""By series (its sorted tags), then by time, the fields."""
+"""Series (its sorted tags) → time in ms → field → value."""
 
 
 def content(
@@ -62,7 +71,7 @@ def content(
     tags: Mapping[str, str] | None = None,
     last_before: bool = False,
 ) -> Content:
-    """Return what a new reader finds, and check that each series comes in order of time and once."""
+    """Return what a new reader finds, and check that it returns each series once and in order of time."""
     reader = open_reader(settings)
     try:
         found = reader.read(measurement, fields, start_ms=start_ms, end_ms=end_ms, tags=tags, last_before=last_before)
@@ -82,7 +91,7 @@ def content(
 
 
 def writers_points(writer: str, batch: int, base_ms: int) -> list[Point]:
-    """One batch of a process: a series of its own, and its own field of the points that all processes share."""
+    """Return one batch of a process: its own series, and its own field of the points that all processes share."""
     own = [Point("own", {"writer": writer}, {"count": batch * 10 + i}, base_ms + batch * 10 + i) for i in range(10)]
     return [*own, *(Point("shared", {}, {writer: point.ts_ms}, point.ts_ms) for point in own)]
 

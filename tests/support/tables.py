@@ -1,6 +1,6 @@
-"""A table fed batch by batch as Spark feeds it, through crashes, takeovers and lost checkpoints: what a reader sees.
+"""A table that runs batch by batch as in Spark, through crashes, takeovers, rebuilds and splits, and what it published.
 
-The one place that knows how a batch is run and how a state is kept: `Tables.batch`, `Tables.rebuild`.
+Only `Tables` knows how a batch runs and how a state is stored.
 """
 
 from __future__ import annotations
@@ -8,27 +8,32 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from support.kept import Kept
-from tallystream_aggregator.table import Record, State, TableSettings, combiners, storage
+from support.compaction import compact, span_reader, table_records
+from support.memory_store import MemoryStore
+from tallystream_aggregator.table import State, TableSettings, combiners, storage
 from tallystream_aggregator.table.arithmetic.sketches import SHARES
-from tallystream_aggregator.table.combiners import Combined, combine
+from tallystream_aggregator.table.combiners import CombinerGroup, combine_shards
+from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
 from tallystream_aggregator.table.outputs import Total
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
 from tallystream_aggregator.table.restore.restore import included_by_all, restore
 from tallystream_aggregator.table.shards import ShardSum, group_of, shard_of
+from tallystream_aggregator.table.shards import decode as decode_shard_sum
+from tallystream_aggregator.table.shards import encode as encode_shard_sum
 from tallystream_aggregator.table.table import Republish, run_batch
-from tallystream_aggregator.verify.silence import Batch as Finished
+from tallystream_aggregator.verify.silence import Batch as FinishedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from support.clocks import Batch
-    from support.schedules import Written
-    from tallystream_aggregator.table import Changes
-    from tallystream_aggregator.table.storage import Stored
+    from support.batches import Batch
+    from support.schedules import TopicRecord
+    from tallystream_aggregator.table import Changes, Record
+    from tallystream_aggregator.table.storage import StoredTable
     from tallystream_aggregator.versions import Version
 
 Sums = dict[Any, dict[str, Any]]
@@ -36,52 +41,62 @@ EventId = tuple[str, str, str, str, int, str]
 """(kind, app, instance, life, ts_ms, detail)"""
 
 
-def settings(**chosen: int) -> TableSettings:
+def table_settings(**chosen: int) -> TableSettings:
     """Return settings with those of `chosen` that the table has."""
     known = {one.name for one in dataclasses.fields(TableSettings)}
-    return TableSettings(**{name: value for name, value in chosen.items() if name in known})
+    return TableSettings(**{name: value for name, value in chosen.items() if name in known})  # type: ignore[arg-type]
 
 
 class Tables:
-    """A table of so many shards over the records of a topic, with its combiners and `metrics-table`.
+    """The shards of a table over the records of a topic, with its combiners and `metrics-table`.
 
-    `sums` are the newest ones by (app, name, type, tags), as a reader of `metrics-agg` has them. A batch runs the
-    shards that have records, and the others where it reads all partitions to their end, or by `chance`: these were
-    woken. With `strict` it runs none but those that have records, and no batch without records, as Spark does.
-    `published` tells whether a table that was rebuilt has published its sums. `ledger` has the finished batches that
-    read something, `rows` all sums that were published, as the key and the value of a record.
+    `sums` are the newest ones by (app, name, type, tags), as a reader of `metrics-agg` has them; a rebuilt table has
+    none until it has `published` all of them again. `dead` counts the dead letters of each (partition, offset). `rows`
+    has the key and value of every published sum, `ledger` the finished batches that read something, and `changes` the
+    changes of the last batch by shard.
+
+    A batch runs the shards that have records. It also runs the others if it reads all partitions to their end, or by
+    `chance`, as if they were woken. With `strict` it runs only shards with records, as Spark does.
+
+    With `segment`, records are compacted, so many of a partition at a time; `compaction` counts the records `read` and
+    `kept`, and the batches that were `expanded`.
     """
 
     def __init__(
         self,
-        records: Iterable[Written],
-        chosen: TableSettings,
+        records: Iterable[TopicRecord],
+        settings: TableSettings,
         shards: int = 1,
         chance: random.Random | None = None,
         *,
         strict: bool = False,
+        segment: int = 0,
     ) -> None:
-        self.settings = chosen
+        self.settings = settings
         self._strict = strict
-        self.ledger: list[Finished] = []
+        self._segment = segment
+        self.compaction: Counter[str] = Counter()
+        self.ledger: list[FinishedBatch] = []
         self.rows: list[tuple[bytes, bytes]] = []
         self._chance = chance or random.Random(0)
         self.log: list[tuple[bytes, bytes | None, Version, int]] = []
         self.epoch, self.now_ms = 1, 0
         self.sums: Sums = {}
-        self.dead: set[tuple[int, int]] = set()
-        self.events: set[EventId] = set()
-        self.cuts = 0
-        self._partitions: dict[int, list[Written]] = {}
+        self._summed: set[Any] = set()
+        self.dead: Counter[tuple[int, int]] = Counter()
+        self.events: Counter[EventId] = Counter()
+        self.changes: dict[int, Changes] = {}
+        self.splits = 0
+        self._partitions: dict[int, list[TopicRecord]] = {}
         self.extend(records)
         self._at: dict[int, int] = {}
         self._start: dict[int, int] = {}
-        self._begin([State(shard=shard, shards=shards) for shard in range(shards)], [Combined() for _ in range(shards)])
+        self._begin([State(shard=shard, shards=shards) for shard in range(shards)], [[] for _ in range(shards)])
 
-    def _begin(self, states: list[State], groups: list[Combined]) -> None:
-        self._begun, self._groups = states, groups
-        self.stores = [Kept() for _ in states]
-        self._combiners = [Kept() for _ in groups]
+    def _begin(self, states: list[State], groups: list[list[bytes]]) -> None:
+        self._initial_states, self._initial_groups = states, groups
+        self.stores = [MemoryStore() for _ in states]
+        self._combiners = [MemoryStore() for _ in groups]
         self.batches = 0
         self._first_row = len(self.ledger)
         self.published = False
@@ -94,10 +109,10 @@ class Tables:
     @property
     def states(self) -> list[State]:
         """The state of each shard, as the next batch finds it."""
-        return [self._load(shard, store).table.state for shard, store in enumerate(self.stores)]
+        return [self._load(shard).table.state for shard in range(self.shards)]
 
     @property
-    def is_begun(self) -> bool:
+    def has_read(self) -> bool:
         """Whether a batch has read something."""
         return any(self._at.values())
 
@@ -106,24 +121,24 @@ class Tables:
         batch: Batch,
         written: random.Random | None = None,
         republish: Mapping[int, Republish] = MappingProxyType({}),
-    ) -> list[Written]:
-        """Run a batch and return what it read; with `written`, it is cut off when part of its rows were written.
+    ) -> list[TopicRecord]:
+        """Run a batch and return the records that it read, in the order in which the table applies them.
 
-        `republish` has what each shard is to publish again.
+        With `written`, it crashes after some of its rows were written. `republish` has what each shard publishes again.
         """
-        by_shard: dict[int, list[Written]] = {}
         records = [
             record
-            for partition, ours in self._partitions.items()
+            for partition, ours in sorted(self._partitions.items())
             for record in ours[self._at.get(partition, 0) : batch.ends[partition]]
         ]
         if self._strict and not records:
             return []
-        for record in records:
+        by_shard: dict[int, list[Record]] = {}
+        for record in self._compacted(table_records(records)):
             by_shard.setdefault(shard_of(record.key, self.shards), []).append(record)
         now_ms = max(batch.wall_ms, self.now_ms + 1)  # no two batches of Spark's have the same time
         waiting = [] if batch.all_read else [f"metrics:{partition}" for partition in batch.ends]
-        ran: dict[int, tuple[Stored, Kept, Changes]] = {}
+        ran: dict[int, tuple[StoredTable, Changes]] = {}
         for shard in range(self.shards):
             if (
                 shard in by_shard
@@ -131,21 +146,14 @@ class Tables:
                 or (batch.all_read and not self._strict)
                 or (self.shards > 1 and not self._strict and self._chance.random() < 0.1)
             ):
-                store = copy.deepcopy(self.stores[shard])
-                found = self._load(shard, store)
-                read = [
-                    Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value)
-                    for r in by_shard.get(shard, ())
-                ]
-                again = republish.get(shard)
-                changes = run_batch(found.table, read, now_ms=now_ms, waiting=waiting, republish=again)
-                ran[shard] = found, store, changes
+                given = {"now_ms": now_ms, "waiting": waiting, "republish": republish.get(shard)}
+                ran[shard] = self._run(shard, by_shard.get(shard, []), table_records(records), given)
         writer = self.epoch, self.batches
-        for shard, (_, _, changes) in ran.items():
+        for shard, (_, changes) in ran.items():
             rows = [(r.key, r.value(epoch=writer[0], batch=writer[1]), writer, shard) for r in changes.rows]
             # The shard's own record is the last: it is there only if all others are.
-            cut_off = written is not None and written.random() < 0.7
-            self.log += [row for row in rows[:-1] if self._chance.random() < 0.5] if cut_off else rows
+            is_partial = written is not None and written.random() < 0.7
+            self.log += [row for row in rows[:-1] if self._chance.random() < 0.5] if is_partial else rows
         if written is not None:
             return records
         self._finish(ran)
@@ -153,22 +161,41 @@ class Tables:
         start, end = ({f"metrics:{partition}": at for partition, at in read.items()} for read in (self._at, batch.ends))
         begins = len(self.ledger) == self._first_row
         if records:
-            row = Finished(self.epoch, self.batches, now_ms, start, end, frozenset(waiting), begins, self.shards)
+            row = FinishedBatch(self.epoch, self.batches, now_ms, start, end, frozenset(waiting), begins, self.shards)
             self.ledger.append(row)
         self.batches += 1
         for partition, last in batch.ends.items():
             self._at[partition] = max(last, self._at.get(partition, 0))
         return records
 
-    def _finish(self, ran: dict[int, tuple[Stored, Kept, Changes]]) -> None:
+    def _compacted(self, records: Sequence[Record]) -> Sequence[Record]:
+        if not self._segment:
+            return records
+        kept = compact(records, self.settings, shards=self.shards, segment=self._segment)
+        self.compaction.update(read=len(records), kept=len(kept))
+        return kept
+
+    def _run(
+        self, shard: int, records: list[Record], everything: list[Record], given: dict[str, Any]
+    ) -> tuple[StoredTable, Changes]:
+        found = self._load(shard)
+        try:
+            return found, run_batch(found.table, records, **given)
+        except ExpansionNeededError as needed:
+            self.compaction["expanded"] += 1
+            found = self._load(shard)
+            mine = [record for record in everything if shard_of(record.key, self.shards) == shard]
+            return found, run_batch(found.table, expand(records, needed.instances, span_reader(mine)), **given)
+
+    def _finish(self, ran: dict[int, tuple[StoredTable, Changes]]) -> None:
         shard_sums: list[ShardSum] = []
-        for shard, (found, store, changes) in ran.items():
-            found.save(store)
-            self.stores[shard] = store
-            self.dead |= {(letter.record.partition, letter.record.offset) for letter in changes.dead}
-            self.events |= {(*event[:5], event.detail) for event in changes.events if event.kind != "overflow"}
-            self._see(changes.totals)
-            shard_sums += changes.shard_sums
+        for shard, (found, changes) in ran.items():
+            found.save(self.stores[shard])
+            self.dead.update((letter.record.partition, letter.record.offset) for letter in changes.dead)
+            self.events.update((*event[:5], event.detail) for event in changes.events if event.kind != "overflow")
+            self._publish(changes.totals)
+            shard_sums += [decode_shard_sum(encode_shard_sum(one)) for one in changes.shard_sums]
+        self.changes = {shard: changes for shard, (_, changes) in ran.items()}
         if self.shards > 1:
             self._combine(shard_sums)
         self.published = self.published or self.shards > 1 or bool(ran)
@@ -176,36 +203,42 @@ class Tables:
     def _combine(self, shard_sums: list[ShardSum]) -> None:
         for group, store in enumerate(self._combiners):
             mine = [one for one in shard_sums if group_of(one.metric, self.shards) == group]
-            found = combiners.load(store, lambda group=group: self._groups[group])  # type: ignore[misc]
-            if mine or not found.combined.published:
-                found.combined.take(mine)
-                totals, _ = found.combined.changes()
+            found = combiners.load(store, lambda group=group: self._new_group(group))  # type: ignore[misc]
+            if mine or not found.group.published:
+                found.group.update(mine)
+                totals, _ = found.group.changes()
                 found.save(store)
-                self._see(totals)
+                self._publish(totals)
 
-    def _see(self, totals: Iterable[Total]) -> None:
+    def _new_group(self, group: int) -> CombinerGroup:
+        entries = self._initial_groups[group]
+        return combiners.unpack(entries) if entries else CombinerGroup()
+
+    def _publish(self, totals: Iterable[Total]) -> None:
         for total in totals:
+            # Quantiles are estimates: test_quantiles.py and verify check them.
             exact = {name: value for name, value in total.totals.items() if name not in SHARES}
             number = {"lives": total.lives, "instances": total.instances}
             gauge = {"mean": total.mean} if "number" in total.totals else {}
             overflow = {"overflow": True} if total.overflow else {}
             self.sums[total.metric] = exact | gauge | number | overflow
+            self._summed.add(total.metric)
             self.rows.append((total.key(), total.value(epoch=self.epoch, batch=self.batches)))
 
-    def _load(self, shard: int, store: Kept) -> Stored:
-        return storage.load(store, self.settings, lambda: copy.deepcopy(self._begun[shard]))
+    def _load(self, shard: int) -> StoredTable:
+        return storage.load(self.stores[shard], self.settings, lambda: copy.deepcopy(self._initial_states[shard]))
 
-    def extend(self, records: Iterable[Written]) -> None:
+    def extend(self, records: Iterable[TopicRecord]) -> None:
         """Append records to the topic."""
         for record in records:
             self._partitions.setdefault(record.partition, []).append(record)
 
     def take_over(self) -> None:
-        """Go on with the same checkpoint as the next writer."""
+        """Continue with the same checkpoint as the next writer."""
         self.epoch += 1
 
     def overwrite(self, chance: random.Random) -> dict[int, Republish]:
-        """Have a writer before write some of its rows and sums again; then the topics are compacted.
+        """Have an earlier writer write some of its rows and sums again; the topics may then be compacted.
 
         Return what each shard has to repair.
         """
@@ -224,32 +257,33 @@ class Tables:
         }
 
     def compact(self) -> None:
-        """Let the broker compact `metrics-table`: of each key the last record is left, and no deletion."""
+        """Compact `metrics-table` as a broker does: of each key the last record stays, and no deletion."""
         last = {(partition, key): number for number, (key, _, _, partition) in enumerate(self.log)}
         self.log = [self.log[number] for number in sorted(last.values()) if self.log[number][1] is not None]
 
     def rebuild(self, more: int = 0, *, behind: bool = False) -> None:
-        """Lose the checkpoint, and take the states from `metrics-table`, where a batch was finished.
+        """Lose the checkpoint, and restore the states from `metrics-table`, if a batch was finished.
 
-        The table is cut into `more` shards than it had, where it may be. With `behind`, the ledger has no batch since
-        the checkpoint began.
+        The table is split into `more` shards than it had, if that is allowed. With `behind`, the ledger has no batch
+        since the checkpoint began.
         """
-        if not self.is_begun:
+        if not self.has_read:
             return
-        standing = LatestRows()
+        latest = LatestRows()
         for record in self._chance.sample(self.log, len(self.log)):  # partitions are read in any order
-            standing.take(*record)
+            latest.add(*record)
         known = self._start if behind else self._at
         if behind:
             del self.ledger[self._first_row :]
         ends = {f"metrics:{partition}": end for partition, end in known.items()}
         try:
-            found = restore(standing, set(self.sums), shards=self.shards + more, finished=ends)
-            self.cuts += more > 0
+            found = restore(latest, self._summed, shards=self.shards + more, finished=ends)
+            self.splits += more > 0
         except RebuildError:
-            found = restore(standing, set(self.sums), finished=ends)
+            found = restore(latest, self._summed, finished=ends)
         self.epoch = max(self.epoch, found.epoch) + 1
-        self._begin(found.states, combine(found.states))
+        self.sums = {}
+        self._begin(found.states, [list(combiners.pack(group)) for group in combine_shards(found.states)])
         included = included_by_all(found.states)
         self._at = {partition: included.get(f"metrics:{partition}", -1) + 1 for partition in self._partitions}
         self._start = dict(self._at)

@@ -1,4 +1,4 @@
-"""Bytes that no decoder of a row may take, each of which msgspec refuses with another exception."""
+"""Values of records that can't be decoded; msgspec raises another exception for each."""
 
 from __future__ import annotations
 

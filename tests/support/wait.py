@@ -1,4 +1,4 @@
-"""Wait for a condition of a real server, with a limit after which the test gives up."""
+"""Wait for a condition, up to a limit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def wait_until(condition: Callable[[], object], timeout: float, what: str, *, poll: float = 0.1) -> float:
-    """Return the seconds that passed until `condition()` was true; they are printed, never judged.
+    """Wait until `condition()` is true, print after how many seconds it was, and return them.
 
     Raises:
-        AssertionError: it was not true within `timeout` seconds, which are a limit and no expectation.
+        AssertionError: it was not true within `timeout` seconds.
     """
     pause, began = threading.Event(), time.monotonic()
     while not condition():

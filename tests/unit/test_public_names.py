@@ -1,4 +1,4 @@
-"""The public names: what `__all__` and the documented modules offer. A change of this list is a change for users."""
+"""The public names of `__all__` and of the documented modules. A change of this list is a change for users."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CLASSES = {
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_public_names_of_a_module(module: str) -> None:
-    """Each documented module offers these names and no others."""
+    """Each documented module has these public names and no others."""
     found = importlib.import_module(module)
     names = getattr(found, "__all__", None) or [
         name
@@ -63,7 +63,7 @@ def test_the_public_names_of_a_module(module: str) -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_methods_that_applications_call(name: str) -> None:
-    """The documented methods and properties of the classes that an application uses."""
+    """Each class has the documented methods and properties."""
     found = getattr(tallystream, name)
     assert inspect.isclass(found)
     members = {*dir(found), *getattr(found, "__annotations__", {})}

@@ -1,4 +1,4 @@
-"""The way of one value through our modules, from `inc()` to Kafka and from there to InfluxDB: docs/architecture.md."""
+"""The path of a value through the modules, from `inc()` to Kafka and from Kafka to InfluxDB: docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DOC = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
 VALUE = 1_295_788_826
-"""Four different bytes: it is found as a number, as text, and in packed bytes."""
+"""A number of four different bytes, which is recognized as a number, as text, and in packed bytes."""
 
 NEEDLES = (str(VALUE).encode(), VALUE.to_bytes(4, "big"), VALUE.to_bytes(4, "little"))
 PACKAGES = ("tallystream.", "tallystream_aggregator.")
@@ -39,8 +39,8 @@ DEPTH = 6
 
 
 def _holds(found: object, depth: int = DEPTH) -> bool:  # noqa: C901, PLR0911 (a case for each kind of object)
-    """Return whether the value is in an object, in what it contains, or in its bytes."""
-    if isinstance(found, bool | type | MetricRegistry | None):  # a registry is where the value is, not on its way
+    """Return whether the value is in an object, in its contents, or in its bytes."""
+    if isinstance(found, bool | type | MetricRegistry | None):  # every metric reaches the registry
         return False
     if isinstance(found, int | float):
         return found == VALUE
@@ -66,7 +66,7 @@ def _holds(found: object, depth: int = DEPTH) -> bool:  # noqa: C901, PLR0911 (a
 
 @contextmanager
 def _traced() -> Iterator[list[str]]:
-    """Note the modules of the two packages that the value enters as an argument or leaves as a result, in order."""
+    """Yield the modules of the two packages that the value enters as an argument or leaves as a result, in order."""
     entered: list[str] = []
 
     def profile(frame: FrameType, event: str, result: Any) -> None:
@@ -92,7 +92,7 @@ def _traced() -> Iterator[list[str]]:
 
 
 def _listed(heading: str) -> list[str]:
-    """Return the modules that the page lists under a heading, in its order."""
+    """Return the modules that the page lists under a heading."""
     _, _, rest = DOC.partition(f"\n## {heading}\n")
     return re.findall(r"^\d+\. `([\w.]+)`", rest.partition("\n## ")[0], re.MULTILINE)
 
@@ -111,8 +111,8 @@ class _Server(BaseHTTPRequestHandler):
         pass
 
 
-def test_the_way_from_inc_to_produce_is_the_documented_one() -> None:
-    """A counter's value enters the modules of the page, in its order, until a record has it."""
+def test_the_path_from_inc_to_produce_is_the_documented_one() -> None:
+    """A counter's value passes the modules of the page, in its order, until it is in a record."""
     bench = KafkaBench()
     with _traced() as entered:
         bench.counter.inc(VALUE)
@@ -122,8 +122,8 @@ def test_the_way_from_inc_to_produce_is_the_documented_one() -> None:
     bench.reporter.stop()
 
 
-def test_the_way_from_metrics_to_a_point_is_the_documented_one(tmp_path: Path) -> None:
-    """A record's value enters the modules of the page, in its order, until InfluxDB has its sum."""
+def test_the_path_from_metrics_to_a_point_is_the_documented_one(tmp_path: Path) -> None:
+    """A record's value passes the modules of the page, in its order, until InfluxDB has its sum."""
     metrics: list[record.Metric] = [record.Counter(name="n", count=VALUE)]
     snapshot = record.Snapshot(app="a", life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=metrics)
     rows = pd.DataFrame([("metrics", 0, 0, 900, b"i", record.encode(snapshot))], columns=list(INPUT_COLUMNS))
@@ -135,9 +135,9 @@ def test_the_way_from_metrics_to_a_point_is_the_documented_one(tmp_path: Path) -
         threading.Thread(target=server.serve_forever, daemon=True).start()
         store = InfluxStore(f"http://127.0.0.1:{server.server_port}", token="t", org="o", bucket="b")
         with _traced() as entered:
-            made = job.testInPandas(0, rows)
-            out = [tuple(row) for row in made[made["topic"] == "metrics-agg"][["key", "value"]].to_numpy()]
-            shipped = [Shipped("metrics-agg", number, key, value) for number, (key, value) in enumerate(out)]
+            output = job.testInPandas(0, rows)
+            records = [tuple(row) for row in output[output["topic"] == "metrics-agg"][["key", "value"]].to_numpy()]
+            shipped = [Shipped("metrics-agg", number, key, value) for number, (key, value) in enumerate(records)]
             store.write(mapper.points(shipped))
         server.shutdown()
     assert entered == _listed("From `metrics` to a point in InfluxDB")

@@ -17,7 +17,8 @@ from tallystream_aggregator.health.server import HealthServer, Response, health_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream.clock import Clock
+
+log = logging.getLogger(__name__)
 
 Stage = Literal["starting", "standing by", "running", "ended"]
 
@@ -79,8 +80,6 @@ class Status:
             return f"waiting for {self.waiting_for}"
         return self.unhealthy_reason() or (None if self._worked else "the first batch is not done")
 
-
-log = logging.getLogger(__name__)
 
 REPORT_S = 10.0
 
@@ -158,7 +157,7 @@ class Health:
 
     def progress(self, progress: Mapping[str, Any]) -> None:
         """Record the progress of a batch, as Spark reports it."""
-        self.status.checked(self._progress.take(progress))
+        self.status.checked(self._progress.observe(progress))
 
     def due_ms(self) -> Mapping[int, int]:
         """Return the time of the next check for silent lives by shard, in epoch ms. A shard may have none."""

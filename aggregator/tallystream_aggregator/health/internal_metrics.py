@@ -130,6 +130,11 @@ class InternalMetrics:
         """Add to a counter."""
         self.registry.counter(BY_NAME[name].name, tags=self._tags({})).inc(n)
 
+    def raise_to(self, name: str, total: int) -> None:
+        """Raise a counter to `total`."""
+        counter = self.registry.counter(BY_NAME[name].name, tags=self._tags({}))
+        counter.inc(total - counter.count)
+
     def observe(self, name: str, seconds: float, **labels: str) -> None:
         """Record a duration in a timer."""
         self.registry.timer(BY_NAME[name].name, tags=self._tags(labels)).update(seconds)
@@ -184,7 +189,7 @@ class Progress:
         self._shards: dict[int, ShardRow] = {}
         self._batch: int | None = None
 
-    def take(self, progress: Mapping[str, Any]) -> int | None:
+    def observe(self, progress: Mapping[str, Any]) -> int | None:
         """Record one progress event. Return the batch's number, None if the trigger had no records.
 
         Raises:

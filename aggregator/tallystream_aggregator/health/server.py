@@ -17,6 +17,8 @@ from tallystream.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+log = logging.getLogger(__name__)
+
 SLOW_S = 0.1
 """A text that takes less time, in seconds, is rendered for every version."""
 PAUSE = 5
@@ -48,8 +50,6 @@ class CachedText:
         with self._lock:
             self._body = None
 
-
-log = logging.getLogger(__name__)
 
 CONNECTIONS = 64
 """The most open connections. Each takes a thread and a file descriptor."""

@@ -20,11 +20,11 @@ from tallystream_aggregator.jobs.rebuild import finished_offsets, read_table
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
-from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
+from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table import Record, Table
-from tallystream_aggregator.table.combiners import Combined
-from tallystream_aggregator.table.layouts import Layouts, size
+from tallystream_aggregator.table.combiners import CombinerGroup
+from tallystream_aggregator.table.layouts import Layouts, metric_count
 from tallystream_aggregator.table.restore.restore import restore
 from tallystream_aggregator.table.shards import shard_of
 
@@ -90,10 +90,8 @@ def read_plan(settings: ForgetSettings, say: Callable[[str], object]) -> Plan:
         TallystreamError: nothing in the table matches, there is no table, or the broker can't be reached.
     """
     topics, kafka = _connection(settings)
-    try:
+    with clients.broker_errors(settings.bootstrap_servers):
         states = restore(read_table(topics, kafka, say)).states
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
     return plan(states, settings.forget, settings.instance)
 
 
@@ -105,7 +103,11 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
     """
     lives = [life for state in states for known in state.lives.values() for life in known]
     if instance is not None:
-        chosen = [one for one in lives if one.instance == instance and forget.has_life(one.app, one.life) and size(one)]
+        chosen = [
+            one
+            for one in lives
+            if one.instance == instance and forget.has_life(one.app, one.life) and metric_count(one)
+        ]
         if not chosen:
             raise TallystreamError(f"instance {instance}: no life in the table matches; forgotten lives have no ID.")
         newest = max(chosen, key=lambda life: life.last_seen_ms)
@@ -117,7 +119,7 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
         records = _of_each_shard(states, lives, forget)
     tables = [Table(state) for state in states]
     before = _sums(tables, metrics)
-    taken = sorted(RemovedLife(one.app, one.instance, one.life, one.living, size(one)) for one in chosen)
+    taken = sorted(RemovedLife(one.app, one.instance, one.life, one.living, metric_count(one)) for one in chosen)
     for record in records:
         table = tables[shard_of(record.key, len(tables))]
         table.apply([Record(record.topic, record.partition, LAST, 0, record.key, record.value)])
@@ -151,19 +153,15 @@ def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], 
         say("stopped: nothing is published")
         return False
     topics, kafka = _connection(settings)
-    try:
+    with clients.broker_errors(settings.bootstrap_servers):
         _require_writable(kafka, {record.topic for record in plan.records})
-        deliver(producer_for(kafka, timeout=10), plan.records, timeout=10)
+        RecordProducer(kafka).deliver(plan.records)
         ends = _ends(kafka, {(record.topic, record.partition) for record in plan.records})
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
     one = len(plan.records) == 1
     published = f"{len(plan.records)} record{' is' if one else 's are'} published"
     say(f"{published}; waiting for the aggregator, for {settings.timeout:g} s at most")
-    try:
+    with clients.broker_errors(settings.bootstrap_servers):
         reached = _wait(topics, kafka, ends, settings.timeout, stop)
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
     if reached:
         say("applied: the sums are published")
     elif stop.is_set():
@@ -179,12 +177,12 @@ def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], 
 def _require_writable(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
     """Check that the user may write all topics, so that not only a part of the records is published."""
     admin = clients.admin(kafka)  # must outlive the futures
-    asked = admin.describe_topics(
-        TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=30
+    futures = admin.describe_topics(
+        TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=clients.TIMEOUT_S
     )
-    for topic, answer in asked.items():
+    for topic, future in futures.items():
         try:
-            may = answer.result().authorized_operations
+            may = future.result().authorized_operations
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise
@@ -246,15 +244,12 @@ def _having(states: Iterable[State], metrics: set[MetricId]) -> list[Life]:
 
 
 def _sums(tables: Iterable[Table], metrics: set[MetricId]) -> dict[MetricId, Total]:
-    group = Combined()
+    group = CombinerGroup()
     for table in tables:
-        group.take(table.shard_sums(number for number, metric in enumerate(table.state.metrics) if metric in metrics))
+        group.update(table.shard_sums(number for number, metric in enumerate(table.state.metrics) if metric in metrics))
     return {total.metric: total for total in group.changes()[0]}
 
 
 def _ends(kafka: Mapping[str, str], places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    consumer = clients.consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False)
-    try:
-        return {place: bounds_of(consumer, TopicPartition(*place), timeout=30)[1] for place in places}
-    finally:
-        consumer.close()
+    with clients.metadata_consumer(kafka) as consumer:
+        return {place: bounds_of(consumer, TopicPartition(*place), timeout=clients.TIMEOUT_S)[1] for place in places}

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator import sums
@@ -21,13 +21,13 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import MAX_EPOCH
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.reader import read_topic
-from tallystream_aggregator.kafka.sharding import Sharding, require_sharding, write_sharding
 from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.table.combiners import combine
+from tallystream_aggregator.sharding import Sharding, require_sharding, write_sharding
+from tallystream_aggregator.table.combiners import combine_shards
 from tallystream_aggregator.table.combiners import pack as pack_combined
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import Rebuilt, behind, included_by_all, restore
+from tallystream_aggregator.table.restore.restore import Rebuilt, included_by_all, missing_records, restore
 from tallystream_aggregator.table.state import pack
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     check_login(kafka)
-    try:
+    with clients.broker_errors(settings.bootstrap_servers):
         latest, finished = read_finished(topics, kafka, say)
         epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or latest.epoch
         names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
@@ -80,8 +80,6 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
         offsets = _next_offsets(
             rebuilt, read or Selection(topics.metrics).find(kafka), kafka, accept_partial=settings.accept_partial
         )
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
     if rebuilt.omitted and not settings.accept_partial:
         raise ConfigError(
             "--accept-partial",
@@ -91,15 +89,15 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
         )
     states = rebuilt.states
     lives = sum(len(known) for state in states for known in state.lives.values())
-    retiring = sum(len(state.retiring) for state in states)
+    listed = sum(len(state.listed) for state in states)
     metrics = len({metric for state in states for metric in state.metrics})
     retired = sum(forgotten_sums.lives for state in states for forgotten_sums in state.forgotten_sums.values())
     path = initial_state_path(settings.checkpoint)
-    combined = [list(pack_combined(group)) for group in combine(states)] if len(states) > 1 else []
+    combined = [list(pack_combined(group)) for group in combine_shards(states)] if len(states) > 1 else []
     sharding = Sharding(len(states), settings.partitions or len(states))
     write_initial_state(path, InitialState([pack(state) for state in states], offsets, epoch, combined))
     write_sharding(settings.checkpoint, sharding)
-    say(f"{lives + retiring} lives, {metrics} metrics, {retired} rows of forgotten lives; initial state {path}")
+    say(f"{lives + listed} lives, {metrics} metrics, {retired} rows of forgotten lives; initial state {path}")
     say(f"{sharding.shards} shards on {sharding.partitions} partitions of Spark's state")
     say(f"{topics.table} needs {sharding.shards} partitions, one for each shard")
     for topic, partitions in offsets.items():
@@ -128,7 +126,7 @@ def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], ob
     latest = LatestRows(MAX_EPOCH if taken is None else taken)
     for number, record in enumerate(chain(first, records), 1):
         if record.key is not None:
-            latest.take(record.key, record.value, record.deleted_by, record.partition)
+            latest.add(record.key, record.value, record.deleted_by, record.partition)
         if number % PROGRESS_EVERY == 0:
             say(f"{number:,} records of {topics.table} read")
     if latest.refused:
@@ -161,15 +159,12 @@ def _next_offsets(
     Raises:
         ConfigError: records were deleted that the table does not include, or a topic was created again.
     """
-    consumer = clients.consumer({**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False)
-    try:
+    with clients.metadata_consumer(kafka) as consumer:
         bounds = {
-            (topic, p): bounds_of(consumer, TopicPartition(topic, p), timeout=30)
+            (topic, p): bounds_of(consumer, TopicPartition(topic, p), timeout=clients.TIMEOUT_S)
             for topic, partitions in read.items()
             for p in sorted(partitions)
         }
-    finally:
-        consumer.close()
     by_all = included_by_all(rebuilt.states)
     included = {(topic, p): by_all.get(f"{topic}:{p}", -1) for topic, p in bounds}
     for (topic, p), (_, high) in bounds.items():
@@ -180,7 +175,7 @@ def _next_offsets(
                 f"partition {p} ends before what the table includes (offset {included[topic, p]}), so the topic was "
                 "created again: begin a new table with tallystream aggregate --from earliest",
             )
-    gaps = behind(by_all, {f"{topic}:{p}": low for (topic, p), (low, _) in bounds.items()})
+    gaps = missing_records(by_all, {f"{topic}:{p}": low for (topic, p), (low, _) in bounds.items()})
     if gaps and not accept_partial:
         raise ConfigError(
             "--accept-partial",

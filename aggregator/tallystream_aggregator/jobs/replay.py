@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource
 
 from tallystream.errors import ConfigError
@@ -25,7 +25,7 @@ from tallystream_aggregator.kafka.ledger import QUERY
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import point
-from tallystream_aggregator.shipping.retry import StoppedError, retry
+from tallystream_aggregator.shipping.shipper import StoppedError, retry
 from tallystream_aggregator.sinks.stores import open_sink
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import Point, Sink
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_aggregator.sums import Sum
+
+log = logging.getLogger(__name__)
 
 Writer = tuple[int, int]
 """(epoch, batch)"""
@@ -83,8 +85,6 @@ def chosen(rows: Iterable[Sum], wanted: Period, bound: int) -> Iterator[Sum]:
             yield row
 
 
-log = logging.getLogger(__name__)
-
 CHUNK = 5_000
 """Points in one write."""
 
@@ -129,18 +129,13 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     check_login(kafka)
-    sink = open_sink(settings.store)
-    try:
+    with closing(open_sink(settings.store)) as sink, clients.broker_errors(settings.bootstrap_servers):
         rows = ledger.read_rows(topics.ledger, kafka, last=2**62)
         wanted = period(rows, settings.from_ms, settings.to_ms)
         highest = ledger.highest_epoch(rows) or 0
         _require_uncompacted(topics, kafka, settings.from_ms)
         say(f"{wanted.batches} batches, from {wanted.first} to {wanted.last} (epoch, batch)")
         return Replayed(wanted, _write(chosen(_sums(topics, kafka), wanted, highest), sink, stop, say))
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
-    finally:
-        sink.close()
 
 
 def _write(rows: Iterator[sums.Sum], sink: Sink, stop: SignalSafeEvent, say: Callable[[str], object]) -> int:
@@ -171,7 +166,7 @@ def _sums(topics: Topics, kafka: Mapping[str, str]) -> Iterator[sums.Sum]:
 def _require_uncompacted(topics: Topics, kafka: Mapping[str, str], from_ms: int) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topics.agg)
     admin = clients.admin(kafka)  # must outlive the future
-    config = admin.describe_configs([resource], request_timeout=30)[resource].result()
+    config = admin.describe_configs([resource], request_timeout=clients.TIMEOUT_S)[resource].result()
     kept_ms = int(config["min.compaction.lag.ms"].value)
     if from_ms < time.time() * 1000 - kept_ms:
         raise ConfigError(

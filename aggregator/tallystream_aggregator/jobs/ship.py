@@ -17,17 +17,15 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_aggregator.shipping.dead_letters import RejectedPoints
 from tallystream_aggregator.shipping.points import LIFE, SHARD, PointMapper, Shipped
-from tallystream_aggregator.shipping.retry import StoppedError, retry
+from tallystream_aggregator.shipping.shipper import RejectedPoints, Shipper, StoppedError, retry
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_aggregator.spark.checkpoint import last_committed
-from tallystream_aggregator.spark.errors import start
 from tallystream_aggregator.spark.kafka_options import Fetch, source_options
 from tallystream_aggregator.spark.query_listener import HealthListener
-from tallystream_aggregator.spark.runner import run_until_stopped
+from tallystream_aggregator.spark.runner import run_until_stopped, start
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
@@ -35,15 +33,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
-
-    from tallystream_aggregator.sinks.base import Point, Sink
-
 log = logging.getLogger(__name__)
 
 GROUP = "tallystream-shipper"
 """The default consumer group for the query's offsets. The topic prefix comes before it."""
-STORE = "the store"
-"""What the shipper waits for while points wait on Kafka, in the health response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,91 +75,15 @@ class ShipSettings:
             raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
 
 
-class Shipper:
-    """Writes batches of records to a sink. Points that the sink rejects permanently go to `refused`.
-
-    Delivery: at least once and in offset order. A batch returns only when the sink has all of it, so it waits while the
-    sink is unavailable, and no later batch starts before.
-    """
-
-    def __init__(
-        self, sink: Sink, mapper: PointMapper, refused: RejectedPoints, *, stop: StopRequest, health: Health
-    ) -> None:
-        self._sink = sink
-        self._refused = refused
-        self._mapper = mapper
-        self.stop = stop
-        self._health = health
-        self._set_up = False
-        self._counted: dict[str, int] = {}
-        health.internal_metrics.set_function(
-            "tallystream.ship.store_unavailable", lambda: int(health.status.waiting_for == STORE)
-        )
-
-    def poll(self) -> None:
-        """Set the sink up if it is available, so that wrong settings are reported before Spark starts.
-
-        Raises:
-            ConfigError: the sink rejects the settings.
-        """
-        try:
-            self._set_up_once()
-        except SinkUnavailableError as error:
-            self._health.status.waiting_for = STORE
-            log.warning("%s Points wait on Kafka and are written when it is available.", error)
-
-    def batch(self, frame: DataFrame, number: int) -> None:
-        """Ship one batch.
-
-        Raises:
-            StoppedError: a stop was requested while the sink was unavailable. The batch is not finished.
-            ConfigError: the sink rejects the settings.
-        """
-        rows = frame.select("topic", "offset", "key", "value", "partition").collect()
-        points = self._mapper.points(
-            Shipped(topic, offset, _bytes(key), _bytes(value), partition)
-            for topic, offset, key, value, partition in rows
-        )
-
-        def write() -> None:
-            bad: list[tuple[Point, str]] = []  # of this attempt: the next attempt reports them again
-            self._sink.refusals.listen = lambda point, reason: bad.append((point, reason))
-            try:
-                self._set_up_once()
-                self._sink.write(points)
-                self._sink.flush()
-                self._refused.send(bad)
-            except SinkUnavailableError:
-                self._health.status.waiting_for = STORE
-                raise
-            self._health.status.waiting_for = None
-
-        retry(write, self.stop)
-        log.debug("batch %d: %d points", number, len(points))
-        self._health.internal_metrics.add("tallystream.ship.points", len(points))
-        self._count("rejected", self._sink.rejected)
-        self._count("unreadable", self._mapper.unreadable)
-        self._count("stale", self._mapper.dropped)
-
-    def _count(self, name: str, total: int) -> None:
-        self._health.internal_metrics.add(f"tallystream.ship.{name}", total - self._counted.get(name, 0))
-        self._counted[name] = total
-
-    def _set_up_once(self) -> None:
-        if not self._set_up:
-            self._sink.setup()
-            self._set_up = True
-
-
 def run(settings: ShipSettings) -> int:
     """Ship until SIGTERM or SIGINT; then finish the batch and return 0.
 
     Delivery: every row of `metrics-agg` that a current aggregator wrote becomes its point, at least once and in order
-    within a series, and so do events and rows where they are asked for; a store that is unavailable delays
-    points and loses none.
+    within a series, and so do events and rows if the settings include them. A store that is unavailable
+    delays points and loses none.
 
     Raises:
-        ConfigError: a setting can't be used, or the store refuses it.
+        ConfigError: a setting can't be used, or the store rejects it.
         TallystreamError: the query failed, or the broker can't be reached.
     """
     stop = StopRequest().install()
@@ -175,20 +92,18 @@ def run(settings: ShipSettings) -> int:
     with ExitStack() as stack:
         health = stack.enter_context(Health("ship", settings.health, trigger_s=settings.trigger_ms / 1000))
         kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
-        try:
+        with clients.broker_errors(settings.bootstrap_servers):
             check_login(kafka)
             create_topics(clients.admin(kafka), topics)
-        except KafkaException as error:
-            raise clients.failed(settings.bootstrap_servers, error) from error
         sink = open_sink(settings.store)
         stack.callback(sink.close)
-        refused = RejectedPoints(topics.dead, kafka, settings.store.spec)
-        epochs = Epochs(lambda: _highest_epoch(topics, kafka, stop, health))
+        rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
+        epochs = Epochs(lambda: highest_epoch(topics, kafka, stop, health))
         mapper = PointMapper(topics, settings.checkpoint, epochs)
-        shipper = Shipper(sink, mapper, refused, stop=stop, health=health)
-        shipper.poll()
+        shipper = Shipper(sink, mapper, rejected, stop=stop, health=health)
+        shipper.set_up()
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
-        committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + settings.group, settings.kafka)
+        committer = GroupCommitter(kafka, settings.topic_prefix + settings.group)
         stack.callback(committer.close)
         read = _subscribed(settings, topics)
         for topic in committer.keep(lambda topic, _partition: topic in read, topic=topics.agg):
@@ -197,10 +112,10 @@ def run(settings: ShipSettings) -> int:
         stack.callback(end_session, session)
         session.streams.addListener(HealthListener(health))
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
-        return _run(session, settings, topics, shipper, committer)
+        return _run(session, settings, topics, shipper, committer, stop=stop)
 
 
-def _highest_epoch(topics: Topics, kafka: Mapping[str, str], stop: StopRequest, health: Health) -> int | None:
+def highest_epoch(topics: Topics, kafka: Mapping[str, str], stop: StopRequest, health: Health) -> int | None:
     """Return the highest epoch of the ledger. Wait while the broker is unavailable.
 
     Raises:
@@ -222,13 +137,23 @@ def _highest_epoch(topics: Topics, kafka: Mapping[str, str], stop: StopRequest, 
 
 
 def _run(
-    session: SparkSession, settings: ShipSettings, topics: Topics, shipper: Shipper, committer: GroupCommitter
+    session: SparkSession,
+    settings: ShipSettings,
+    topics: Topics,
+    shipper: Shipper,
+    committer: GroupCommitter,
+    *,
+    stop: StopRequest,
 ) -> int:
     failures: list[Exception] = []
 
-    def batch(frame: DataFrame, number: int) -> None:
+    def batch(frame: DataFrame, _number: int) -> None:
+        rows = frame.select("topic", "offset", "key", "value", "partition").collect()
         try:
-            shipper.batch(frame, number)
+            shipper.ship(
+                Shipped(topic, offset, _bytes(key), _bytes(value), partition)
+                for topic, offset, key, value, partition in rows
+            )
         except Exception as error:
             failures.append(error)  # Spark reports only the text of a Java exception
             raise
@@ -236,7 +161,6 @@ def _run(
     def begins(key: bytes) -> Column:
         return f.col("key").cast("string").startswith(key.decode())
 
-    commits = _Commits(settings.checkpoint, committer)
     writer = (
         session.readStream.format("kafka")
         .options(**settings.fetch.options())
@@ -254,10 +178,14 @@ def _run(
         .queryName("ship")
         .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
     )
-    query, ready = start(writer, settings.checkpoint), settings.ready_file
+    query = start(writer, settings.checkpoint)
     try:
         return run_until_stopped(
-            query, settings.checkpoint, ready=ready, stop=shipper.stop, after_batch=commits.catch_up
+            query,
+            settings.checkpoint,
+            stop=stop,
+            after_batch=lambda: _commit_offsets(settings.checkpoint, committer),
+            ready=settings.ready_file,
         )
     except TallystreamError:
         if failures and isinstance(failures[-1], StoppedError):
@@ -276,21 +204,12 @@ def _bytes(value: bytearray | None) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-class _Commits:
-    """Commits the end of the last finished batch. The checkpoint's log has it, so also after a crash."""
-
-    def __init__(self, checkpoint: Path, committer: GroupCommitter) -> None:
-        self._checkpoint = checkpoint
-        self._committer = committer
-        self._last = -1
-
-    def catch_up(self) -> None:
-        done = last_committed(self._checkpoint)
-        if done is None or done[0] == self._last:
-            return
-        try:
-            self._committer.commit(done[1])
-        except KafkaException as error:
-            log.warning("offsets of batch %d: not committed yet (%s); trying again", done[0], error)
-            return
-        self._last = done[0]
+def _commit_offsets(checkpoint: Path, committer: GroupCommitter) -> None:
+    """Commit the end of the last finished batch, which the checkpoint's log has, so also after a crash."""
+    done = last_committed(checkpoint)
+    if done is None:
+        return
+    try:
+        committer.commit(done[1])
+    except KafkaException as error:
+        log.warning("offsets of batch %d: not committed yet (%s); trying again", done[0], error)

@@ -19,7 +19,7 @@ MAX_WAIT_S = 20.0
 """How long a broker may take to answer, in seconds. A broker that is just starting needs some."""
 
 log = logging.getLogger(__name__)
-_REFUSED = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 (its names)
+_REJECTED = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 (its names)
 _NO_REASON = {KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
 
 
@@ -27,27 +27,24 @@ class LoginError(TallystreamError):
     """The broker rejected the user, or TLS failed. The message contains no secret."""
 
 
-def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> None:
+def check_login(kafka: Mapping[str, str]) -> None:
     """Return when the broker has answered. `kafka` are librdkafka's options.
 
-    `timeout` is in seconds, None means `MAX_WAIT_S`.
-
     Raises:
-        ConfigError: there was no answer in time, or librdkafka rejects an option.
+        ConfigError: there was no answer in `MAX_WAIT_S`, or librdkafka rejects an option.
         LoginError: the broker rejected the user or the certificate, or we rejected its certificate.
     """
-    max_wait_s = MAX_WAIT_S if timeout is None else timeout
     servers = kafka["bootstrap.servers"]
-    refused: list[KafkaError] = []
+    rejections: list[KafkaError] = []
     reasons: list[str] = []
 
     def on_error(error: KafkaError) -> None:
         # In TLS 1.3 a broker rejects a client's certificate after the handshake, with an alert.
-        if error.code() in _REFUSED or "SSL alert number" in error.str():
-            refused.append(error)
+        if error.code() in _REJECTED or "SSL alert number" in error.str():
+            rejections.append(error)
         elif error.code() not in _NO_REASON and (why := _plain(error.str())) not in reasons:
             reasons.append(why)
-            log.warning("broker %s: %s; trying again for up to %g s", servers, why, max_wait_s)
+            log.warning("broker %s: %s; trying again for up to %g s", servers, why, MAX_WAIT_S)
 
     options: dict[str, Any] = {**kafka, "error_cb": on_error}
     admin = clients.admin(options)
@@ -57,18 +54,18 @@ def check_login(kafka: Mapping[str, str], *, timeout: float | None = None) -> No
             admin.list_topics(timeout=1.0)
         except KafkaException:
             admin.poll(0)
-            if refused:
+            if rejections:
                 raise LoginError(
-                    f"broker {servers}: the login was rejected ({refused[0].str()}); check "
+                    f"broker {servers}: the login was rejected ({rejections[0].str()}); check "
                     "security.protocol, sasl.mechanisms, sasl.username, sasl.password, ssl.ca.location and, if the "
                     "broker requires a client certificate, ssl.certificate.location and ssl.key.location."
                 ) from None
-            if time.monotonic() - began > max_wait_s:
-                why = reasons[-1] if reasons else f"no answer in {max_wait_s:g} s"
+            if time.monotonic() - began > MAX_WAIT_S:
+                why = reasons[-1] if reasons else f"no answer in {MAX_WAIT_S:g} s"
                 raise ConfigError(
                     "--bootstrap-servers",
                     servers,
-                    f"no broker answers there ({why}): start the broker, or correct the address",
+                    f"no broker answers at this address ({why}): start the broker, or correct the address",
                 ) from None
         else:
             return

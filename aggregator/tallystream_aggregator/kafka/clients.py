@@ -8,6 +8,7 @@ them in memory, so its messages are off: its calls raise its errors.
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -17,10 +18,16 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream.log_throttle import RateLimitFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 log = logging.getLogger("tallystream.librdkafka")
 log.addFilter(RateLimitFilter())
+
+TIMEOUT_S = 30.0
+"""The time for one request to the brokers."""
+
+READING = "tallystream-reading"
+"""The group ID of consumers that join no group and commit nothing. librdkafka requires one."""
 
 _SILENT = {"log_level": 0}
 _BROKERS = "bootstrap.servers"
@@ -35,8 +42,22 @@ def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:
         ConfigError: librdkafka rejects an option.
     """
     if polled:
-        return _made(lambda: Consumer(dict(options), logger=log), options)
-    return _made(lambda: Consumer({**_SILENT, **options}), options)
+        return _create(lambda: Consumer(dict(options), logger=log), options)
+    return _create(lambda: Consumer({**_SILENT, **options}), options)
+
+
+@contextmanager
+def metadata_consumer(kafka: Mapping[str, Any], group: str = READING) -> Iterator[Consumer]:
+    """Yield a consumer that asks for partitions and offsets, and reads no records.
+
+    Raises:
+        ConfigError: librdkafka rejects an option.
+    """
+    opened = consumer({**kafka, "group.id": group, "enable.auto.commit": False}, polled=False)
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
 def producer(options: Mapping[str, Any]) -> Producer:
@@ -45,7 +66,7 @@ def producer(options: Mapping[str, Any]) -> Producer:
     Raises:
         ConfigError: librdkafka rejects an option.
     """
-    return _made(lambda: Producer(dict(options), logger=log), options)
+    return _create(lambda: Producer(dict(options), logger=log), options)
 
 
 def admin(options: Mapping[str, Any]) -> AdminClient:
@@ -54,21 +75,29 @@ def admin(options: Mapping[str, Any]) -> AdminClient:
     Raises:
         ConfigError: librdkafka rejects an option.
     """
-    return _made(lambda: AdminClient({**_SILENT, **options}), options)
+    return _create(lambda: AdminClient({**_SILENT, **options}), options)
 
 
-def failed(servers: str, error: KafkaException) -> TallystreamError:
-    """Return the error of a command whose call to the brokers `servers` failed, with librdkafka's message."""
-    return TallystreamError(f"broker {servers}: {_reason(error)}.")
+@contextmanager
+def broker_errors(servers: str) -> Iterator[None]:
+    """Translate a KafkaException of the block to the error of a command that uses the brokers `servers`.
+
+    Raises:
+        TallystreamError: the block raised KafkaException. The message is librdkafka's.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        raise TallystreamError(f"broker {servers}: {_reason(error)}.") from error
 
 
 def _reason(error: KafkaException) -> str:
     return str(error.args[0].str())
 
 
-def _made(make: Callable[[], Client], options: Mapping[str, Any]) -> Client:
+def _create(new: Callable[[], Client], options: Mapping[str, Any]) -> Client:
     try:
-        return make()
+        return new()
     except KafkaException as error:
         names = sorted(name for name in options if name != _BROKERS)  # the values may be secrets
         remedy = f"correct the option that librdkafka names: {_reason(error).rstrip('.')}"

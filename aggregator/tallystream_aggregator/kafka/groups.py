@@ -16,24 +16,23 @@ from tallystream_aggregator.kafka import clients
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tallystream_aggregator.kafka.topic_selection import Offsets
+
 log = logging.getLogger(__name__)
 
-Offsets = dict[str, dict[str, int]]
-"""topic → partition → the next offset to read, as Spark's offset log writes them."""
+TIMEOUT_S = 10.0
+"""The time for one request to the brokers."""
 
 
 class GroupCommitter:
     """Commits the offsets of one consumer group. An offset never decreases.
 
-    `options` are further librdkafka options, such as security.protocol. `timeout` is in seconds.
+    `kafka` is a librdkafka configuration with bootstrap.servers.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, group: str, options: Mapping[str, str] | None = None, *, timeout: float = 10.0
-    ) -> None:
-        self._timeout = timeout
+    def __init__(self, kafka: Mapping[str, str], group: str) -> None:
         self._group = group
-        self._kafka = {**(options or {}), "bootstrap.servers": bootstrap_servers}
+        self._kafka = kafka
         self._committed: dict[tuple[str, int], int] = {}
         self._consumer = clients.consumer(
             {
@@ -54,7 +53,7 @@ class GroupCommitter:
         wanted = {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
         unknown = [TopicPartition(topic, p) for topic, p in wanted if (topic, p) not in self._committed]
         if unknown:
-            for known in self._consumer.committed(unknown, timeout=self._timeout):
+            for known in self._consumer.committed(unknown, timeout=TIMEOUT_S):
                 self._committed[known.topic, known.partition] = known.offset
         ahead = {at: offset for at, offset in wanted.items() if offset > self._committed[at]}
         if ahead:
@@ -81,14 +80,14 @@ class GroupCommitter:
         try:
             # This waits for the group's coordinator. The call below must find one: while it is being elected, as on a
             # broker that has just started, librdkafka 2.16 ends the process with a segmentation fault.
-            self._consumer.committed([TopicPartition(topic, 0)], timeout=self._timeout)
-            asked = admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(self._group)], request_timeout=self._timeout
+            self._consumer.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
+            futures = admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(self._group)], request_timeout=TIMEOUT_S
             )
-            found = [at for at in asked[self._group].result().topic_partitions if at.offset >= 0]
+            found = [at for at in futures[self._group].result().topic_partitions if at.offset >= 0]
             gone = [at for at in found if not is_read(at.topic, at.partition)]
             if gone:
-                admin.delete_consumer_groups([self._group], request_timeout=self._timeout)[self._group].result()
+                admin.delete_consumer_groups([self._group], request_timeout=TIMEOUT_S)[self._group].result()
                 kept = [at for at in found if at not in gone]
                 if kept:
                     self._consumer.commit(offsets=kept, asynchronous=False)

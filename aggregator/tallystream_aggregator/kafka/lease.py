@@ -35,7 +35,7 @@ REFUSE_S = 3 * SESSION_S
 """Seconds after which an aggregator without --standby stops waiting: a holder that died has lost the lease by then."""
 
 CHECK_INTERVAL_S = 2.0
-_REFUSED = {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
+_REJECTED = {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 
 class LeaseError(TallystreamError):
@@ -100,7 +100,7 @@ class Lease:
                 log.info("waiting for the lease: another aggregator has it, or had it a moment ago")
         return True
 
-    def take(self, epoch: int) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Store the epoch of this writer."""
         self._epoch = epoch
 
@@ -134,7 +134,7 @@ class Lease:
         error = None if message is None else message.error()
         if error is None:
             return
-        if error.fatal() or error.code() in _REFUSED:
+        if error.fatal() or error.code() in _REJECTED:
             raise KafkaException(error)
         log.info("lease: %s", error.str())  # the broker is unavailable, or the ledger has no leader: wait
 

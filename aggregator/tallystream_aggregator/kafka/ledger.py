@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
+from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.topic_selection import Offsets
 from tallystream_aggregator.versions import version_of
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ QUERY = "aggregate"
 
 TAIL = 1000
 """How many rows at the end are read for the highest epoch. The last ones may be late rows of a replaced writer."""
-
-Offsets = dict[str, dict[str, int]]
 
 
 class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -120,10 +119,9 @@ def finished(found: Iterable[LedgerRow]) -> Offsets:
 class LedgerWriter:
     """Appends rows to the ledger. Delivery: at least once. A row that is written twice is the same."""
 
-    def __init__(self, topic: str, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
+    def __init__(self, topic: str, kafka: Mapping[str, str]) -> None:
         self._topic = topic
-        self._timeout = timeout
-        self._producer = producer_for(kafka, timeout=timeout)
+        self._producer = RecordProducer(kafka)
 
     def write(self, rows: Iterable[LedgerRow]) -> None:
         """Append rows, and return when the broker has acknowledged all of them.
@@ -131,8 +129,7 @@ class LedgerWriter:
         Raises:
             KafkaException: the broker did not acknowledge one of them in time.
         """
-        records = (ProducerRecord(self._topic, key(row), encode(row)) for row in rows)
-        deliver(self._producer, records, timeout=self._timeout)
+        self._producer.deliver(ProducerRecord(self._topic, key(row), encode(row)) for row in rows)
 
 
 MAX_EPOCH = 2**32

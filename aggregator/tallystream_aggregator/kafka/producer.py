@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError, KafkaException
 from tallystream_aggregator.kafka import clients
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from confluent_kafka import Producer
+    OnDelivery = Callable[[KafkaError | None, object], None]
 
 ANY = -1
 """The key decides about the partition."""
@@ -28,55 +28,68 @@ class ProducerRecord(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-def producer_for(kafka: Mapping[str, str], *, timeout: float, idempotent: bool = True) -> Producer:
-    """Return a producer for `deliver`, which stops retrying a record after `timeout` seconds.
+class RecordProducer:
+    """Publishes records. It stops retrying a record after `timeout` seconds.
 
     If `idempotent` is False, a record may be appended twice.
 
     Raises:
         ConfigError: librdkafka rejects an option of `kafka`.
     """
-    options = {"enable.idempotence": True} if idempotent else {}
-    return clients.producer({**kafka, **options, "delivery.timeout.ms": int(timeout * 1000)})
 
+    def __init__(self, kafka: Mapping[str, str], *, timeout: float = 10.0, idempotent: bool = True) -> None:
+        options = {"enable.idempotence": True} if idempotent else {}
+        self._timeout = timeout
+        self._producer = clients.producer({**kafka, **options, "delivery.timeout.ms": int(timeout * 1000)})
 
-def deliver(producer: Producer, records: Iterable[ProducerRecord], *, timeout: float) -> None:
-    """Publish `records`, and return when the broker has acknowledged all of them.
+    def deliver(self, records: Iterable[ProducerRecord]) -> None:
+        """Publish `records`, and return when the broker has acknowledged all of them.
 
-    `timeout` is in seconds, the same as that of `producer_for`.
+        Raises:
+            KafkaException: the broker rejected a record, or has not acknowledged it in time. Any of the records may
+                have been appended.
+        """
+        errors: list[KafkaError] = []
 
-    Raises:
-        KafkaException: the broker rejected a record, or has not acknowledged it in time. Any of the records may have
-            been appended.
-    """
-    errors: list[KafkaError] = []
+        def on_delivery(error: KafkaError | None, _message: object) -> None:
+            if error is not None:
+                errors.append(error)
 
-    def delivered(error: KafkaError | None, _message: object) -> None:
-        if error is not None:
-            errors.append(error)
+        records = list(records)
+        self.send(records, on_delivery)
+        left = self._producer.flush(self._timeout + 1)  # librdkafka checks for records that timed out once a second
+        if errors:
+            raise KafkaException(errors[0])
+        if left:
+            message = f"the broker has not acknowledged {left} of {len(records)} records after {self._timeout:g} s"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, message))  # noqa: SLF001 (librdkafka's name for it)
 
-    deadline = time.monotonic() + timeout
-    number = 0
-    for record in records:
-        number += 1
-        while True:
-            try:
-                producer.produce(
-                    record.topic,
-                    key=record.key,
-                    value=record.value,
-                    partition=record.partition,
-                    headers=list(record.headers),
-                    on_delivery=delivered,
-                )
-                break
-            except BufferError as error:  # the queue is full
-                if time.monotonic() > deadline:
-                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error  # noqa: SLF001
-                producer.poll(0.1)
-    left = producer.flush(timeout + 1)  # librdkafka checks once a second for records that have timed out
-    if errors:
-        raise KafkaException(errors[0])
-    if left:
-        message = f"the broker has not acknowledged {left} of {number} records after {timeout:g} s"
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, message))  # noqa: SLF001 (librdkafka's name for it)
+    def send(self, records: Iterable[ProducerRecord], on_delivery: OnDelivery) -> None:
+        """Add `records` to the queue. Waits only while the queue is full.
+
+        `poll` calls `on_delivery` for each record that was acknowledged or has failed.
+
+        Raises:
+            KafkaException: the queue is full for `timeout` seconds.
+        """
+        deadline = time.monotonic() + self._timeout
+        for record in records:
+            while True:
+                try:
+                    self._producer.produce(
+                        record.topic,
+                        key=record.key,
+                        value=record.value,
+                        partition=record.partition,
+                        headers=list(record.headers),
+                        on_delivery=on_delivery,
+                    )
+                    break
+                except BufferError as error:
+                    if time.monotonic() > deadline:
+                        raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error  # noqa: SLF001
+                    self._producer.poll(0.1)
+
+    def poll(self) -> None:
+        """Report the deliveries since the last call. Returns at once."""
+        self._producer.poll(0)

@@ -40,7 +40,7 @@ def read_topic(
         TallystreamError: the topic's end was not reached in time.
     """
     consumer = clients.consumer(
-        {**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False, "enable.partition.eof": True}
+        {**kafka, "group.id": clients.READING, "enable.auto.commit": False, "enable.partition.eof": True}
     )
     try:
         bounds = {

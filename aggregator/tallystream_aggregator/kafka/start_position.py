@@ -15,7 +15,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
 from tallystream_aggregator.kafka.topic_selection import Offsets
-from tallystream_aggregator.times import moment_ms
+from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def parse_start(text: str) -> Start:
             raise ConfigError(OPTION, text, REMEDY) from error
     kind, _, when = text.rpartition("ledger:")
     try:
-        at_ms = moment_ms(when)
+        at_ms = parse_time_ms(when)
     except ValueError as error:
         raise ConfigError(OPTION, text, REMEDY) from error
     if kind:
@@ -71,8 +71,6 @@ def resolve(
     group: str,
     ledger_topic: str,
     kafka: Mapping[str, str],
-    *,
-    timeout: float = 30.0,
 ) -> Offsets:
     """Return the offset at which `start` begins, for each partition in `read`, but at least the partition's first one.
 
@@ -81,29 +79,26 @@ def resolve(
     Raises:
         ConfigError: a partition has no start position: the group has no offset of it, the ledger begins later, or the
             offsets do not name it.
-        KafkaException: the broker did not answer within `timeout` seconds.
+        KafkaException: the broker did not answer in time.
     """
-    consumer = clients.consumer({**kafka, "group.id": group, "enable.auto.commit": False}, polled=False)
     places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
-    wanted: dict[Place, int] = {}
-    try:
-        bounds = {_place(tp): bounds_of(consumer, tp, timeout=timeout) for tp in places}
+    with clients.metadata_consumer(kafka, group) as consumer:
+        bounds = {_place(tp): bounds_of(consumer, tp, timeout=clients.TIMEOUT_S) for tp in places}
+        wanted: dict[Place, int]
         if start == "latest":
             wanted = {place: high for place, (_, high) in bounds.items()}
         elif start == "earliest":
             wanted = {place: low for place, (low, _) in bounds.items()}
         elif start == "group":
-            wanted = {_place(tp): tp.offset for tp in consumer.committed(places, timeout=timeout)}
+            wanted = {_place(tp): tp.offset for tp in consumer.committed(places, timeout=clients.TIMEOUT_S)}
         elif isinstance(start, At) and start.ledger:
             wanted = _flat(_from_ledger(start, ledger_topic, kafka))
         elif isinstance(start, At):
-            asked = [TopicPartition(tp.topic, tp.partition, start.ts_ms) for tp in places]
-            found = at_times(consumer, asked, timeout=timeout)
+            times = [TopicPartition(tp.topic, tp.partition, start.ts_ms) for tp in places]
+            found = at_times(consumer, times, timeout=clients.TIMEOUT_S)
             wanted = {_place(tp): tp.offset if tp.offset >= 0 else bounds[_place(tp)][1] for tp in found}
         else:
             wanted = _flat(start)
-    finally:
-        consumer.close()
     missing: dict[str, list[int]] = {}
     offsets: Offsets = {}
     for (topic, partition), (low, _) in bounds.items():

@@ -76,27 +76,22 @@ class Selection:
             return {"assign": json.dumps({self.topic: sorted(self.partitions)})}
         return {"subscribe": ",".join([self.topic, *self.otlp])}
 
-    def existing(self, kafka: Mapping[str, str], *, timeout: float = 30.0) -> dict[str, list[int]]:
+    def existing(self, kafka: Mapping[str, str]) -> dict[str, list[int]]:
         """Return the partitions that exist now: topic → partitions.
 
         Raises:
-            KafkaException: the broker did not answer in `timeout` seconds.
+            KafkaException: the broker did not answer in time.
         """
-        consumer = clients.consumer(
-            {**kafka, "group.id": "tallystream-reading", "enable.auto.commit": False}, polled=False
-        )
-        try:
-            return self.seen_by(consumer, timeout=timeout)
-        finally:
-            consumer.close()
+        with clients.metadata_consumer(kafka) as consumer:
+            return self.seen_by(consumer)
 
-    def seen_by(self, consumer: Consumer, *, timeout: float = 30.0) -> dict[str, list[int]]:
+    def seen_by(self, consumer: Consumer) -> dict[str, list[int]]:
         """Return the partitions that exist now, as a consumer sees them: topic → partitions.
 
         Raises:
-            KafkaException: the broker did not answer in `timeout` seconds.
+            KafkaException: the broker did not answer in time.
         """
-        topics = consumer.list_topics(timeout=timeout).topics
+        topics = consumer.list_topics(timeout=clients.TIMEOUT_S).topics
         read = {t: [p for p in sorted(found.partitions) if self.reads(t, p)] for t, found in sorted(topics.items())}
         return {topic: partitions for topic, partitions in read.items() if partitions}
 

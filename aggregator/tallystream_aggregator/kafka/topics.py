@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, NewTopic
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.clients import TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,9 +71,7 @@ def create_topics(
     *,
     partitions: int = 1,
     shards: int = 1,
-    replication: int = 1,
     correct: bool = False,
-    timeout: float = 30.0,
 ) -> list[str]:
     """Create the missing topics, and return their names. Existing topics do not change.
 
@@ -80,46 +79,46 @@ def create_topics(
     the broker's defaults. What is set for the topic itself stays.
 
     `partitions` is the number for `metrics`. `metrics-table` has one for each of the table's `shards`, the others have
-    one. `timeout` is in seconds. Several commands may call this at the same time. It returns when the brokers know the
-    partitions of every topic.
+    one. The replication factor is the brokers' default. Several commands may call this at the same time. It returns
+    when the brokers know the partitions of every topic.
 
     Raises:
         ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
         KafkaException: the broker rejected the request, or did not answer in time.
     """
     # Only missing topics are created: without the permission to create, the broker rejects existing ones, too.
-    known = admin.list_topics(timeout=timeout).topics
+    known = admin.list_topics(timeout=TIMEOUT_S).topics
     numbers = {topics.metrics: partitions, topics.table: shards}
     missing = [
-        NewTopic(name, numbers.get(name, 1), replication, config=dict(config))
+        NewTopic(name, numbers.get(name, 1), config=dict(config))
         for name, config in policies(topics).items()
         if name not in known
     ]
     created: list[str] = []
-    answers = admin.create_topics(missing, operation_timeout=timeout, request_timeout=timeout) if missing else {}
-    for name, future in answers.items():
+    futures = admin.create_topics(missing, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S) if missing else {}
+    for name, future in futures.items():
         try:
             future.result()
             created.append(name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-    _wait_until_known(admin, policies(topics), timeout)
+    _wait_until_known(admin, policies(topics))
     if correct:
-        _correct(admin, topics, set(policies(topics)) - set(created), timeout)
+        _correct(admin, topics, set(policies(topics)) - set(created))
     if topics.metrics not in created:
-        require_append_time(admin, [topics.metrics], timeout=timeout)
+        require_append_time(admin, [topics.metrics])
     return created
 
 
-def require_partitions(admin: AdminClient, topics: Topics, *, shards: int, timeout: float = 30.0) -> None:
+def require_partitions(admin: AdminClient, topics: Topics, *, shards: int) -> None:
     """Require that the output topics have the partitions that a table of `shards` needs.
 
     Raises:
         ConfigError: a topic has another number of partitions.
-        KafkaException: the broker did not answer within `timeout` seconds.
+        KafkaException: the broker did not answer in time.
     """
-    known = admin.list_topics(timeout=timeout).topics
+    known = admin.list_topics(timeout=TIMEOUT_S).topics
     for name in (topics.agg, topics.table, topics.events, topics.ledger, topics.dead):
         found = len(known[name].partitions) if name in known else 0
         if name == topics.table and 0 < found < shards:
@@ -136,12 +135,12 @@ def require_partitions(admin: AdminClient, topics: Topics, *, shards: int, timeo
             raise ConfigError(f"partitions of the topic {name}", found, remedy)
 
 
-def _correct(admin: AdminClient, topics: Topics, names: Iterable[str], timeout: float) -> None:
+def _correct(admin: AdminClient, topics: Topics, names: Iterable[str]) -> None:
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-    asked = admin.describe_configs(resources, request_timeout=timeout) if resources else {}
+    futures = admin.describe_configs(resources, request_timeout=TIMEOUT_S) if resources else {}
     changes = []
-    for resource, found in asked.items():
-        config = found.result()
+    for resource, future in futures.items():
+        config = future.result()
         own = {key for key, entry in config.items() if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value}
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
@@ -150,23 +149,23 @@ def _correct(admin: AdminClient, topics: Topics, names: Iterable[str], timeout: 
         ]
         if entries:
             changes.append(ConfigResource(ConfigResource.Type.TOPIC, resource.name, incremental_configs=entries))
-    for done in (admin.incremental_alter_configs(changes, request_timeout=timeout) if changes else {}).values():
+    for done in (admin.incremental_alter_configs(changes, request_timeout=TIMEOUT_S) if changes else {}).values():
         done.result()
 
 
-def _wait_until_known(admin: AdminClient, names: Iterable[str], timeout: float) -> None:
+def _wait_until_known(admin: AdminClient, names: Iterable[str]) -> None:
     # The controller knows a topic that another command has just created before the brokers do. If a topic is still
-    # unknown after `timeout`, its reader reports it.
-    missing, deadline = set(names), time.monotonic() + timeout
+    # unknown after that, its reader reports it.
+    missing, deadline = set(names), time.monotonic() + TIMEOUT_S
     while missing and time.monotonic() < deadline:
-        known = admin.list_topics(timeout=timeout).topics
+        known = admin.list_topics(timeout=TIMEOUT_S).topics
         missing = {name for name in missing if name not in known or not known[name].partitions}
         if missing:
             time.sleep(0.05)
 
 
-def require_append_time(admin: AdminClient, topics: Iterable[str], *, timeout: float = 30.0) -> None:
-    """Require that every topic has the broker's append times. `timeout` is in seconds.
+def require_append_time(admin: AdminClient, topics: Iterable[str]) -> None:
+    """Require that every topic has the broker's append times.
 
     Raises:
         ConfigError: a topic does not have LogAppendTime: the table's clock would be the producers'.
@@ -174,7 +173,7 @@ def require_append_time(admin: AdminClient, topics: Iterable[str], *, timeout: f
     """
     for topic in topics:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        config: Mapping[str, object] = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
+        config: Mapping[str, object] = admin.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result()
         kind = getattr(config["message.timestamp.type"], "value", None)
         if kind != "LogAppendTime":
             raise ConfigError(

@@ -38,11 +38,11 @@ R = TypeVar("R", bound=Written)
 
 
 class Rise(NamedTuple):
-    """The row at `offset` was the first of `epoch`, the highest until then. `refused`: no writer has taken it."""
+    """The row at `offset` was the first of `epoch`, the highest until then. `unknown`: no writer has taken it."""
 
     offset: int
     epoch: int
-    refused: bool = False
+    unknown: bool = False
 
 
 _decode = json_decoder(list[Rise])
@@ -72,36 +72,36 @@ class Fence(Generic[R]):
             return []
         first = rows[0][0]
         # Of the rises before this batch, only the last one is needed.
-        kept = [rise for rise in self._rises if rise.offset < first and not rise.refused][-1:]
+        kept = [rise for rise in self._rises if rise.offset < first and not rise.unknown][-1:]
         highest = max((rise.epoch for rise in kept), default=0)
         repeated = [rise for rise in self._rises if rise.offset >= first]  # this batch ran before
-        refused = {rise.offset for rise in repeated if rise.refused}
-        risen = [rise for rise in repeated if not rise.refused]
+        skipped = {rise.offset for rise in repeated if rise.unknown}
+        risen = [rise for rise in repeated if not rise.unknown]
         bound = max(
-            self._epochs.bound(row.epoch for offset, row in rows if offset not in refused),
+            self._epochs.bound(row.epoch for offset, row in rows if offset not in skipped),
             max((rise.epoch for rise in risen), default=highest),
         )
         admitted: list[R] = []
-        beyond: list[Rise] = []
+        unknown: list[Rise] = []
         for offset, row in rows:
             while risen and risen[0].offset < offset:
                 kept.append(risen.pop(0))
                 highest = max(highest, kept[-1].epoch)
-            if offset in refused or row.epoch > bound:
-                beyond.append(Rise(offset, row.epoch, refused=True))
+            if offset in skipped or row.epoch > bound:
+                unknown.append(Rise(offset, row.epoch, unknown=True))
             elif row.epoch >= highest:
                 admitted.append(row)
                 if row.epoch > highest:
                     highest = row.epoch
                     kept.append(Rise(offset, row.epoch))
-        if beyond:
+        if unknown:
             log.warning(
                 "%d rows are not shipped: no aggregator has taken their epoch; the first is at offset %d, epoch %d",
-                len(beyond),
-                *beyond[0][:2],
+                len(unknown),
+                *unknown[0][:2],
             )
         self.dropped += len(rows) - len(admitted)
-        self._keep(sorted({*kept, *risen, *beyond}))
+        self._keep(sorted({*kept, *risen, *unknown}))
         return admitted
 
     def _keep(self, rises: list[Rise]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream_aggregator import sums
 from tallystream_aggregator.shipping.fence import Fence
-from tallystream_aggregator.sinks.base import RESERVED, Field, Point, free
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, RESERVED, Field, Point, free
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table.rows import MetricRow
+
+log = logging.getLogger(__name__)
 
 INTEGERS = ("count", "number", "start", "position")
 FLOATS = (
@@ -46,9 +48,6 @@ def point(row: Sum) -> Point:
     return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts)
 
 
-PREFIX = "instance:"
-"""The prefix of measurements of single instances, so that no query adds an instance to its sum."""
-
 ROW_INTEGERS = ("count", "start", "position")
 ROW_FLOATS = ("value", "sum", "min", "max", "mean_rate", "m1_rate", "m5_rate", "m15_rate")
 _RESERVED = RESERVED | {"instance"}
@@ -63,7 +62,7 @@ def row_points(row: LifeRow) -> Iterator[Point]:
         if metric.seq is None:  # other metrics were in an earlier snapshot, which made their points
             tags = {free(name, _RESERVED): value for name, value in metric.tags.items()}
             tags |= {"app": row.app, "metric_type": metric.type, "instance": row.instance}
-            yield Point(PREFIX + metric.name, tags, _fields(row, metric), row.last_seen_ms)
+            yield Point(INSTANCE_PREFIX + metric.name, tags, _fields(row, metric), row.last_seen_ms)
 
 
 def _fields(row: LifeRow, metric: MetricRow) -> dict[str, Field]:
@@ -115,8 +114,6 @@ def event_point(value: bytes) -> Point:
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
 LIFE, SHARD = b'["life",', b'["shard",'
 """The prefixes of the keys of `metrics-table` that are read. A shard's record has the epoch of the writer."""
 
@@ -135,8 +132,8 @@ class Shipped(NamedTuple):
 
 
 def is_sum(measurement: str) -> bool:
-    """Tell whether a measurement of the store has sums, by its name."""
-    return measurement != EVENTS and not measurement.startswith(PREFIX)
+    """Return whether a measurement of the store has sums, by its name."""
+    return measurement != EVENTS and not measurement.startswith(INSTANCE_PREFIX)
 
 
 class PointMapper:
@@ -167,7 +164,7 @@ class PointMapper:
         summed = list(self._read(by_topic.get(self._topics.agg, ()), "a sum", lambda r: sums.decode(r.value or b"")))
         points = [point(row) for row in self._sums.admit(summed)]
         events = by_topic.get(self._topics.events, ())
-        points += [made for _, made in self._read(events, "an event", lambda r: event_point(r.value or b""))]
+        points += [event for _, event in self._read(events, "an event", lambda r: event_point(r.value or b""))]
         # A deletion means that a life was forgotten. Its points are in the store already.
         rows = [record for record in by_topic.get(self._topics.table, ()) if record.value is not None]
         for partition, of_partition in groupby(rows, key=lambda record: record.partition):

@@ -13,6 +13,8 @@ from tallystream.errors import TallystreamError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+log = logging.getLogger(__name__)
+
 
 def storable(value: Field) -> bool:
     """Return whether a value can be stored. Floats must be finite, integers must fit into signed 64 bits."""
@@ -29,6 +31,9 @@ def refused(point: Point) -> list[Field]:
 RESERVED = frozenset({"app", "metric_type"})
 """The tags that every sum has in addition to the user's."""
 
+INSTANCE_PREFIX = "instance:"
+"""The prefix of measurements of single instances, so that no query adds an instance to its sum."""
+
 _PREFIX = "tag_"
 
 
@@ -42,8 +47,6 @@ def free(name: str, reserved: frozenset[str] = RESERVED) -> str:
         bare = bare[len(_PREFIX) :]
     return _PREFIX + name if bare in reserved else name
 
-
-log = logging.getLogger(__name__)
 
 Field = int | float | str | bool
 
@@ -73,7 +76,11 @@ class Series:
 
 
 class SinkUnavailableError(TallystreamError):
-    """The store is unreachable or overloaded. The same write may succeed later."""
+    """The store is unreachable or overloaded. The same write may succeed later, after `retry_after_s` seconds."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Rejections:

@@ -1,4 +1,4 @@
-"""Opens the store that `local:PATH`, `influxdb:URL`, `graphite:HOST:PORT` or `prometheus:HOST:PORT` names."""
+"""Opens the store that --store names, as in `local:PATH`, `influxdb:URL`, `graphite:HOST:PORT` or `otlp:URL`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.address import LOOPBACK, NO_CERTIFICATE, Address, ClientCertificate
 from tallystream_aggregator.sinks.base import Deletable, Sink
 from tallystream_aggregator.sinks.graphite import require_prefix
-from tallystream_aggregator.sinks.influxdb.settings import certificates, require_url, token_file
+from tallystream_aggregator.sinks.http import (
+    OTLP_HEADERS,
+    certificates,
+    otlp_headers,
+    otlp_option,
+    require_url,
+    secret_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,19 +31,21 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 REMEDY = (
     "give local:PATH, as in local:./metrics.db, influxdb:URL, as in influxdb:http://localhost:8086, "
-    "graphite:HOST:PORT, as in graphite:localhost:2003, or prometheus:PORT, as in prometheus:9464"
+    "graphite:HOST:PORT, as in graphite:localhost:2003, otlp:URL, as in otlp:http://localhost:4318, "
+    "or prometheus:PORT, as in prometheus:9464"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """The settings of a store. `where` is a path, a URL or an address. The `repr` does not have the token.
+    """The settings of a store. `where` is a path, a URL or an address. The `repr` has no secrets.
 
-    `ca_file` has the CA certificates that verify InfluxDB's server; if it is empty, the system's are used. `client` is
-    the client certificate for InfluxDB. `prefix` precedes every path in Graphite.
+    `ca_file` has the CA certificates that verify the server of InfluxDB or OTLP; if it is empty, the system's are used.
+    `client` is the client certificate for InfluxDB. `prefix` precedes every path in Graphite. `headers` are sent with
+    each request to an OTLP receiver.
     """
 
-    kind: Literal["local", "influxdb", "graphite", "prometheus"]
+    kind: Literal["local", "influxdb", "graphite", "otlp", "prometheus"]
     where: str
     org: str = ""
     bucket: str = ""
@@ -45,6 +54,7 @@ class StoreSettings:
     ca_file: str = ""
     client: ClientCertificate = NO_CERTIFICATE
     prefix: str = ""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
     def parse(
@@ -61,13 +71,15 @@ class StoreSettings:
     ) -> Self:
         """Return the settings of the store that `spec` names.
 
-        `spec` is `local:PATH`, `influxdb:URL`, `influxdb` with the URL in INFLUXDB_URL, `graphite:HOST:PORT`, or
-        `prometheus:HOST:PORT`, whose default host is 127.0.0.1.
+        `spec` is `local:PATH`, `influxdb:URL`, `influxdb` with the URL in INFLUXDB_URL, `graphite:HOST:PORT`,
+        `otlp:URL`, or `prometheus:HOST:PORT`, whose default host is 127.0.0.1.
 
         Settings of InfluxDB that are not given are read from `env`, by default the process's environment:
         INFLUXDB_TOKEN (or the file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default
         "tallystream"), INFLUXDB_CA_FILE. The client certificate is in INFLUXDB_CERT_FILE and INFLUXDB_KEY_FILE, the
-        key's password in INFLUXDB_KEY_PASSWORD. `retention_days` applies to the local store; 0 keeps all points.
+        key's password in INFLUXDB_KEY_PASSWORD. The headers and CA certificates for an OTLP receiver are in
+        OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE. `retention_days` applies to the local store; 0
+        keeps all points.
 
         Raises:
             ConfigError: a value can't be used, or a setting of InfluxDB is missing.
@@ -83,17 +95,21 @@ class StoreSettings:
             return cls("graphite", str(Address.parse(where, spec, REMEDY)), prefix=prefix)
         if kind == "prometheus":
             return cls("prometheus", str(Address.parse(where, spec, REMEDY, host=LOOPBACK, lowest=0)))
+        if kind == "otlp":
+            require_url(where, spec, REMEDY, variable=OTLP_HEADERS)
+            ca_file = certificates("OTEL_EXPORTER_OTLP_CERTIFICATE", otlp_option("CERTIFICATE", env))
+            return cls("otlp", where, ca_file=ca_file, headers=otlp_headers(env))
         if kind != "influxdb":
             raise ConfigError("--store", spec, REMEDY)
         url = where or env.get("INFLUXDB_URL", "")
-        require_url(url, spec, REMEDY)
+        require_url(url, spec, REMEDY, variable="INFLUXDB_TOKEN")
         settings = cls(
             "influxdb",
             url,
             org=org or env.get("INFLUXDB_ORG", ""),
             bucket=bucket or env.get("INFLUXDB_BUCKET", "tallystream"),
-            token=token or env.get("INFLUXDB_TOKEN", "") or token_file(env),
-            ca_file=certificates(ca_file or env.get("INFLUXDB_CA_FILE", "")),
+            token=token or env.get("INFLUXDB_TOKEN", "") or secret_file("INFLUXDB_TOKEN_FILE", env),
+            ca_file=certificates("INFLUXDB_CA_FILE", ca_file or env.get("INFLUXDB_CA_FILE", "")),
             client=ClientCertificate.parse(
                 "INFLUXDB",
                 env.get("INFLUXDB_CERT_FILE", ""),
@@ -115,7 +131,7 @@ class StoreSettings:
     @property
     def numbers_only(self) -> bool:
         """Whether it stores only numbers, and so no events."""
-        return self.kind in ("graphite", "prometheus")
+        return self.kind in ("graphite", "otlp", "prometheus")
 
     def require_readable(self) -> Self:
         """Return the settings if Tallystream can read the store.
@@ -139,6 +155,10 @@ def open_sink(settings: StoreSettings) -> Sink:
 
         host, port = Address.parse(settings.where, settings.spec, REMEDY)
         return GraphiteSink(host, port, prefix=settings.prefix)
+    if settings.kind == "otlp":
+        from tallystream_aggregator.sinks.otlp.sink import OtlpSink
+
+        return OtlpSink(settings.where, headers=settings.headers, ca_file=settings.ca_file)
     if settings.kind == "prometheus":
         return open_latest(settings)
     return open_store(settings)

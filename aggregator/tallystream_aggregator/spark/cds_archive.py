@@ -9,6 +9,8 @@ environment, and a minute or more to make.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,16 +18,50 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
+
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import jars
-from tallystream_aggregator.spark import jvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: None) -> Path:
-    """Make the archive for this Java and these jars, if there is none, and return its path. `timeout` is in seconds.
+TIMEOUT_S = 600.0
+"""How long the making of an archive may take, in seconds."""
+
+
+def archive_folder() -> Path:
+    """Return the folder of archives of Spark's classes: in this Python's environment, which has the jars."""
+    return Path(sys.prefix) / "share" / "tallystream"
+
+
+def archive_name(java: str, size: int) -> str:
+    """Return the name of the archive of Spark's classes for a version of Java and for the current jars.
+
+    `size` is the file's size in bytes. It is in the name because a JVM that maps a truncated archive is killed.
+    """
+    return f"spark-classes-java-{java}-{_jars_digest()}-{size}.jsa"
+
+
+def archive_of(java: str) -> Path | None:
+    """Return the archive for a version of Java and the current jars, or None if none is complete and readable."""
+    for path in archive_folder().glob("*.jsa"):
+        if path.name == archive_name(java, path.stat().st_size) and os.access(path, os.R_OK):
+            return path
+    return None
+
+
+def _jars_digest() -> str:
+    # The JVM compares the same properties to tell whether an archive fits its class path.
+    spark = Path(pyspark.__file__).with_name("jars")
+    found = [*sorted(spark.glob("*.jar")), *map(Path, jars.class_path().split(":"))]
+    listing = "".join(f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}\n" for jar in found)
+    return hashlib.sha256(listing.encode()).hexdigest()[:12]
+
+
+def make(say: Callable[[str], object] = lambda _: None) -> Path:
+    """Make the archive for this Java and these jars, if there is none, and return its path.
 
     `say` is called with a message if the archive has to be made.
 
@@ -36,28 +72,28 @@ def make(*, timeout: float = 600.0, say: Callable[[str], object] = lambda _: Non
         TallystreamError: the archive was not written, or not in time.
     """
     java = jars.java_version()
-    if (path := jvm.archive_of(java)) is not None:
+    if (path := archive_of(java)) is not None:
         return path
     say("archive: making one of Spark's classes, once; this takes a minute or more")
-    folder = jvm.archive_folder()
+    folder = archive_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as name:
             written = Path(name) / "classes.jsa"
             # In its own process, whose output is only shown if it fails.
             command = [sys.executable, "-m", "tallystream_aggregator.spark.cds_source", str(written)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
             if done.returncode or not written.exists():
                 raise TallystreamError(
                     f"no archive of Spark's classes was made, everything works without it: {done.stderr[-800:]}"
                 )
             for old in folder.glob("*.jsa"):  # of other jars or another Java
                 old.unlink()
-            path = folder / jvm.archive_name(java, written.stat().st_size)
+            path = folder / archive_name(java, written.stat().st_size)
             written.replace(path)
     except subprocess.TimeoutExpired as error:
         raise TallystreamError(
-            f"no archive of Spark's classes was made within {timeout:.0f} s; run it again."
+            f"no archive of Spark's classes was made within {TIMEOUT_S:.0f} s; run it again."
         ) from error
     except OSError as error:
         raise ConfigError("environment", str(folder), "let this user write there; or do without") from error
@@ -73,7 +109,7 @@ def main(arguments: list[str]) -> int:
     parser.parse_args(arguments)
     began = time.monotonic()
     try:
-        path = make(say=lambda line: sys.stderr.write(f"{line}\n"))
+        path = make(lambda line: sys.stderr.write(f"{line}\n"))
     except TallystreamError as error:
         sys.stderr.write(f"{error}\n")
         return 2

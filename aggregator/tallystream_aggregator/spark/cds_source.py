@@ -15,13 +15,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import jars
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark import jvm
 from tallystream_aggregator.spark.catch_up.source import CatchUpSource, compacted
 from tallystream_aggregator.spark.catch_up.splits import Range, cut
 from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.query import summed
 from tallystream_aggregator.spark.query.settings import AggregateSettings
-from tallystream_aggregator.spark.session import build_session, end_session
+from tallystream_aggregator.spark.session import JVM_OPTIONS, NO_ARCHIVE_LOG, build_session, end_session
 from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
@@ -54,7 +53,9 @@ def load_classes(written: Path) -> None:
         JarsError: the connector's jars can't be fetched.
         TallystreamError: the query failed.
     """
-    session = build_session("tallystream archive", conf=_CONF, java_options=jvm.archiving(written))
+    # The JVM writes the archive when it ends.
+    options = (*JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={written}", *NO_ARCHIVE_LOG)
+    session = build_session("tallystream archive", conf=_CONF, java_options=options)
     try:
         _load(session)
         _run(session, written.parent)
@@ -102,7 +103,7 @@ class ClassLoadingReader(DataSourceStreamReader):
         """Return the records of a range that compaction keeps."""
         of: Range = partition.value
         now = int(time.time() * 1000)
-        rows = [(n, now, b"practice", b"") for n in range(of.first, of.end)]
+        rows = [(n, now, b"example", b"") for n in range(of.first, of.end)]
         return compacted([rows], of, TableSettings(), 1)
 
 
@@ -115,7 +116,7 @@ def _run(session: SparkSession, folder: Path) -> None:
     """Run a few batches of the queries of both modes, with a source and a sink that need no Kafka."""
     columns = (
         "'metrics' AS topic, 0 AS partition, value AS offset, unix_millis(timestamp) AS timestamp_ms, "
-        "CAST('practice' AS binary) AS key, CAST('' AS binary) AS value"
+        "CAST('example' AS binary) AS key, CAST('' AS binary) AS value"
     )
     live = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     session.dataSource.register(ClassLoadingSource)

@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.groups import Offsets
+    from tallystream_aggregator.kafka.topic_selection import Offsets
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 LOG_VERSION = "v1"
 FIRST_VERSION = "\0v1"
+
+TIMEOUT_S = 10.0
+"""The time for one request to the brokers."""
 
 
 class Finished(NamedTuple):
@@ -72,10 +75,10 @@ def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
     return batches
 
 
-def plan_of(checkpoint: Path, batch: int, most: int) -> Planned:
+def plan_of(checkpoint: Path, batch: int, max_records: int) -> Planned:
     """Return the time of a running batch, and its partitions that may have unread records, from the checkpoint.
 
-    `most` is the maximum number of records of a live batch. Batches in catch-up have more.
+    `max_records` limits a live batch. Batches in catch-up have more.
 
     Raises:
         CheckpointError: a file is damaged or of an unknown version.
@@ -90,7 +93,7 @@ def plan_of(checkpoint: Path, batch: int, most: int) -> Planned:
         if (count := last - start.get(topic, {}).get(partition, 0)) > 0
     ]
     # A full batch may have one record less for each of its partitions, because their shares are rounded down.
-    full = sum(count for _, count in moved) > most - len(moved)
+    full = sum(count for _, count in moved) > max_records - len(moved)
     return Planned(ts_ms, frozenset(name for name, _ in moved) if full else frozenset())
 
 
@@ -188,11 +191,10 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
 
 
 class TopicIdentity:
-    """The file with the IDs of a checkpoint's topics. Each line has an ID and a name. `timeout` is in seconds."""
+    """The file with the IDs of a checkpoint's topics. Each line has an ID and a name."""
 
-    def __init__(self, checkpoint: Path, kafka: Mapping[str, str], *, timeout: float = 10.0) -> None:
+    def __init__(self, checkpoint: Path, kafka: Mapping[str, str]) -> None:
         self._path = checkpoint.with_name(checkpoint.name + ".topic")
-        self._timeout = timeout
         self._admin = clients.admin(kafka)
 
     def note(self, topics: Iterable[str]) -> None:
@@ -208,34 +210,37 @@ class TopicIdentity:
         """Compare the current IDs of `topics` with the stored ones. Store those of new topics, and return their names.
 
         Raises:
+            CheckpointError: the file is damaged.
             TallystreamError: a topic was deleted and created again.
             KafkaException: the broker did not answer.
             OSError: the file can't be read or written.
         """
         names = sorted(topics)
-        remembered, now = self._read(names), self._ids(names)
-        for topic in remembered.keys() & now.keys():
-            if now[topic] != remembered[topic]:
+        stored, now = self._read(), self._ids(names)
+        for topic in stored.keys() & now.keys():
+            if now[topic] != stored[topic]:
                 raise TallystreamError(
                     f"topic {topic}: it was deleted and created again (ID {now[topic]}, the checkpoint is of "
-                    f"{remembered[topic]}), so its offsets mean other records: begin a new table with a new "
+                    f"{stored[topic]}), so its offsets mean other records: begin a new table with a new "
                     "--checkpoint and --from earliest."
                 )
-        new = sorted(now.keys() - remembered.keys())
+        new = sorted(now.keys() - stored.keys())
         if new:
-            self._write(now | remembered)
+            self._write(now | stored)
         return new
 
-    def _read(self, names: list[str]) -> dict[str, str]:
+    def _read(self) -> dict[str, str]:
         if not self._path.exists():
             return {}
-        lines = [line.split() for line in self._path.read_text(encoding="utf-8").splitlines()]
-        # A line without a name has the ID of the only topic.
-        return {words[1] if len(words) > 1 else names[0]: words[0] for words in lines if words}
+        try:
+            lines = (line.split() for line in self._path.read_text(encoding="utf-8").splitlines())
+            return {topic: id_ for id_, topic in lines}
+        except ValueError as error:
+            raise _damaged(self._path, error) from error
 
     def _write(self, ids: Mapping[str, str]) -> None:
         files.write_file(self._path, "".join(f"{id_} {topic}\n" for topic, id_ in sorted(ids.items())).encode())
 
     def _ids(self, topics: Iterable[str]) -> dict[str, str]:
-        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout)
+        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_S)
         return {topic: str(found.result().topic_id) for topic, found in described.items()}

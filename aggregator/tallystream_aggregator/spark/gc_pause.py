@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MANY = 100_000
+MAX_OBJECTS = 100_000
 """If a task leaves more objects than this, all objects are frozen after it."""
 
-OFTEN = 256
-"""All objects are frozen after every so many tasks, and after tasks 1, 2, 4, 8 and so on, while a table grows."""
+FREEZE_INTERVAL = 256
+"""All objects are frozen after this many tasks, and after tasks 1, 2, 4, 8 and so on, while a table grows."""
 
 _tasks = count(1)
 
@@ -31,9 +31,9 @@ def gc_paused() -> Iterator[None]:
     try:
         yield
     finally:
-        many = gc.get_count()[0] > MANY
+        has_many = gc.get_count()[0] > MAX_OBJECTS
         gc.enable()
         number = next(_tasks)
-        if many or number % OFTEN == 0 or number & (number - 1) == 0:
+        if has_many or number % FREEZE_INTERVAL == 0 or number & (number - 1) == 0:
             gc.collect()
             gc.freeze()

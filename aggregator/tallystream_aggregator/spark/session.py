@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +18,37 @@ from pyspark.sql import SparkSession
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import jars
-from tallystream_aggregator.spark import jvm
+from tallystream_aggregator.spark.cds_archive import archive_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _STARTUP = Path(__file__).with_name("startup")
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+JVM_OPTIONS = (
+    f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    # Without the optimizing compiler: each batch has its own plan and generated code, so little code runs for long.
+    "-XX:TieredStopAtLevel=1",
+    # Without the optimizing compiler, Java reserves 48 MB for compiled code instead of 240. It then discards code that
+    # batches need and compiles it again: twice as much is compiled, and some batches take a second.
+    "-XX:ReservedCodeCacheSize=240m",
+    # Most objects are garbage after their batch. G1 would mark the heap every few batches, which takes a tenth of their
+    # processor time.
+    "-XX:+UseParallelGC",
+    # Otherwise only the thread that runs out of memory ends, and the query waits for it forever.
+    "-XX:+ExitOnOutOfMemoryError",
+)
+NO_ARCHIVE_LOG = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+"""Options against log lines about an archive of another Java or of other jars, which the JVM ignores."""
+
+OUT_OF_MEMORY = 3
+"""The exit code of a JVM that runs out of memory with `-XX:+ExitOnOutOfMemoryError`."""
+
+SOCKETS = "spark.python.unix.domain.socket.enabled"
+SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
+MAX_FOLDER_BYTES = 60
+"""The longest path of the sockets' folder: Spark's names have 42 bytes, and some systems limit a path to 103."""
 
 _STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -36,7 +63,7 @@ _LOCAL_FILES = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-_HABITS = {
+_QUERY = {
     # Batches run only if there are records, whatever an operator requests.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -44,7 +71,7 @@ _HABITS = {
     "spark.ui.showConsoleProgress": "false",
     # The next batch uses the same Python workers: starting one takes longer than a small batch.
     "spark.python.worker.reuse": "true",
-    jvm.ENABLED: "true",
+    SOCKETS: "true",
     "spark.sql.streaming.metricsEnabled": "false",
     # Limits the bytes of rows that are sent to Python at a time. By default only their number is limited, to 10,000.
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
@@ -71,18 +98,18 @@ def build_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    settings = {**_STATE, **_HABITS}
+    settings = {**_STATE, **_QUERY}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose settings are kept
         java = jars.java_version()
         settings |= {"spark.master": master, "spark.driver.memory": driver_memory}
         local = master.startswith("local")
         if local:
             # Not spark.jars: those are copied and served to executors, and an archive can't include their classes.
-            settings |= {**_LOCAL_FILES, **jvm.settings(), "spark.driver.extraClassPath": jvm.class_path()}
+            settings |= {**_LOCAL_FILES, **socket_settings(), "spark.driver.extraClassPath": jars.class_path()}
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         else:
             settings["spark.jars"] = ",".join(str(path) for path in jars.fetch("spark"))
-        options = java_options or (jvm.options(java) if local else jvm.OPTIONS)
+        options = java_options or (jvm_options(java) if local else JVM_OPTIONS)
         settings["spark.driver.extraJavaOptions"] = shlex.join(options)
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
@@ -92,9 +119,31 @@ def build_session(
     return session
 
 
+def jvm_options(java: str) -> list[str]:
+    """Return the JVM's options, with the archive of Spark's classes if there is one for this version of Java."""
+    archive = archive_of(java)
+    return [*JVM_OPTIONS, f"-XX:SharedArchiveFile={archive}", *NO_ARCHIVE_LOG] if archive else [*JVM_OPTIONS]
+
+
+def socket_settings() -> dict[str, str]:
+    """Return Spark's settings for the sockets between it and Python, if all of its processes are on this machine.
+
+    Over TCP, Spark's default, the JVM writes twice before it reads. The second half of each task's input is delayed by
+    40 ms, by Nagle's algorithm on one side and the delayed acknowledgement on the other (docs/performance.md). So Spark
+    uses Unix domain sockets, in a folder that only this user may enter, or TCP if the folder's path is too long.
+    """
+    folder = _socket_folder().name
+    return {SOCKETS: "true", SOCKET_FOLDER: folder} if len(folder.encode()) <= MAX_FOLDER_BYTES else {SOCKETS: "false"}
+
+
+@functools.cache
+def _socket_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tallystream-")  # deleted when this process ends
+
+
 def why_ended(code: int) -> str:
     """Return why Spark's JVM ended by itself, by its exit code (negative: the number of a signal)."""
-    if code == jvm.OUT_OF_MEMORY:
+    if code == OUT_OF_MEMORY:
         return "Spark's JVM ran out of memory; give it more by --driver-memory."
     ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return f"Spark's JVM {ended}; start the command again: it continues where it stopped."

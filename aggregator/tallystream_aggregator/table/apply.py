@@ -11,346 +11,340 @@ import msgspec
 
 from tallystream.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
 from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.arithmetic.metric_types import Values, falls, merge_values, stored
-from tallystream_aggregator.table.arithmetic.sketches import taken
-from tallystream_aggregator.table.layouts import counts_of, size
-from tallystream_aggregator.table.limits import METRICS_PER_RECORD, Room, out_of_bounds, over_limit
+from tallystream_aggregator.table.arithmetic.metric_types import Values, count_falls, merge_values, stored_values
+from tallystream_aggregator.table.arithmetic.sketches import encode_sketch
+from tallystream_aggregator.table.decode import Refusal
+from tallystream_aggregator.table.layouts import counts_of, metric_count
+from tallystream_aggregator.table.limits import METRICS_PER_RECORD, MetricQuota, out_of_bounds, refuse_over_limit
 from tallystream_aggregator.table.lives import SHORT_FORM_LIFE, Lives
 from tallystream_aggregator.table.state import Life, Row
 
 if TYPE_CHECKING:
     from tallystream.record import Metric, Snapshot
-    from tallystream_aggregator.table.decode import Forget, Good, Record
+    from tallystream_aggregator.table.decode import DecodedSnapshot, Forget, Record
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.state import MetricId
 
-Refused = list[tuple[str, str | None]]
-"""(reason, the metric as JSON text or None for the whole record)"""
 
-
-def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> Refused | None:
+def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> list[Refusal] | None:
     """Replace the block of a part, and the rows beside it, by those of a newer snapshot. Return the refused metrics.
 
     Return None and change nothing if the block can't be replaced as a whole: the part has none, the snapshot has other
-    metrics, or a count falls.
+    metrics, or a count is lower.
     """
     block = life.blocks.get(snapshot.part)
-    layout = None if block is None else lives.layouts.of(block)
-    if block is None or layout is None or not layout.fits(snapshot.metrics):
+    layout = None if block is None else lives.layouts.layout_for(block)
+    if block is None or layout is None or not layout.matches(snapshot.metrics):
         return None
     counts = layout.counts(snapshot.metrics)
     differences = list(map(operator.sub, counts, counts_of(block)))
     if min(differences, default=0) < 0:
         return None
-    lives.partials.shift(life, layout, differences)
+    lives.sums.add_differences(life, layout, differences)
     block.counts = array("q", counts).tobytes()
     before = life.parts[snapshot.part]
-    refused: Refused = []
-    for place, number in layout.others:
-        metric = snapshot.metrics[place]
+    refused: list[Refusal] = []
+    for index, number in layout.others:
+        metric = snapshot.metrics[index]
         if life.rows[number].seq == before:  # a current row is no longer current if its new values are refused
-            lives.partials.mark_dirty(life, (number,))
+            lives.sums.mark_dirty(life, (number,))
         try:
-            values, sketch = stored(metric), taken(metric)
+            values, sketch = stored_values(metric), encode_sketch(metric)
         except (OverflowError, ValueError) as error:
-            refused.append((_why(error), _text(metric)))
+            refused.append(Refusal(_reason(error), _json(metric)))
             continue
-        fault = _replace(lives, life, snapshot, number, values, sketch=sketch, before=before)
-        if fault is not None:
-            refused.append((fault, _text(metric)))
+        reason = _replace_row(lives, life, snapshot, number, values, sketch=sketch, before=before)
+        if reason is not None:
+            refused.append(Refusal(reason, _json(metric)))
     return refused
 
 
 def replace_all(
-    lives: Lives, life: Life, snapshot: Snapshot, before: int, room: Room
-) -> tuple[Refused, Counter[str], list[int]]:
+    lives: Lives, life: Life, snapshot: Snapshot, before: int, quota: MetricQuota
+) -> tuple[list[Refusal], Counter[str], list[int]]:
     """Replace the row of each metric in `life`, whose part has no block.
 
-    Return the refused metrics, the number of metrics over each limit of `room`, and the numbers of all others.
+    Return the refused metrics, the number of metrics over each limit of `quota`, and the numbers of all others.
     `before` is the seq of the part's last snapshot; the caller has marked its rows dirty. A snapshot that is not newer
     than that only replaces metrics that later snapshots lack.
     """
-    refused: Refused = []
+    refused: list[Refusal] = []
     seen: set[MetricId] = set()
     over_limit: Counter[str] = Counter()
     accepted: list[int] = []
-    elsewhere = [part for part in life.blocks if part != snapshot.part]
+    has_other_blocks = any(part != snapshot.part for part in life.blocks)
     for metric in snapshot.metrics:
         try:
-            values, sketch = stored(metric), taken(metric)
+            values, sketch = stored_values(metric), encode_sketch(metric)
         except (OverflowError, ValueError) as error:
-            refused.append((_why(error), _text(metric)))
+            refused.append(Refusal(_reason(error), _json(metric)))
             continue
         metric_id = (snapshot.app, *identity(metric.name, metric.type, metric.tags))
         if metric_id in seen:
-            refused.append(("the snapshot has this metric twice", _text(metric)))
+            refused.append(Refusal("the snapshot has this metric twice", _json(metric)))
             continue
         seen.add(metric_id)
-        number = lives.known(metric_id)
+        number = lives.number_of(metric_id)
         row = life.rows.get(number)
-        if row is None and elsewhere:
+        if row is None and has_other_blocks:
             row = lives.layouts.row(life, number)
         if row is None:
-            limit = room.limit(size(life), metric_id, known=number >= 0)
+            limit = quota.exceeded_limit(metric_count(life), metric_id, known=number >= 0)
             if limit is not None:
                 over_limit[limit] += 1
                 continue
-            if number < 0:  # only now, as a refused metric takes no room
-                number = lives.number(metric_id)
-                room.take(metric_id)
-            lives.partials.mark_dirty(life, (number,))
+            if number < 0:  # only now: a refused metric does not count
+                number = lives.add_metric(metric_id)
+                quota.add(metric_id)
+            lives.sums.mark_dirty(life, (number,))
             life.rows[number] = Row(snapshot.part, snapshot.seq, values, sketch)
         elif row.part != snapshot.part:
             moved = f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
-            refused.append((moved, _text(metric)))
+            refused.append(Refusal(moved, _json(metric)))
             continue
         else:
-            fault = _replace(lives, life, snapshot, number, values, sketch=sketch, before=before)
-            if fault is not None:
-                refused.append((fault, _text(metric)))
+            reason = _replace_row(lives, life, snapshot, number, values, sketch=sketch, before=before)
+            if reason is not None:
+                refused.append(Refusal(reason, _json(metric)))
                 continue
         accepted.append(number)
     return refused, over_limit, accepted
 
 
-def _replace(
+def _replace_row(
     lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, *, sketch: bytes | None, before: int
 ) -> str | None:
     """Replace the values and the sketch of a row and return None, or return why they are refused."""
     row, kind = life.rows[number], lives.state.metrics[number][2]
-    if snapshot.seq > row.seq and falls(kind, row.values, values):
+    if snapshot.seq > row.seq and count_falls(kind, row.values, values):
         return f"the count fell within a life, from {row.values[0]} to {values[0]}"
     if snapshot.seq <= row.seq and kind != "position":
         return None
     if row.seq != before or snapshot.seq <= before or not life.complete:
-        lives.partials.mark_dirty(life, (number,))
+        lives.sums.mark_dirty(life, (number,))
     if snapshot.seq > row.seq:
         row.seq, row.sketch, row.values = snapshot.seq, sketch, merge_values(kind, row.values, values)
-    else:  # a position: the offsets of an older snapshot were consumed, too
+    else:  # a position: the program has processed the offsets of an older snapshot, too
         row.values = merge_values(kind, row.values, values)
     return None
 
 
-def _why(error: OverflowError | ValueError) -> str:
+def _reason(error: OverflowError | ValueError) -> str:
     return str(error) if isinstance(error, ValueError) else "a value is beyond the range of floats"
 
 
-def _text(metric: Metric) -> str:
+def _json(metric: Metric) -> str:
     return msgspec.json.encode(metric).decode()
 
 
-class Rows:
+class RecordApplier:
     """Applies snapshots, records of the short form, tombstones and forget records to the lives.
 
     `accepted` maps (instance, app, life, part) → the offset of the last snapshot of this batch that was accepted
-    completely. `unexpanded` are instances with a record that supersedes others and follows one that was not accepted
-    completely: the records that it supersedes have to be read again (table.compaction).
+    completely. `unexpanded` are instances with a record that supersedes others after one that was not accepted
+    completely: the superseded records have to be read again (table.compaction).
     """
 
     def __init__(self, lives: Lives, settings: TableSettings) -> None:
         self._lives = lives
         self._settings = settings
-        self._room = Room(lives.state.metrics, settings)
+        self._quota = MetricQuota(lives.state.metrics, settings)
         self.accepted: dict[tuple[str, str, str, int], int] = {}
         self.unexpanded: set[str] = set()
 
-    def snapshot(
+    def apply_snapshot(
         self,
         instance: str,
-        message: Good,
+        message: DecodedSnapshot,
         record: Record,
         clock: int,
         applied: set[tuple[str, str, str]] | None = None,
-    ) -> Refused:
-        """Apply a snapshot to its part of its life, unless it is late (rule 3) or stale (rule 1).
+    ) -> list[Refusal]:
+        """Apply a snapshot to its part of its life, unless it is too late or too early (rule 3), or stale (rule 1).
 
-        Return what is refused. If a record has several snapshots, `applied` are the lives of those that were applied
-        before, as (instance, app, life); the life of this one is added.
+        Return the refusals. If a record has several snapshots, `applied` has the lives of those that were applied
+        before, as (instance, app, life). The life of this one is added.
         """
         snapshot = message.snapshot
         life = self._life_of(instance, snapshot, record, clock)
-        if isinstance(life, str):
-            return [(life, None)]
-        self._lives.mark(instance)
+        if isinstance(life, Refusal):
+            return [life]
+        self._lives.mark_dirty(instance)
         life.keep_ms = max(life.keep_ms, clock)
-        key = (instance, snapshot.app, snapshot.life)
-        if _includes(life, snapshot.part, record) and (applied is None or key not in applied):
+        life_id = (instance, snapshot.app, snapshot.life)
+        if _includes(life, snapshot.part, record) and (applied is None or life_id not in applied):
             return []
         if applied is not None:
-            applied.add(key)
+            applied.add(life_id)
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
-            return self._stale(life, message, record)
-        place = (instance, snapshot.app, snapshot.life, snapshot.part)
-        self._require_followed(instance, record, self.accepted.get(place))
-        refused = self._replace(life, snapshot, record, clock, before)
-        refused = [*message.rejected, *refused]
-        if message.beyond:
-            refused.append(self._beyond(life, METRICS_PER_RECORD, message.beyond, record, clock))
+            self._apply_stale(life, message, record)
+            return []
+        part_id = (instance, snapshot.app, snapshot.life, snapshot.part)
+        if record.superseded is not None and record.superseded.first != self.accepted.get(part_id):
+            self.unexpanded.add(instance)
+        refused = [*message.rejected, *self._replace(life, snapshot, record, clock, before)]
+        if message.over_limit:
+            refused.append(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record, clock))
         if not refused:
-            self.accepted[place] = record.offset
+            self.accepted[part_id] = record.offset
         return refused
 
-    def _life_of(self, instance: str, snapshot: Snapshot, record: Record, clock: int) -> Life | str:
+    def _life_of(self, instance: str, snapshot: Snapshot, record: Record, clock: int) -> Life | Refusal:
         """Return the life of a snapshot, which may be new, or why the snapshot is refused."""
-        untimed = out_of_bounds(snapshot, record.timestamp_ms)
-        if untimed is not None:
-            return untimed
+        reason = out_of_bounds(snapshot, record.timestamp_ms)
+        if reason is not None:
+            return Refusal(reason)
         life = self._lives.find(instance, snapshot.app, snapshot.life)
-        if life is None and self._lives.is_listed(instance, snapshot.app, snapshot.life):
+        if life is None and self._lives.is_being_forgotten(instance, snapshot.app, snapshot.life):
             if record.superseded is not None:
                 self.unexpanded.add(instance)
-            return "too late: the life is being forgotten"
+            return Refusal("too late: the life is being forgotten")
         if life is None:
-            keep_ms = max(clock, ulid_ms(snapshot.life))  # until a day after that, its first record may arrive again
+            keep_ms = max(clock, ulid_ms(snapshot.life))  # its first record may arrive again until a day after that
             new = Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms, complete=snapshot.complete)
             return self._lives.add(new, record, clock)
         if life.complete != snapshot.complete:
-            return "complete: the earlier snapshots of this life have the other value"
+            return Refusal("complete: the earlier snapshots of this life have the other value")
         return life
 
-    def _replace(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> Refused:
-        """Make a snapshot the newest of its part, and return what is refused. `before` is the seq of the one before."""
+    def _replace(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> list[Refusal]:
+        """Make a snapshot the newest of its part, and return the refusals. `before` is the seq of the one before."""
         lives = self._lives
-        # A part that includes the record already, after a rebuild, has newer values of living and final.
-        is_newest = not any(_includes(life, part, record) for part in life.places)
+        # After a rebuild, a part may include the record already. Then the values of living and final are newer.
+        is_newest = not any(_includes(life, part, record) for part in life.offsets)
         if is_newest and life.living == snapshot.final:
-            lives.partials.set_living(life, living=not snapshot.final)
+            lives.sums.set_living(life, living=not snapshot.final)
         refused = replace_block(lives, life, snapshot)
         if refused is None:
-            lives.layouts.open(life, snapshot.part)
+            lives.layouts.block_to_rows(life, snapshot.part)
             if life.complete:
-                # Rule 9: a row that is no longer current, because it is missing or refused, changes rates and gauges.
+                # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
                 current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
-                lives.partials.mark_dirty(life, current)
+                lives.sums.mark_dirty(life, current)
         if is_newest:
             _set_last_seen(life, record, clock, snapshot.every_ms)
             life.final = snapshot.final
-        lives.change(life, snapshot.part, record)
+        lives.mark_changed(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
         if refused is not None:
             return refused
-        refused, over, numbers = replace_all(lives, life, snapshot, before, self._room)
+        refused, over_limits, numbers = replace_all(lives, life, snapshot, before, self._quota)
         if len(numbers) == len(snapshot.metrics):
-            lives.layouts.close(life, snapshot.part, numbers)
-        return refused + [self._beyond(life, limit, number, record, clock) for limit, number in over.items()]
+            lives.layouts.rows_to_block(life, snapshot.part, numbers)
+        return refused + [
+            self._refuse_over_limit(life, limit, number, record, clock) for limit, number in over_limits.items()
+        ]
 
-    def _stale(self, life: Life, message: Good, record: Record) -> Refused:
-        """Ignore a stale snapshot.
+    def _apply_stale(self, life: Life, message: DecodedSnapshot, record: Record) -> None:
+        """Ignore a stale snapshot, unless newer ones may lack metrics of it.
 
-        If it is not complete, or comes from another partition than the newest one of its part, take metrics that newer
-        ones lack.
+        They may if it is incomplete, or from another partition than the newest one of its part. Then add these metrics.
         """
-        # The records that it supersedes have lower seqs, and are stale too.
-        self._lives.state.stale += record.represents
+        # The superseded records have lower seqs, so they are stale, too.
+        self._lives.state.stale += record.record_count
         part = message.snapshot.part
-        if life.partition == record.clock_name and part in life.places:
-            self._lives.change(life, part, record)
+        if life.partition == record.partition_name and part in life.offsets:
+            self._lives.mark_changed(life, part, record)
             if life.complete:
-                return []
-        else:  # the part keeps no place here, so that the next one is taken too
+                return
+        else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
             self._lives.publish(life, part)
         if record.superseded is not None:
             self.unexpanded.add(life.instance)
-        self._lives.layouts.open(life, part)
-        replace_all(self._lives, life, message.snapshot, life.parts[part], self._room)
-        return []
+        self._lives.layouts.block_to_rows(life, part)
+        replace_all(self._lives, life, message.snapshot, life.parts[part], self._quota)
 
-    def _beyond(self, life: Life, limit: str, number: int, record: Record, clock: int) -> tuple[str, None]:
+    def _refuse_over_limit(self, life: Life, limit: str, number: int, record: Record, clock: int) -> Refusal:
         """Return one refusal for `number` metrics over a limit."""
-        self._lives.limit(life, limit, record, clock)
-        return over_limit(limit, number, self._settings), None
+        self._lives.add_limit_event(life, limit, record, clock)
+        return refuse_over_limit(limit, number, self._settings)
 
-    def _require_followed(self, instance: str, record: Record, accepted: int | None) -> None:
-        """Require that the record before the superseded ones, at offset `accepted`, was accepted completely."""
-        if record.superseded is not None and record.superseded.first != accepted:
-            self.unexpanded.add(instance)
-
-    def short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> Refused:
+    def apply_short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> list[Refusal]:
         """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
         life = self._lives.find(instance, DEFAULT_APP, SHORT_FORM_LIFE)
         if life is not None and _includes(life, 0, record):
             return []
         if life is None:
             life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", clock, 0, clock), record, clock)
-        self._lives.mark(instance)
+        self._lives.mark_dirty(instance)
         _set_last_seen(life, record, clock, self._settings.short_form_every_ms)
-        self._lives.change(life, 0, record)
+        self._lives.mark_changed(life, 0, record)
         life.keep_ms = max(life.keep_ms, clock)
         if not life.living:
-            self._lives.partials.set_living(life, living=True)
+            self._lives.sums.set_living(life, living=True)
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
-        number = self._lives.known(metric_id)
+        number = self._lives.number_of(metric_id)
         row = life.rows.get(number)
-        if record.superseded is not None and not _follows(row, message.value, record.superseded.after):
+        if record.superseded is not None and not _continues(row, message.value, record.superseded.after):
             self.unexpanded.add(instance)
             return []
         if row is None:
-            limit = self._room.limit(len(life.rows), metric_id, known=number >= 0)
+            limit = self._quota.exceeded_limit(len(life.rows), metric_id, known=number >= 0)
             if limit is not None:
-                return [self._beyond(life, limit, 1, record, clock)]
-        return self._add(life, metric_id, message.value, record, clock)
+                return [self._refuse_over_limit(life, limit, 1, record, clock)]
+        return self._set_short_form(life, metric_id, message.value, record, clock)
 
-    def _add(self, life: Life, metric_id: MetricId, value: int, record: Record, clock: int) -> Refused:
-        """Set a counter of the short form, for which there is room, to a new value."""
-        row = life.rows.get(self._lives.known(metric_id))
+    def _set_short_form(self, life: Life, metric_id: MetricId, value: int, record: Record, clock: int) -> list[Refusal]:
+        """Set a counter of the short form to a new value, and return the refusals."""
+        row = life.rows.get(self._lives.number_of(metric_id))
         total, last = row.values if row is not None else (0, 0)
         restarted = value < last  # type: ignore[operator]  # both are whole numbers
         total = total + value - (0 if restarted else last)  # type: ignore[operator]
         if total > MAX_COUNT:
-            return [("the sum over this counter's restarts leaves 64 bits", None)]
-        number = self._lives.known(metric_id)
+            return [Refusal("the sum over this counter's restarts leaves 64 bits")]
+        number = self._lives.number_of(metric_id)
         if number < 0:
-            number = self._lives.number(metric_id)
-            self._room.take(metric_id)
+            number = self._lives.add_metric(metric_id)
+            self._quota.add(metric_id)
         if restarted:
-            self._lives.event("restart", life, record, clock, metric_id[1])
-        self._lives.partials.mark_dirty(life, (number,))
+            self._lives.add_event("restart", life, record, clock, metric_id[1])
+        self._lives.sums.mark_dirty(life, (number,))
         if row is None:
             life.rows[number] = Row(0, 0, (total, value))
         else:
             row.values = (total, value)
         return []
 
-    def tombstone(self, instance: str, record: Record, clock: int, forget: Forget | None = None) -> None:
-        """Remove the contributions of an instance's lives (rule 10). Lives of snapshots stay as markers of their seqs.
+    def apply_tombstone(self, instance: str, record: Record, clock: int, forget: Forget | None = None) -> None:
+        """Remove the rows of an instance's lives (rule 10). Lives of snapshots stay as markers of their seqs.
 
-        With `forget`, the content of a forget record, only lives that it names are removed. Sums of lives that were
-        forgotten before stay.
+        With `forget`, the content of a forget record, only the lives that it names lose their rows. Sums of forgotten
+        lives stay.
         """
-        self._lives.bring_all_back(instance)
-        self._lives.mark(instance)
-        for life in list(self._lives.of(instance)):
+        self._lives.load_all(instance)
+        self._lives.mark_dirty(instance)
+        for life in list(self._lives.lives_of(instance)):
             if forget is not None and not forget.has_life(life.app, life.life):
                 continue
-            self._lives.layouts.open_all(life)
-            every = set(life.parts) or {0}
-            parts = {part for part in every if not _includes(life, part, record)}
-            gone = [number for number, row in life.rows.items() if row.part in parts]
-            self._lives.partials.empty(life, gone)
-            if gone:
-                self._lives.event("tombstone" if forget is None else "forget", life, record, clock)
-            for number in gone:
+            self._lives.layouts.blocks_to_rows(life)
+            all_parts = set(life.parts) or {0}
+            parts = {part for part in all_parts if not _includes(life, part, record)}
+            removed = [number for number, row in life.rows.items() if row.part in parts]
+            self._lives.sums.prepare_removal(life, removed)
+            if removed:
+                self._lives.add_event("tombstone" if forget is None else "forget", life, record, clock)
+            for number in removed:
                 del life.rows[number]
             for part in parts:
-                self._lives.change(life, part, record)
-            life.living = life.living and parts != every
+                self._lives.mark_changed(life, part, record)
+            life.living = life.living and parts != all_parts
             if life.life == SHORT_FORM_LIFE and parts:
-                self._lives.delete_all(life)
+                self._lives.delete(life)
 
 
-def _follows(row: Row | None, value: int, after: int) -> bool:
+def _continues(row: Row | None, value: int, after: int) -> bool:
     """Tell whether the superseded records follow the row's last value and keep the total within 64 bits."""
     return row is not None and row.values[1] == after and row.values[0] + value - after <= MAX_COUNT  # type: ignore[operator]
 
 
 def _includes(life: Life, part: int, record: Record) -> bool:
-    """Tell whether the part's rows include the record already. Only after a rebuild a record is read again."""
-    return record.offset <= life.places.get(part, -1) and life.partition == record.clock_name
+    """Tell whether the part's rows include the record already. Records are read again only after a rebuild."""
+    return record.offset <= life.offsets.get(part, -1) and life.partition == record.partition_name
 
 
 def _set_last_seen(life: Life, record: Record, clock: int, every_ms: int) -> None:
-    partition = record.clock_name
+    partition = record.partition_name
     if life.partition != partition:  # partitions were added, and the instance moved to this one
-        life.places.clear()
+        life.offsets.clear()
     life.partition, life.last_seen_ms, life.every_ms = partition, clock, every_ms

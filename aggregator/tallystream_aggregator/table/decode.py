@@ -1,6 +1,6 @@
-"""Read one record of the topic `metrics`: a snapshot, the short form, a forget record, a tombstone, or something else.
+"""Decode a record of the topic `metrics`: a snapshot, the short form, a forget record, or something unreadable.
 
-Rule 8: what can't be read stops nothing, and one bad metric does not freeze its neighbours.
+Rule 8: an unreadable record, or an unreadable metric of a record, is refused by itself. Everything else counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Superseded(NamedTuple):
 class Record(NamedTuple):
     """A record as Kafka has it. `timestamp_ms` is the broker's append time, in epoch milliseconds.
 
-    Compaction says the highest append time up to it in its shard, `clock_ms`, and what it supersedes.
+    Compaction sets `clock_ms`, the highest append time up to this record in its shard, and what it supersedes.
     """
 
     topic: str
@@ -52,44 +52,49 @@ class Record(NamedTuple):
     superseded: Superseded | None = None
 
     @property
-    def represents(self) -> int:
-        """The number of records that it represents: itself, and those that it supersedes."""
+    def record_count(self) -> int:
+        """The number of records that it stands for: itself, and those that it supersedes."""
         return 1 if self.superseded is None else 1 + self.superseded.records
 
     @property
-    def clock_name(self) -> str:
-        """The partition whose clock the record moves, as the table names it."""
-        return _clock_name(self.topic, self.partition)
+    def location(self) -> tuple[str, int, int]:
+        """Its topic, partition and offset."""
+        return self.topic, self.partition, self.offset
+
+    @property
+    def partition_name(self) -> str:
+        """The partition as the table names it, as in "metrics:0"."""
+        return _partition_name(self.topic, self.partition)
 
 
 @lru_cache(maxsize=10_000)
-def _clock_name(topic: str, partition: int) -> str:
-    return f"{topic}:{partition}"  # asked several times for each record
+def _partition_name(topic: str, partition: int) -> str:
+    return f"{topic}:{partition}"  # needed several times for each record
 
 
-class Rejected(NamedTuple):
-    """One metric that can't be taken, as JSON text, and why."""
+class Refusal(NamedTuple):
+    """Why a record is refused, or one metric of it: `metric` is that metric as JSON text."""
 
     reason: str
-    metric: str
+    metric: str | None = None
 
 
-class Good(NamedTuple):
-    """A snapshot, less the metrics that were rejected, and less those `beyond` the limit: how many these are."""
+class DecodedSnapshot(NamedTuple):
+    """A snapshot without its rejected metrics and without those over the limit, of which there are `over_limit`."""
 
     snapshot: Snapshot
-    rejected: tuple[Rejected, ...] = ()
-    beyond: int = 0
+    rejected: tuple[Refusal, ...] = ()
+    over_limit: int = 0
 
 
 class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """What a forget record takes out of the sums: lives of the instance in its key, or metrics.
+    """What a forget record removes from the sums: lives of the instance in its key, or metrics.
 
-    Without `metric`: all lives of the instance, those of `app` alone, or one `life`. With it: the metrics of this name,
-    of any app, type and tags where these are not given; of `tags` a metric has these at least. Such a record is for the
-    lives in the record's own partition, and the shard of its key in a table of `shards`.
+    Without `metric`, it removes all lives of the instance, those of `app`, or one `life`. With `metric`, it removes the
+    metrics with this name, and with this app, type and tags if they are given. A metric may have more tags. Such a
+    record applies to the lives of its own partition, in the shard of its key of a table with `shards`.
 
-    An unknown field is an error: whatever it means, without it the record could take out more than it should.
+    An unknown field is an error: it may narrow what the record removes.
     """
 
     app: Name | None = None
@@ -108,11 +113,11 @@ class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_
             raise ValueError("it names no metric, so type, tags and shards mean nothing")
 
     def has_life(self, app: str, life: str) -> bool:
-        """Tell whether a life of the instance is taken out."""
+        """Tell whether the record removes this life of the instance."""
         return self.app in (None, app) and self.life in (None, life)
 
     def has_metric(self, metric: MetricId) -> bool:
-        """Tell whether a metric is taken out."""
+        """Tell whether the record removes this metric."""
         app, name, kind, tags = metric
         named = name == self.metric and self.app in (None, app) and self.type in (None, kind)
         return named and self.tags.items() <= dict(tags).items()
@@ -127,14 +132,8 @@ class _ForgetRecord(msgspec.Struct):
     v: Literal[1] = 1
 
 
-class Unreadable(NamedTuple):
-    """A record of which nothing can be taken, and why."""
-
-    reason: str
-
-
 class _ShortForm(ShortForm):
-    """The short form, with the field that tells that a record is a snapshot."""
+    """The short form, with the field that only a snapshot has."""
 
     metrics: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -147,25 +146,25 @@ _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[][{}]', re.DOTALL)
 _TYPES = {str(kind.__struct_config__.tag): kind for kind in METRIC_TYPES}
 
 
-def read_key(key: bytes | None) -> str | Unreadable:
+def read_key(key: bytes | None) -> str | Refusal:
     """Return the instance ID in a record's key."""
     if not key:
-        return Unreadable("the record has no key: it must be the instance ID")
+        return Refusal("the record has no key: it must be the instance ID")
     if len(key) > MAX_KEY_BYTES:
-        return Unreadable(f"the key has {len(key)} bytes, {MAX_KEY_BYTES} at most are taken")
+        return Refusal(f"the key has {len(key)} bytes, {MAX_KEY_BYTES} at most are taken")
     try:
         instance = key.decode()
     except UnicodeDecodeError:
-        return Unreadable("the key is not UTF-8")
-    return Unreadable("the key contains a NUL character") if "\0" in instance else instance
+        return Refusal("the key is not UTF-8")
+    return Refusal("the key contains a NUL character") if "\0" in instance else instance
 
 
 def read_short_form(value: bytes) -> ShortForm | None:
-    """Return the short form in a record's value, None where only `read_value` can tell.
+    """Return the short form in a record's value, or None if only `read_value` can decode it.
 
-    Most short forms are found here, in a fraction of the time.
+    It decodes most short forms, in a fraction of the time.
     """
-    # Half of the bytes of a valid text open brackets, at most: a short one is not nested too deep.
+    # At most half of the bytes of a valid text open brackets, so a short text is not nested too deep.
     if len(value) > 2 * MAX_DEPTH and value.count(b"{") + value.count(b"[") > MAX_DEPTH:
         return None
     try:
@@ -177,28 +176,28 @@ def read_short_form(value: bytes) -> ShortForm | None:
     return message if message.metrics is msgspec.UNSET else None
 
 
-def read_value(value: bytes, max_metrics: int) -> Good | ShortForm | Forget | Unreadable:
-    """Return what a record's value says: the same whichever of the two ways below finds it."""
+def read_value(value: bytes, max_metrics: int) -> DecodedSnapshot | ShortForm | Forget | Refusal:
+    """Return the content of a record's value. A fast decoder is tried first, and gives the same result."""
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
-        return Unreadable(f"the value is not JSON in UTF-8: {error}")
-    if b"\\u00" not in value:  # a NUL in some text, or a field's name in disguise: for the careful way
+        return Refusal(f"the value is not JSON in UTF-8: {error}")
+    if b"\\u00" not in value:  # it may be a NUL, or an escaped field name: for the lenient decoder
         try:
-            message = Good(_snapshots.decode(value)) if b'"metrics"' in value else _short_forms.decode(value)
+            message = DecodedSnapshot(_snapshots.decode(value)) if b'"metrics"' in value else _short_forms.decode(value)
         except (msgspec.DecodeError, RecursionError):
-            pass  # the careful way below tells what is wrong, and saves what is good
+            pass  # the lenient decoder finds the reason, and the metrics that are good
         else:
-            within = isinstance(message, ShortForm) or len(message.snapshot.metrics) <= max_metrics
-            if within and _is_flat(value, message):
+            is_within_limit = isinstance(message, ShortForm) or len(message.snapshot.metrics) <= max_metrics
+            if is_within_limit and _is_shallow(value, message):
                 return message
-    return _read_with_care(text, max_metrics)
+    return _read_leniently(text, max_metrics)
 
 
-def _is_flat(value: bytes, message: Good | ShortForm) -> bool:
-    """Tell whether the brackets that the message does not explain are too few to nest deeper than is allowed."""
+def _is_shallow(value: bytes, message: DecodedSnapshot | ShortForm) -> bool:
+    """Tell whether the message has too few brackets, besides those of its known fields, to be nested too deep."""
     brackets = value.count(b"{") + value.count(b"[") - 2
-    if brackets >= MAX_DEPTH - 4 and isinstance(message, Good):
+    if brackets >= MAX_DEPTH - 4 and isinstance(message, DecodedSnapshot):
         brackets -= sum(2 + _brackets_of(metric) for metric in message.snapshot.metrics)
     return brackets < MAX_DEPTH - 4
 
@@ -222,57 +221,57 @@ def _require_shallow(text: str) -> None:
             depth -= 1
 
 
-def _read_with_care(text: str, max_metrics: int) -> Good | ShortForm | Forget | Unreadable:
+def _read_leniently(text: str, max_metrics: int) -> DecodedSnapshot | ShortForm | Forget | Refusal:
     try:
-        # The parser's own limit depends on how deep its caller's stack is; this one does not.
+        # The parser's own limit depends on the depth of the caller's stack. This one does not.
         _require_shallow(text)
-        # The standard library's parser knows NaN and Infinity, which other reporters write: so it finds the neighbours.
+        # Other reporters write NaN and Infinity. The standard library's parser reads them, so only that metric is lost.
         document = json.loads(text, parse_int=_parse_int)
     except ValueError as error:
-        return Unreadable(f"the value is not JSON in UTF-8: {error}")
+        return Refusal(f"the value is not JSON in UTF-8: {error}")
     if not isinstance(document, dict):
-        return Unreadable("the value is not a JSON object")
+        return Refusal("the value is not a JSON object")
     if "metrics" in document:
         return _snapshot(document, max_metrics)
     if "name" in document and "value" in document:
         try:
             return _convert(document, ShortForm)
         except (msgspec.ValidationError, ValueError) as error:
-            return Unreadable(f"short form: {error}")
+            return Refusal(f"short form: {error}")
     return _forget(document)
 
 
-def _forget(document: dict[str, Any]) -> Forget | Unreadable:
+def _forget(document: dict[str, Any]) -> Forget | Refusal:
     if "forget" not in document:
-        return Unreadable("the value is neither a snapshot (metrics) nor the short form (name, value)")
+        return Refusal("the value is neither a snapshot (metrics) nor the short form (name, value)")
     try:
         return _convert(document, _ForgetRecord).forget
     except (msgspec.ValidationError, ValueError) as error:
-        return Unreadable(f"forget: {error}")
+        return Refusal(f"forget: {error}")
 
 
 def _parse_int(digits: str) -> int | float:
-    # Beyond the range of floats nothing can be summed: infinity, which is refused, and no time spent on the digits.
+    # Numbers beyond the range of floats are refused. Infinity stands for them, which saves the time to parse them.
     return int(digits) if len(digits) <= 400 else math.copysign(math.inf, -1 if digits[0] == "-" else 1)
 
 
-def _snapshot(document: dict[str, Any], max_metrics: int) -> Good | Unreadable:
+def _snapshot(document: dict[str, Any], max_metrics: int) -> DecodedSnapshot | Refusal:
     metrics = document["metrics"]
     if not isinstance(metrics, list):
-        return Unreadable("snapshot: metrics is not a list")
+        return Refusal("snapshot: metrics is not a list")
     try:
         header = _convert(document, Header)
     except (msgspec.ValidationError, ValueError) as error:
-        return Unreadable(f"snapshot: {error}")
+        return Refusal(f"snapshot: {error}")
     good: list[Metric] = []
     rejected = []
     for item in metrics[:max_metrics]:
         try:
             good.append(_metric(item))
         except (msgspec.ValidationError, ValueError) as error:
-            rejected.append(Rejected(str(error), json.dumps(item)))
+            rejected.append(Refusal(str(error), json.dumps(item)))
     fields = {name: getattr(header, name) for name in Header.__struct_fields__}
-    return Good(Snapshot(**fields, metrics=good), tuple(rejected), max(0, len(metrics) - max_metrics))
+    return DecodedSnapshot(Snapshot(**fields, metrics=good), tuple(rejected), max(0, len(metrics) - max_metrics))
 
 
 def _metric(item: object) -> Metric:
@@ -283,7 +282,7 @@ def _metric(item: object) -> Metric:
 
 
 def _convert(document: dict[str, Any], to: type[T]) -> T:
-    """Return `document` as the struct `to`; fields that it does not have are ignored, whatever they hold."""
+    """Return `document` as the struct `to`. Unknown fields are ignored."""
     known = {name: document[name] for name in to.__struct_fields__ if name in document}
     _require_storable(known)
     return msgspec.convert(known, to)

@@ -1,4 +1,4 @@
-"""Retired lives, which are in chunks of a store and return to memory when a record of theirs arrives (rule 3).
+"""Retired lives. They are in chunks of a store, and return to memory when one of their records arrives (rule 3).
 
 Memory has one key for each life on disk, with the number of its chunk. A chunk never changes: a life that leaves it is
 ignored from then on, and the chunk is deleted when no life is left. Chunks are written at the end of a batch (`flush`).
@@ -24,7 +24,7 @@ CHUNK_BYTES = 65_536
 """A chunk is closed at this size. To read one life, its chunk is read."""
 
 DELETED = -1
-"""In the changes, in place of a chunk's number: the life is no longer on disk."""
+"""In place of a chunk's number in the changes: the life is no longer on disk."""
 
 _INSTANCE, _APP, _LIFE = 8, 4, 12
 """Bytes of the three hashes in a key."""
@@ -60,10 +60,7 @@ class MemoryChunks(dict[int, bytes]):
 
 
 def key_of(instance: str, app: str, life: str) -> bytes:
-    """Return the key of a life: hashes of its instance, app and ID.
-
-    A caller compares all three, as hashes may collide.
-    """
+    """Return the key of a life: hashes of its instance, app and ID. A caller compares these, as hashes may collide."""
     parts = ((instance, _INSTANCE), (app, _APP), (life, _LIFE))
     return b"".join(blake2b(text.encode(), digest_size=size).digest() for text, size in parts)
 
@@ -75,9 +72,9 @@ class Disk:
         self._changed: set[bytes] = set()
         self._changed_chunks: set[int] = set()
         self._state, self._chunks = state, chunks
-        self._of: dict[bytes, set[bytes]] = defaultdict(set)
+        self._keys_by_instance: dict[bytes, set[bytes]] = defaultdict(set)
         for key in state.disk:
-            self._of[key[:_INSTANCE]].add(key)
+            self._keys_by_instance[key[:_INSTANCE]].add(key)
         self._read: dict[int, dict[bytes, bytes]] = {}
         self._unwritten: dict[int, bytes | None] = {}
         self._due_ms = 0
@@ -86,14 +83,16 @@ class Disk:
         """Return how many lives are on disk."""
         return len(self._state.disk)
 
-    def open(self, chunks: Chunks) -> None:
-        """Use another handle of the same store: Spark gives each batch its own."""
+    def use_store(self, chunks: Chunks) -> None:
+        """Use another handle of the same store. Spark has a new one for each batch."""
         self._chunks = chunks
 
     def has_life_of(self, instance: str, app: str) -> bool:
         """Tell whether a life of this app and instance is on disk. The life of the short form does not count."""
         prefix, short = key_of(instance, app, "")[: _INSTANCE + _APP], key_of(instance, app, "")
-        return any(key.startswith(prefix) and key != short for key in self._of.get(prefix[:_INSTANCE], ()))
+        return any(
+            key.startswith(prefix) and key != short for key in self._keys_by_instance.get(prefix[:_INSTANCE], ())
+        )
 
     def find(self, instance: str, app: str, life: str) -> Life | None:
         """Return a life that is on disk, or None. It stays there."""
@@ -106,16 +105,16 @@ class Disk:
     def all_of(self, instance: str) -> list[Life]:
         """Return the lives of an instance that are on disk. They stay there."""
         prefix = key_of(instance, "", "")[:_INSTANCE]
-        found = (self._life(key) for key in sorted(self._of.get(prefix, ())))
+        found = (self._life(key) for key in sorted(self._keys_by_instance.get(prefix, ())))
         return [life for life in found if life.instance == instance]
 
     def remove(self, life: Life) -> None:
         """Remove a life from disk."""
         key = key_of(life.instance, life.app, life.life)
         number = self._state.disk.pop(key)
-        self._of[key[:_INSTANCE]].discard(key)
-        if not self._of[key[:_INSTANCE]]:
-            del self._of[key[:_INSTANCE]]
+        self._keys_by_instance[key[:_INSTANCE]].discard(key)
+        if not self._keys_by_instance[key[:_INSTANCE]]:
+            del self._keys_by_instance[key[:_INSTANCE]]
         self._changed.add(key)
         self._changed_chunks.add(number)
         chunk = self._state.chunks[number]
@@ -136,10 +135,10 @@ class Disk:
             if life.life:
                 kept[life.partition] = min(life.keep_ms, kept.get(life.partition, life.keep_ms))
             if size >= CHUNK_BYTES:
-                self._close(packed, kept)
+                self._add_chunk(packed, kept)
                 packed, kept, size = {}, {}, 0
         if packed:
-            self._close(packed, kept)
+            self._add_chunk(packed, kept)
 
     def __iter__(self) -> Iterator[Life]:
         """Yield every life on disk. Reads all chunks."""
@@ -147,29 +146,31 @@ class Disk:
             yield from self._lives(number)
             self._read.pop(number, None)
 
-    def past(self, moments: dict[str, int], now_ms: int, after_ms: int, most: int) -> list[Life]:
-        """Return up to `most` lives without a record for `after_ms`, by their partition's clock and by `now_ms`.
+    def due_lives(self, clocks: dict[str, int], now_ms: int, after_ms: int, limit: int) -> list[Life]:
+        """Return up to `limit` lives without a record for `after_ms`, by their partition's clock and by `now_ms`.
 
-        `moments` maps partition → its clock. Lives of the short form are never among them.
+        `clocks` maps partition → its clock. Lives of the short form are never among them.
         """
         if now_ms < self._due_ms:
             return []
         found: list[Life] = []
         for number, chunk in list(self._state.chunks.items()):
-            for partition, kept_ms in list(chunk.kept.items()):
-                end_ms = min(moments.get(partition, 0), now_ms) - after_ms
-                if kept_ms > end_ms:
+            for partition, oldest_ms in list(chunk.oldest_ms.items()):
+                end_ms = min(clocks.get(partition, 0), now_ms) - after_ms
+                if oldest_ms > end_ms:
                     continue
                 mine = [life for life in self._lives(number) if life.partition == partition and life.life]
-                due, room = [life for life in mine if life.keep_ms <= end_ms], most - len(found)
-                found += due[:room]
-                if len(due) <= room:
-                    self._keep(number, partition, min((x.keep_ms for x in mine if x.keep_ms > end_ms), default=None))
+                due, left = [life for life in mine if life.keep_ms <= end_ms], limit - len(found)
+                found += due[:left]
+                if len(due) <= left:
+                    self._set_oldest(
+                        number, partition, min((x.keep_ms for x in mine if x.keep_ms > end_ms), default=None)
+                    )
             self._read.pop(number, None)
-            if len(found) >= most:
+            if len(found) >= limit:
                 return found
         self._due_ms = min(
-            (kept_ms + after_ms for chunk in self._state.chunks.values() for kept_ms in chunk.kept.values()),
+            (oldest_ms + after_ms for chunk in self._state.chunks.values() for oldest_ms in chunk.oldest_ms.values()),
             default=now_ms + after_ms,
         )
         return found
@@ -177,7 +178,7 @@ class Disk:
     def pop_difference(self) -> tuple[dict[bytes, int], dict[int, Chunk]]:
         """Return the keys and chunks that changed since the last call.
 
-        A removed key has `DELETED`, a chunk no lives.
+        A removed key has the value `DELETED`, a removed chunk has no lives.
         """
         disk = {key: self._state.disk.get(key, DELETED) for key in self._changed}
         chunks = {number: self._state.chunks.get(number, Chunk(0, {})) for number in self._changed_chunks}
@@ -191,15 +192,15 @@ class Disk:
         self._unwritten.clear()
         self._read.clear()
 
-    def _keep(self, number: int, partition: str, kept_ms: int | None) -> None:
-        kept = self._state.chunks[number].kept
+    def _set_oldest(self, number: int, partition: str, oldest_ms: int | None) -> None:
+        kept = self._state.chunks[number].oldest_ms
         self._changed_chunks.add(number)
-        if kept_ms is None:
+        if oldest_ms is None:
             del kept[partition]
         else:
-            kept[partition] = kept_ms
+            kept[partition] = oldest_ms
 
-    def _close(self, packed: dict[bytes, bytes], kept: dict[str, int]) -> None:
+    def _add_chunk(self, packed: dict[bytes, bytes], kept: dict[str, int]) -> None:
         state = self._state
         state.last_chunk = number = state.last_chunk + 1
         state.chunks[number] = Chunk(len(packed), kept)
@@ -208,7 +209,7 @@ class Disk:
         self._due_ms = 0
         for key in packed:
             state.disk[key] = number
-            self._of[key[:_INSTANCE]].add(key)
+            self._keys_by_instance[key[:_INSTANCE]].add(key)
             self._changed.add(key)
 
     def _lives(self, number: int) -> Iterator[Life]:

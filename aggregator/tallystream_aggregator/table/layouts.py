@@ -1,9 +1,9 @@
-"""The counters of a snapshot as one block of numbers, and the layout with the metrics that these are of.
+"""Blocks, which have the counters of a snapshot as one array, and layouts, which have the names of these counters.
 
 If all metrics of a part's newest snapshot were accepted, its counters are a block of 8 bytes each. The next snapshot
-with the same metrics in the same order replaces the block as a whole. In every other case (another layout, a count
-that falls, a tombstone) the block is opened first: it becomes rows, one for each metric. Both forms have the same
-values, so no result depends on the form.
+with the same metrics in the same order replaces the block as a whole. In every other case (another layout, a lower
+count, a tombstone) the block becomes rows first, one for each metric. Both forms have the same values, so no result
+depends on the form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.state import Life, MetricId
 
 MAX_COLUMNS = 1_000_000
-"""The most metrics in all cached layouts, some 220 bytes each. Beyond that the cache is cleared."""
+"""The most metrics in all cached layouts, about 220 bytes each. Above it, the cache is cleared."""
 
 _NUMBERS: Final = "i"
 _COUNTS: Final = "q"
@@ -52,16 +52,16 @@ class Layout:
         self.others = [(at, n) for at, n in enumerate(self.numbers) if own[at][2] != _COUNTER]
         self._sorted: list[int] = []
         self._template: str | None = None
-        self._places: dict[int, int] | None = None
+        self._index_of: dict[int, int] | None = None
 
     @property
-    def places(self) -> dict[int, int]:
+    def index_of(self) -> dict[int, int]:
         """The position of each counter in a block, by its number."""
-        if self._places is None:
-            self._places = {number: place for place, number in enumerate(self.counters)}
-        return self._places
+        if self._index_of is None:
+            self._index_of = {number: index for index, number in enumerate(self.counters)}
+        return self._index_of
 
-    def fits(self, metrics: list[Metric]) -> bool:
+    def matches(self, metrics: list[Metric]) -> bool:
         """Tell whether these are the metrics of the layout, in its order."""
         return (
             list(map(_name_of, metrics)) == self._names
@@ -104,24 +104,24 @@ class Layouts:
         self._tags: dict[int, dict[str, str]] = {}
         self._columns = 0
 
-    def of(self, block: Block) -> Layout:
+    def layout_for(self, block: Block) -> Layout:
         """Return the layout of a block."""
         return self._layouts.get(block.metrics) or self._add(block.metrics)
 
-    def open(self, life: Life, part: int) -> None:
+    def block_to_rows(self, life: Life, part: int) -> None:
         """Turn the block of a part into rows. `life.parts` must still have the seq of its snapshot."""
         block = life.blocks.pop(part, None)
         if block is not None:
             seq = life.parts[part]
-            for number, count in zip(self.of(block).counters, counts_of(block), strict=True):
+            for number, count in zip(self.layout_for(block).counters, counts_of(block), strict=True):
                 life.rows[number] = Row(part, seq, (count,))
 
-    def open_all(self, life: Life) -> None:
+    def blocks_to_rows(self, life: Life) -> None:
         """Turn all blocks of a life into rows."""
         for part in list(life.blocks):
-            self.open(life, part)
+            self.block_to_rows(life, part)
 
-    def close(self, life: Life, part: int, numbers: Iterable[int]) -> None:
+    def rows_to_block(self, life: Life, part: int, numbers: Iterable[int]) -> None:
         """Turn the rows of a part's newest snapshot, which has the metrics `numbers`, into a block."""
         packed = array(_NUMBERS, numbers).tobytes()
         layout = self._layouts.get(packed) or self._add(packed)
@@ -134,16 +134,16 @@ class Layouts:
         row = life.rows.get(number)
         if row is None and life.blocks:
             for part, block in life.blocks.items():
-                place = self.of(block).places.get(number)
-                if place is not None:
-                    return Row(part, life.parts[part], (counts_of(block)[place],))
+                index = self.layout_for(block).index_of.get(number)
+                if index is not None:
+                    return Row(part, life.parts[part], (counts_of(block)[index],))
         return row
 
     def numbers(self, life: Life) -> Iterator[int]:
         """Yield the numbers of all metrics of a life."""
         yield from life.rows
         for block in life.blocks.values():
-            yield from self.of(block).counters
+            yield from self.layout_for(block).counters
 
     def _add(self, packed: bytes) -> Layout:
         layout = Layout(packed, self._metrics, self._tags)
@@ -159,6 +159,6 @@ def counts_of(block: Block) -> memoryview[int]:
     return memoryview(block.counts).cast(_COUNTS)
 
 
-def size(life: Life) -> int:
+def metric_count(life: Life) -> int:
     """Return how many metrics a life has."""
     return len(life.rows) + sum(len(block.counts) for block in life.blocks.values()) // 8

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream.ulid import ulid_ms
+from tallystream_aggregator.table.decode import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 HOUR_MS = 3_600_000
 
 BYTES_PER_METRIC = 256
-"""The limit of an app's names and tags, in bytes for each metric that the app may have."""
+"""The bytes of names and tags that an app may have for each of its metrics, on average."""
 APPS = 4
-"""The limits of the table are those of so many apps."""
+"""The limits of the table are this many times those of an app."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,17 @@ class TableSettings:
 
     @property
     def max_app_bytes(self) -> int:
-        """How many bytes of names and tags the metrics of an app may have."""
+        """The limit of the bytes of names and tags of an app's metrics."""
         return BYTES_PER_METRIC * self.max_app_metrics
 
     @property
     def max_table_metrics(self) -> int:
-        """How many metrics all apps together may have, in each shard."""
+        """The limit of the metrics of all apps together, in each shard."""
         return APPS * self.max_app_metrics
 
     @property
     def max_table_bytes(self) -> int:
-        """How many bytes of names and tags the metrics of all apps may have, in each shard."""
+        """The limit of the bytes of names and tags of all apps' metrics, in each shard."""
         return APPS * self.max_app_bytes
 
 
@@ -77,9 +78,8 @@ _ALLOWED = {
     BYTES_PER_TABLE: ("max_table_bytes", "bytes that the names and tags of the table may have"),
 }
 
-LETTERS = 10
-"""The most dead letters about single metrics of one record. One more has the number of the others."""
-
+MAX_METRIC_LETTERS = 10
+"""The most dead letters of single metrics of one record. One more has the number of the other metrics."""
 
 DAY_MS = 24 * 3_600_000
 """How long after its `prev`, and how far from its life's ULID, a record may be appended: part of the contract."""
@@ -101,33 +101,33 @@ def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     return f"too late: appended {late} ms after {what}, less than {DAY_MS} ms are taken"
 
 
-def letters(refused: Sequence[tuple[str, str | None]]) -> Sequence[tuple[str, str | None]]:
-    """Return the reasons that become dead letters of one record; in each, None stands for the whole record."""
-    metrics = [one for one in refused if one[1] is not None]
-    if len(metrics) <= LETTERS:
+def limit_letters(refused: Sequence[Refusal]) -> Sequence[Refusal]:
+    """Return the refusals that become dead letters of one record (rule 8)."""
+    metrics = [one for one in refused if one.metric is not None]
+    if len(metrics) <= MAX_METRIC_LETTERS:
         return refused
-    rest = (f"limit: {len(metrics) - LETTERS} more metrics of this record are rejected", None)
-    return [*metrics[:LETTERS], rest, *(one for one in refused if one[1] is None)]
+    others = Refusal(f"limit: {len(metrics) - MAX_METRIC_LETTERS} more metrics of this record are rejected")
+    return [*metrics[:MAX_METRIC_LETTERS], others, *(one for one in refused if one.metric is None)]
 
 
-def over_limit(limit: str, number: int, settings: TableSettings) -> str:
-    """Return why `number` metrics of a record are refused."""
+def refuse_over_limit(limit: str, number: int, settings: TableSettings) -> Refusal:
+    """Return the refusal of `number` metrics of a record that exceed a limit."""
     setting, what = _ALLOWED[limit]
-    return f"limit: {number} metrics beyond the {getattr(settings, setting)} {what}"
+    return Refusal(f"limit: {number} metrics beyond the {getattr(settings, setting)} {what}")
 
 
-class Room:
-    """The number and the bytes of the metrics of each app, and of all apps, for the limits on new metrics."""
+class MetricQuota:
+    """Counts the metrics of each app and of all apps, and their bytes, and tells when a new one exceeds a limit."""
 
     def __init__(self, metrics: Iterable[MetricId], settings: TableSettings) -> None:
         self._settings = settings
         self._apps: dict[str, tuple[int, int]] = {}
         self._all = (0, 0)
         for metric in metrics:
-            self.take(metric)
+            self.add(metric)
 
-    def limit(self, rows: int, metric: MetricId, *, known: bool) -> str | None:
-        """Return the limit that a new metric of a life with so many `rows` exceeds, or None if there is room.
+    def exceeded_limit(self, rows: int, metric: MetricId, *, known: bool) -> str | None:
+        """Return the limit that a new metric of a life with this many `rows` exceeds, or None if it exceeds none.
 
         `known` tells whether another life has or had the metric.
         """
@@ -136,22 +136,22 @@ class Room:
         return None if known else self._limit_of_new(metric)
 
     def _limit_of_new(self, metric: MetricId) -> str | None:
-        most, size = self._settings, _size(metric)
-        number, taken = self._apps.get(metric[0], (0, 0))
-        if number >= most.max_app_metrics:
+        settings, size = self._settings, _size(metric)
+        number, used = self._apps.get(metric[0], (0, 0))
+        if number >= settings.max_app_metrics:
             return METRICS_PER_APP
-        if taken + size > most.max_app_bytes:
+        if used + size > settings.max_app_bytes:
             return BYTES_PER_APP
-        number, taken = self._all
-        if number >= most.max_table_metrics:
+        number, used = self._all
+        if number >= settings.max_table_metrics:
             return METRICS_PER_TABLE
-        return BYTES_PER_TABLE if taken + size > most.max_table_bytes else None
+        return BYTES_PER_TABLE if used + size > settings.max_table_bytes else None
 
-    def take(self, metric: MetricId) -> None:
+    def add(self, metric: MetricId) -> None:
         """Count a new metric."""
         size = _size(metric)
-        number, taken = self._apps.get(metric[0], (0, 0))
-        self._apps[metric[0]] = (number + 1, taken + size)
+        number, used = self._apps.get(metric[0], (0, 0))
+        self._apps[metric[0]] = (number + 1, used + size)
         self._all = (self._all[0] + 1, self._all[1] + size)
 
 

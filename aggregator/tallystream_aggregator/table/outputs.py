@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tallystream_aggregator import sums
-from tallystream_aggregator.table.arithmetic.metric_types import Totals, mean
+from tallystream_aggregator.table.arithmetic.metric_types import Totals, saturated
 from tallystream_aggregator.table.decode import MAX_KEY_BYTES, Record
 
 if TYPE_CHECKING:
+    from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
     from tallystream_aggregator.table.state import MetricId
 
 MAX_QUOTED_BYTES = 65_536
@@ -28,7 +29,7 @@ _json = msgspec.json.Encoder()
 
 
 class Total(NamedTuple):
-    """The absolute totals of a metric over all instances, which replace the ones before. `ts_ms` is the table's clock.
+    """The absolute totals of a metric over all instances. They replace earlier ones. `ts_ms` is the table's clock.
 
     `overflow` tells whether a total exceeds its range and is the largest or smallest number instead.
     """
@@ -42,10 +43,22 @@ class Total(NamedTuple):
     retired: int = 0
     overflow: bool = False
 
+    @classmethod
+    def of(cls, metric: MetricId, partial: PartialSum, ts_ms: int, offsets: Offsets) -> Total:
+        """Return the totals of a metric whose partial sums include all lives."""
+        totals, overflow = saturated(partial.totals())
+        counts = (partial.lives, partial.instances, ts_ms, offsets, partial.forgotten)
+        return cls(metric, totals | partial.quantiles(), *counts, overflow)
+
+    def overflow_event(self) -> Event:
+        """Return the event of an overflow that began with these totals."""
+        return Event("overflow", self.metric[0], "", "", self.ts_ms, detail=self.metric[1])
+
     @property
     def mean(self) -> float | None:
         """The mean of a gauge over the living lives, or None if no life reports it or the sum exceeds its range."""
-        return None if self.overflow else mean(self.totals)
+        total, number = self.totals.get("sum"), self.totals.get("number")
+        return total / number if number and total is not None and not self.overflow else None
 
     def key(self) -> bytes:
         """The record's key on `metrics-agg`."""
@@ -91,7 +104,7 @@ class Event(NamedTuple):
 class DeadLetter(NamedTuple):
     """A record, or one metric of it (JSON text), that the table refused, and the reason.
 
-    The value had `size` bytes; `record` has the quoted ones.
+    The value of `record` is the quoted part. The whole value has `size` bytes.
     """
 
     record: Record
@@ -100,12 +113,12 @@ class DeadLetter(NamedTuple):
     size: int = 0
 
     @classmethod
-    def quoting(cls, record: Record, reason: str, metric: str | None, most: int) -> DeadLetter:
-        """Return a dead letter that quotes at most `most` bytes of the record, or of the metric."""
-        most = min(most, MAX_QUOTED_BYTES)
-        value = None if record.value is None else b"" if metric is not None else record.value[:most]
+    def quoting(cls, record: Record, reason: str, metric: str | None, max_bytes: int) -> DeadLetter:
+        """Return a dead letter that quotes at most `max_bytes` of the record, or of the metric."""
+        end = min(max_bytes, MAX_QUOTED_BYTES)
+        value = None if record.value is None else b"" if metric is not None else record.value[:end]
         size = len(record.value or b"")
-        return cls(record._replace(value=value), reason, None if metric is None else metric[:most], size)
+        return cls(record._replace(value=value), reason, None if metric is None else metric[:end], size)
 
     def key(self) -> bytes | None:
         """The record's key on `metrics-dead`: as it was read, truncated to `MAX_KEY_BYTES`."""

@@ -21,18 +21,18 @@ import msgspec
 
 from tallystream.record import Sketch
 from tallystream_aggregator.table.arithmetic.metric_types import STORED, Value, Values
-from tallystream_aggregator.table.arithmetic.partial_sums import Held
+from tallystream_aggregator.table.arithmetic.partial_sums import StoredPartialSum
 from tallystream_aggregator.table.state import LifeId
 
 if TYPE_CHECKING:
     from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums
     from tallystream_aggregator.table.state import Life, MetricId, Row, State
 
-MAX_RETIRED_LIVES_OF_A_ROW = 500
-"""Lives in one record of a list: some 40 KB."""
+MAX_LIVES_OF_A_LIST_ROW = 500
+"""The most lives in one record of a list, about 40 KB."""
 
 MAX_ROW_BYTES = 30 * 1024 * 1024
-"""The largest record of this topic. A larger one has the number of its metrics in place of the metrics."""
+"""The largest list of metrics in a record. If it is larger, the record has only the number of its metrics."""
 
 Tags = tuple[tuple[str, str], ...]
 
@@ -63,12 +63,12 @@ class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One part of a life, as of input offset `offset`; times in epoch ms of the partition's clock.
+    """One part of a life, as of input offset `offset`. Times are in epoch ms of the partition's clock.
 
     `last_seen_ms` is the last record that was applied, `keep_ms` the last one of any seq.
-    `judged` is the time by which lives were last found silent, where the life is living though its deadline is before
-    that: the partition's time had stepped back. `complete` tells whether snapshots have all metrics of a part.
-    `omitted` is the number of metrics that are left out because the record would be too large.
+    `judged` is the time by which lives were last found silent. It is set if the life is living and its deadline is
+    before that time, because the partition's time went back. `complete` tells whether the life's snapshots have all
+    metrics of a part. `omitted` is the number of metrics that are left out because the record would be too large.
     """
 
     v: int = 1
@@ -95,7 +95,7 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The sums of one metric over `lives` forgotten lives, those of the list `list_id` included.
+    """The sums of one metric over `lives` forgotten lives, up to those of the list `list_id`.
 
     `held` are their partial sums.
     """
@@ -107,7 +107,7 @@ class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     tags: dict[str, str] = {}
     list_id: int
     lives: int
-    held: Held
+    held: StoredPartialSum
     epoch: int = 0
     batch: int = 0
 
@@ -131,13 +131,13 @@ class ShardRow(msgspec.Struct, kw_only=True):
 
     `judged` maps "topic:partition" → the time by which lives were last found silent.
 
-    Since the table began: `records` taken, `stale` ones among them, `dead` letters, lives `forgotten`. Now: `lives` in
-    memory and those `living`, `instances` of living ones, `rows` in memory, lives on `disk`, `metrics` (identities),
-    `state_bytes` (packed).
-    `due_ms`: the wall-clock time before which no further life falls silent, epoch ms, 0 if none is living. A shard
-    that has no records by then needs one (jobs.aggregate.wake_up).
-    `repaired`: the number of the last request to publish rows again that the shard has carried out
-    (jobs.aggregate.repair).
+    Counts since the table began: `records`, `stale` ones among them, `dead` letters, `forgotten` lives. Present counts:
+    `lives` in memory, `living` ones, `instances` of living ones, `rows` in memory, lives on `disk`, `metrics`
+    (identities), `state_bytes` (packed).
+
+    `due_ms` is the wall-clock time before which no further life falls silent, epoch ms, 0 if none is living. A shard
+    without records by then needs one (jobs.aggregate.wake_up). `repaired` is the number of the last request to publish
+    rows again that the shard has carried out (jobs.aggregate.repair).
     """
 
     v: int = 1
@@ -167,7 +167,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     batch: int = 0
 
 
-class Counted(NamedTuple):
+class MemoryCounts(NamedTuple):
     """The lives in memory, the living ones among them, the instances that have one of these, and the rows."""
 
     lives: int
@@ -177,7 +177,7 @@ class Counted(NamedTuple):
 
 
 class TableRecord(NamedTuple):
-    """A record of `metrics-table`, less its writer: `row` is None where the record is deleted."""
+    """A record of `metrics-table` without its writer. If `row` is None, the record is deleted."""
 
     key: bytes
     row: LifeRow | ForgottenRow | ForgettingRow | ShardRow | None
@@ -203,19 +203,8 @@ def life_key(life: Life, part: int) -> bytes:
     return _json.encode(["life", life.app, life.instance, life.life, part])
 
 
-def forgotten_key(shard: int, metric: MetricId) -> bytes:
-    """Return the key of a shard's sums of forgotten lives of a metric."""
-    app, name, type_, tags = metric
-    return _json.encode(["forgotten", shard, app, type_, name, tags])
-
-
-def forgetting_key(shard: int, list_id: int, chunk: int) -> bytes:
-    """Return the key of a chunk of a list."""
-    return _json.encode(["forgetting", shard, list_id, chunk])
-
-
 def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> TableRecord:
-    """Return the record of one part of a life, with its rows as JSON (`metric_text`, with commas between them).
+    """Return the record of one part of a life, with its rows as JSON (`metric_json`, with commas between them).
 
     `judged_ms` is the time by which the lives of its partition were last found silent.
     """
@@ -229,7 +218,7 @@ def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> T
         seq=seq,
         topic=topic,
         partition=int(partition),
-        offset=life.places.get(part, -1),
+        offset=life.offsets.get(part, -1),
         last_seen_ms=life.last_seen_ms,
         every_ms=life.every_ms,
         keep_ms=life.keep_ms,
@@ -257,24 +246,24 @@ def forgotten_row(shard: int, metric: MetricId, forgotten_sums: ForgottenSums) -
         tags=dict(tags),
         list_id=forgotten_sums.list_id,
         lives=forgotten_sums.lives,
-        held=forgotten_sums.held,
+        held=forgotten_sums.stored,
     )
-    return TableRecord(forgotten_key(shard, metric), row)
+    return TableRecord(_json.encode(["forgotten", shard, app, type_, name, tags]), row)
 
 
 def forgetting_rows(shard: int, list_id: int, ids: list[LifeId]) -> list[TableRecord]:
     """Return the records of a list of lives to be forgotten."""
-    chunks = range(0, len(ids), MAX_RETIRED_LIVES_OF_A_ROW)
+    chunks = range(0, len(ids), MAX_LIVES_OF_A_LIST_ROW)
     return [
         TableRecord(
-            forgetting_key(shard, list_id, chunk),
-            ForgettingRow(list_id=list_id, lives=ids[first : first + MAX_RETIRED_LIVES_OF_A_ROW]),
+            _json.encode(["forgetting", shard, list_id, chunk]),
+            ForgettingRow(list_id=list_id, lives=ids[first : first + MAX_LIVES_OF_A_LIST_ROW]),
         )
         for chunk, first in enumerate(chunks)
     ]
 
 
-def shard_row(state: State, counted: Counted, disk: int) -> TableRecord:
+def shard_row(state: State, counts: MemoryCounts, disk: int) -> TableRecord:
     """Return the record with the progress of the shard and the numbers of its lives."""
     row = ShardRow(
         shard=state.shard,
@@ -291,10 +280,10 @@ def shard_row(state: State, counted: Counted, disk: int) -> TableRecord:
         dead=state.dead,
         forgotten=state.forgotten,
         disk=disk,
-        lives=counted.lives,
-        living=counted.living,
-        instances=counted.instances,
-        rows=counted.rows,
+        lives=counts.lives,
+        living=counts.living,
+        instances=counts.instances,
+        rows=counts.rows,
         metrics=len(state.metrics),
         due_ms=state.due_ms,
     )
@@ -306,12 +295,12 @@ def fields(kind: str, values: Values) -> tuple[str, ...]:
     return STORED[kind] if len(values) == len(STORED[kind]) else (*STORED[kind], "last")
 
 
-def metric_text(metric: MetricId, row: Row, seq: int) -> str:
-    """Return a metric of a part as JSON; `seq` is that of the part's newest snapshot."""
+def metric_json(metric: MetricId, row: Row, seq: int) -> str:
+    """Return a metric of a part as JSON. `seq` is that of the part's newest snapshot."""
     _, name, type_, tags = metric
     values: dict[str, Value] = dict(zip(fields(type_, row.values), row.values, strict=True))
-    own = None if row.seq == seq else row.seq
-    made = MetricRow(name=name, type=type_, tags=dict(tags), seq=own, **values)  # type: ignore[arg-type]  # by type
+    own_seq = None if row.seq == seq else row.seq
+    metric_row = MetricRow(name=name, type=type_, tags=dict(tags), seq=own_seq, **values)  # type: ignore[arg-type]  # by type
     if row.sketch is not None:
-        made.sketch = msgspec.Raw(row.sketch)  # type: ignore[assignment]  # is written as it is
-    return _json.encode(made).decode()
+        metric_row.sketch = msgspec.Raw(row.sketch)  # type: ignore[assignment]  # is written as it is
+    return _json.encode(metric_row).decode()

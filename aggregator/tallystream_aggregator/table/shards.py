@@ -13,14 +13,14 @@ import msgspec
 
 from tallystream.decoding import msgpack_decoder
 from tallystream_aggregator.otlp import decode as otlp
-from tallystream_aggregator.table.arithmetic.partial_sums import Held, hold
+from tallystream_aggregator.table.arithmetic.partial_sums import StoredPartialSum, store_partial_sum
 from tallystream_aggregator.table.outputs import Offsets
 from tallystream_aggregator.table.state import MetricId
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tallystream_aggregator.table.arithmetic.partial_sums import Partial
+    from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
     from tallystream_aggregator.table.decode import Record
 
 _encoder = msgspec.msgpack.Encoder()
@@ -59,21 +59,21 @@ class ShardSum(msgspec.Struct, array_like=True):
     lives: int
     instances: int
     retired: int
-    held: Held
+    held: StoredPartialSum
     out_ms: int
     offsets: Offsets
 
-    def partial(self) -> Partial:
+    @classmethod
+    def of(cls, shard: int, metric: MetricId, partial: PartialSum, out_ms: int, offsets: Offsets) -> ShardSum:
+        """Return these partial sums of a shard."""
+        counts = (partial.lives, partial.instances, partial.forgotten)
+        return cls(shard, metric, *counts, store_partial_sum(partial), out_ms, offsets)
+
+    def partial(self) -> PartialSum:
         """Return the partial sums in the form that merges with those of other shards."""
-        partial = self.held.partial(self.metric[2])
+        partial = self.held.load(self.metric[2])
         partial.lives, partial.instances, partial.forgotten = self.lives, self.instances, self.retired
         return partial
-
-
-def shard_sum(shard: int, metric: MetricId, partial: Partial, out_ms: int, offsets: Offsets) -> ShardSum:
-    """Return the partial sums of a shard for a metric."""
-    counts = (partial.lives, partial.instances, partial.forgotten)
-    return ShardSum(shard, metric, *counts, hold(partial), out_ms, offsets)
 
 
 _decode = msgpack_decoder(ShardSum)

@@ -1,4 +1,4 @@
-"""The table's state: what is remembered between batches, and how it packs to bytes (MessagePack, with a version)."""
+"""The table's state between batches, and its stored form (MessagePack, with a version)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.table.arithmetic.metric_types import Values
-from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums, Held
+from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums, StoredPartialSum
 
 STATE_VERSION = 1
 
@@ -20,7 +20,7 @@ LifeId = tuple[str, str, str]
 
 
 class Row(msgspec.Struct, array_like=True, gc=False):
-    """One metric of one life: its newest values, and the (part, seq) of the snapshot that carried them.
+    """One metric of one life: its newest values, and the part and seq of their snapshot.
 
     In the short form `values` is (sum of all runs, value of this run) and `seq` stays 0. `sketch` is that of a
     histogram or timer as JSON, None where its snapshot had none.
@@ -44,15 +44,15 @@ class Block(msgspec.Struct, array_like=True, gc=False):
 
 
 class Life(msgspec.Struct, array_like=True):
-    """One life of an instance; `parts` maps part → highest seq; `rows` maps the metric's number → row.
+    """One life of an instance. `parts` maps part → highest seq, `rows` maps the metric's number → row.
 
     `blocks` maps part → the counters of its newest snapshot. These counters have no rows.
 
     `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq
     (or the ULID's time, if that is later), by which the life retires and is forgotten. `partition` is the one whose
-    clock applies. `limits` are those that the life has reached. `places` maps part → the last offset of `partition`
-    that the part's rows include: after a rebuild, records up to there are not applied again. A part whose newest
-    snapshot is from another partition has no place. `complete` tells whether its snapshots have all metrics of a part.
+    clock applies. `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition`
+    that the part's rows include. After a rebuild, records up to this offset are not applied again. A part whose newest
+    snapshot is from another partition has no offset. `complete` tells whether its snapshots have all metrics of a part.
     """
 
     instance: str
@@ -67,7 +67,7 @@ class Life(msgspec.Struct, array_like=True):
     parts: dict[int, int] = {}
     rows: dict[int, Row] = {}
     limits: list[str] = []
-    places: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     blocks: dict[int, Block] = {}
     complete: bool = True
 
@@ -76,15 +76,15 @@ class Life(msgspec.Struct, array_like=True):
         """The partition's time at which the life counts as silent: three intervals after its last record."""
         return self.last_seen_ms + 3 * self.every_ms
 
-    def current(self, row: Row) -> bool:
+    def is_current(self, row: Row) -> bool:
         """Tell whether the row is current: the life is living and its newest snapshot has the metric.
 
-        The rows of a life whose snapshots are not complete are all current.
+        In a life of incomplete snapshots every row is current.
         """
         return self.living and (not self.complete or row.seq == self.parts.get(row.part, 0))
 
 
-class Retiring(msgspec.Struct, array_like=True):
+class ListedLife(msgspec.Struct, array_like=True):
     """A life that is being forgotten, in the list with the number `list_id`."""
 
     list_id: int
@@ -94,11 +94,11 @@ class Retiring(msgspec.Struct, array_like=True):
 class Chunk(msgspec.Struct, array_like=True):
     """A chunk: lives on disk that are stored as one value. `lives` is how many of them are still on disk.
 
-    `kept` maps partition → the lowest `keep_ms` of its lives that can be forgotten.
+    `oldest_ms` maps partition → the lowest `keep_ms` of its lives that can be forgotten.
     """
 
     lives: int
-    kept: dict[str, int]
+    oldest_ms: dict[str, int]
 
 
 class State(msgspec.Struct, array_like=True):
@@ -110,14 +110,14 @@ class State(msgspec.Struct, array_like=True):
     the number of its chunk, `chunks` this number → a summary of the chunk. `held` maps the metric's number → the
     partial sums of the lives on disk, `forgotten_sums` → those of the forgotten lives.
 
-    `out_ms` is the time of the newest output. `seen` maps partition → the wall-clock time of the last batch that had
+    `out_ms` is the time of the newest output. `read_ms` maps partition → the wall-clock time of the last batch that had
     records of it. `judged` maps partition → the time by which its lives were last found silent. `due_ms` is a
     wall-clock time before which no further life falls silent, 0 if none is living.
 
-    `list_id` is the number of the last list of lives to be forgotten. `retiring` are lives that `forgotten_sums` does
+    `list_id` is the number of the last list of lives to be forgotten. `listed` are lives that `forgotten_sums` does
     not include yet, `deleting` those that it includes and whose rows are still on `metrics-table`. `lists` maps the
     number of a list → all of its lives, `finished` are lists whose last row is deleted. `published` tells whether every
-    row is on `metrics-table`. `forget` are keys of that topic that are to be deleted.
+    row is on `metrics-table`. `delete_keys` are keys of that topic that are to be deleted.
 
     Since the table began, `stale`, `records`, `dead` and `forgotten` count stale records, all records, dead letters,
     and forgotten lives.
@@ -132,7 +132,7 @@ class State(msgspec.Struct, array_like=True):
     metrics: list[MetricId] = []
     lives: dict[str, list[Life]] = {}
     disk: dict[bytes, int] = {}
-    held: dict[int, Held] = {}
+    disk_sums: dict[int, StoredPartialSum] = {}
     forgotten_sums: dict[int, ForgottenSums] = {}
     chunks: dict[int, Chunk] = {}
     last_chunk: int = 0
@@ -140,16 +140,16 @@ class State(msgspec.Struct, array_like=True):
     offsets: dict[str, int] = {}
     overflowed: list[int] = []
     out_ms: int = 0
-    seen: dict[str, int] = {}
+    read_ms: dict[str, int] = {}
     judged: dict[str, int] = {}
     due_ms: int = 0
     list_id: int = 0
-    retiring: list[Retiring] = []
-    deleting: list[Retiring] = []
+    listed: list[ListedLife] = []
+    deleting: list[ListedLife] = []
     lists: dict[int, list[LifeId]] = {}
     finished: list[int] = []
     published: bool = False
-    forget: list[bytes] = []
+    delete_keys: list[bytes] = []
     stale: int = 0
     records: int = 0
     dead: int = 0
@@ -200,23 +200,14 @@ def require_version(data: bytes) -> None:
     Raises:
         StateVersionError: another version wrote it, or it is damaged.
     """
-    version = version_of(data)
+    try:
+        version = _decode_version(data).version
+    except msgspec.DecodeError as error:
+        raise damaged(error) from error
     if version != STATE_VERSION:
         raise StateVersionError(
             f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
         )
-
-
-def version_of(data: bytes) -> int:
-    """Return the version of stored data.
-
-    Raises:
-        StateVersionError: it is damaged.
-    """
-    try:
-        return _decode_version(data).version
-    except msgspec.DecodeError as error:
-        raise damaged(error) from error
 
 
 def damaged(error: object) -> StateVersionError:

@@ -2,8 +2,8 @@
 
 A batch appends a state with the instances, forgotten sums and metrics that changed, and all small fields. An instance
 without lives is removed. When the entries after the copy are as large as the copy, a new copy is made. So the average
-cost of a batch depends on its changes, and a table is read in at most twice its size. The head has a random token for
-the last entry: a process whose table in memory has the same token continues without reading the log.
+cost of a batch depends on its changes, and the log is at most twice as large as the table. The head has a random token
+for the last entry. A process whose table in memory has the same token continues without reading the log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.limits import TableSettings
 
 COPY_FLOOR = 262_144
-"""Entries of up to so many bytes do not cause a new copy: a small table is rarely copied."""
+"""Entries up to this many bytes do not cause a new copy, so a small table is rarely copied."""
 
 MAX_ENTRIES = 500
 """The most entries after a copy, whatever their size: they are read one by one."""
@@ -108,7 +108,7 @@ class Log:
         store.set_head(_encode(head))
 
 
-def read(store: Store, head: bytes) -> tuple[Log, list[bytes]]:
+def read_log(store: Store, head: bytes) -> tuple[Log, list[bytes]]:
     """Return the log with this head, and its entries.
 
     Raises:
@@ -135,7 +135,7 @@ _SAMPLE = 20
 """The number of items that are measured to find how many fit into an entry."""
 
 
-def items_of_an_entry(items: Collection[object]) -> int:
+def items_per_entry(items: Collection[object]) -> int:
     """Return how many of these items fit into an entry, at least one."""
     if len(items) <= _SAMPLE:
         return _SAMPLE
@@ -144,7 +144,7 @@ def items_of_an_entry(items: Collection[object]) -> int:
     return max(1, ENTRY_BYTES * _SAMPLE // len(_encode(sample)))
 
 
-class Stored:
+class StoredTable:
     """A shard's table together with its log."""
 
     def __init__(self, table: Table, log: Log | None = None) -> None:
@@ -153,20 +153,20 @@ class Stored:
 
     def save(self, store: Store) -> None:
         """Store the changes since the last call."""
-        self.table.disk.open(store)
+        self.table.disk.use_store(store)
         difference = list(_entries(self.table.pop_difference()))
         self.log.append(store, difference, lambda: _entries(self.table.state))
         self.table.disk.flush()
 
 
-_LARGE = ("metrics", "lives", "disk", "held", "forgotten_sums", "chunks")
+_LARGE = ("metrics", "lives", "disk", "disk_sums", "forgotten_sums", "chunks")
 """The parts of a state that grow with the table."""
 
 
 def _entries(state: State) -> Iterator[bytes]:
     """Yield a state in entries of about `ENTRY_BYTES`. The last one has all small fields."""
     parts = {name: getattr(state, name) for name in _LARGE}
-    sizes = {name: items_of_an_entry(items) for name, items in parts.items()}
+    sizes = {name: items_per_entry(items) for name, items in parts.items()}
     left = {name: iter(items.items() if isinstance(items, dict) else items) for name, items in parts.items()}
     entries = max(1, *(ceil(len(items) / sizes[name]) for name, items in parts.items()))
     for last in (*[False] * (entries - 1), True):
@@ -174,7 +174,7 @@ def _entries(state: State) -> Iterator[bytes]:
         yield pack(msgspec.structs.replace(state, **taken) if last else State(**taken))
 
 
-def load(store: Store, settings: TableSettings, begin: Callable[[], State] = State) -> Stored:
+def load(store: Store, settings: TableSettings, begin: Callable[[], State] = State) -> StoredTable:
     """Return the stored table, or a new one with the state that `begin` returns if none is stored.
 
     Raises:
@@ -182,14 +182,14 @@ def load(store: Store, settings: TableSettings, begin: Callable[[], State] = Sta
     """
     head = store.head()
     if head is None:
-        return Stored(Table(begin(), settings, store))
-    log, entries = read(store, head)
+        return StoredTable(Table(begin(), settings, store))
+    log, entries = read_log(store, head)
     if not entries:
         raise damaged("it has no entries")
     state = unpack(entries[0])
     for entry in entries[1:]:
         state = _merge(state, unpack(entry))
-    return Stored(Table(state, settings, store), log)
+    return StoredTable(Table(state, settings, store), log)
 
 
 def _merge(state: State, entry: State) -> State:
@@ -212,5 +212,8 @@ def _merge(state: State, entry: State) -> State:
             chunks.pop(number, None)
     entry.lives, entry.disk, entry.chunks = lives, disk, chunks
     entry.metrics = state.metrics + entry.metrics
-    entry.held, entry.forgotten_sums = state.held | entry.held, state.forgotten_sums | entry.forgotten_sums
+    entry.disk_sums, entry.forgotten_sums = (
+        state.disk_sums | entry.disk_sums,
+        state.forgotten_sums | entry.forgotten_sums,
+    )
     return entry

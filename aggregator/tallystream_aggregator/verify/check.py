@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tallystream_aggregator.verify.compare import LASTING, Unequal, unequal, unequal_between
-from tallystream_aggregator.verify.sums import STAYING
+from tallystream_aggregator.verify.lives import STAYING
+from tallystream_aggregator.verify.published import LASTING, Unequal, unequal, unequal_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tallystream_aggregator.verify.decode import Identity, Raw
-    from tallystream_aggregator.verify.published import Ends, Place, TableRecord
+    from tallystream_aggregator.verify.decode import Identity, RawRecord
+    from tallystream_aggregator.verify.published import Ends, PartitionName, PublishedSum
     from tallystream_aggregator.verify.replay import Replay
     from tallystream_aggregator.verify.silence import Batch
 
@@ -66,10 +66,10 @@ class Check:
         replay: Replay,
         begin: Ends,
         end: Ends | None,
-        until: Callable[[Place, int], Iterable[Raw]],
+        until: Callable[[PartitionName, int], Iterable[RawRecord]],
         *,
         batches: Sequence[Batch] = (),
-        letters: set[tuple[Place, int]] | None = None,
+        letters: set[tuple[PartitionName, int]] | None = None,
         on_record: Callable[[int], None] = lambda _records: None,
     ) -> None:
         self._replay = replay
@@ -84,22 +84,22 @@ class Check:
         self.outcome = Outcome(letters_checked=letters is not None)
 
     def run(
-        self, rows: Sequence[TableRecord], newest: Mapping[Identity, TableRecord], later: set[Identity], highs: Ends
+        self, rows: Sequence[PublishedSum], newest: Mapping[Identity, PublishedSum], later: set[Identity], highs: Ends
     ) -> Outcome:
         """Compare each of `rows` at its own offsets, and the `newest` sum of each metric at `end`.
 
         `later` are the metrics that have a sum beyond `end`. `highs` are the topics' end offsets, which bound the
         offsets of every sum.
         """
-        made_in = _Numbers(self._batches)
-        by_batch: dict[int, list[TableRecord]] = {}
-        by_ends: dict[tuple[tuple[Place, int], ...], list[TableRecord]] = {}
+        index = _BatchIndex(self._batches)
+        by_batch: dict[int, list[PublishedSum]] = {}
+        by_ends: dict[tuple[tuple[PartitionName, int], ...], list[PublishedSum]] = {}
         for row in rows:
             if row.ends is None or not row.within(highs):
                 self._differ(
                     row.identity, [Unequal("offsets", row.fields.get("offsets"), "within the topic")], row.ends
                 )
-            elif (number := made_in.of(row)) is not None:
+            elif (number := index.batch_of(row)) is not None:
                 by_batch.setdefault(number, []).append(row)
             else:
                 by_ends.setdefault(tuple(sorted(row.ends.items())), []).append(row)
@@ -112,9 +112,9 @@ class Check:
 
     def _replay_all(
         self,
-        by_batch: Mapping[int, list[TableRecord]],
-        by_ends: Mapping[tuple[tuple[Place, int], ...], list[TableRecord]],
-        newest: Mapping[Identity, TableRecord],
+        by_batch: Mapping[int, list[PublishedSum]],
+        by_ends: Mapping[tuple[tuple[PartitionName, int], ...], list[PublishedSum]],
+        newest: Mapping[Identity, PublishedSum],
         later: set[Identity],
     ) -> None:
         """Replay the batches, and compare the sums of each. `by_ends` has the sums of batches that the ledger lacks."""
@@ -133,7 +133,7 @@ class Check:
             if not self._batches and dict(key) == self._end:
                 self._all_published(newest, later)
 
-    def _batch(self, batch: Batch, rows: list[TableRecord], *, first: bool) -> None:
+    def _batch(self, batch: Batch, rows: list[PublishedSum], *, first: bool) -> None:
         """Replay a batch of the ledger and compare the sums that it published."""
         if not self._is_ahead(batch.end):
             self.outcome.unordered += len(rows)
@@ -141,7 +141,7 @@ class Check:
         start = batch.start or {}
         if self._is_between or any(begin > self._at.get(partition, 0) for partition, begin in start.items()):
             self._advance(start)
-            self._replay.silence.lost(batch.ts_ms)
+            self._replay.silence.skip_batches(batch.ts_ms)
             self._is_between = False
         if batch.begins and not first:
             self._replay.begin(batch)
@@ -150,7 +150,7 @@ class Check:
         for row in rows:
             self._compare(row, 0)
 
-    def _between(self, ends: Ends, rows: list[TableRecord], following: Batch | None) -> None:
+    def _between(self, ends: Ends, rows: list[PublishedSum], following: Batch | None) -> None:
         """Compare the sums of a batch that the ledger lacks, if the `following` batch of the ledger includes it."""
         if not self._is_ahead(ends) or (
             following is not None and any(end > following.end.get(partition, 0) for partition, end in ends.items())
@@ -175,13 +175,13 @@ class Check:
             self._at[partition] = max(end, self._at.get(partition, 0))
         self.outcome.ends = dict(self._at)
 
-    def _compare(self, row: TableRecord, at_ms: int) -> None:
+    def _compare(self, row: PublishedSum, at_ms: int) -> None:
         self.outcome.sums += 1
         found, undetermined = self._found(row, at_ms)
         self.outcome.undetermined += undetermined
         self._differ(row.identity, found, row.ends)
 
-    def _found(self, row: TableRecord, at_ms: int) -> tuple[list[Unequal], bool]:
+    def _found(self, row: PublishedSum, at_ms: int) -> tuple[list[Unequal], bool]:
         """Return the fields that differ whichever lives were forgotten, and whether some are undetermined."""
         for forgotten in (True, False):
             noticed = self._replay.sum(row.identity, at_ms, forgotten=forgotten)
@@ -189,12 +189,12 @@ class Check:
             found, undetermined = unequal_between(row.fields, noticed, unnoticed)
             if not found:
                 return [], undetermined
-        if self._replay.open_lives(row.identity) > 1:  # some of them may be counted and others not
+        if self._replay.uncertain_lives(row.identity) > 1:  # some of them may be counted and others not
             none, every = (self._replay.sum(row.identity, at_ms, forgotten=forgotten) for forgotten in (False, True))
             return unequal_between(row.fields, none, every)
         return found, undetermined
 
-    def _all_published(self, newest: Mapping[Identity, TableRecord], later: set[Identity]) -> None:
+    def _all_published(self, newest: Mapping[Identity, PublishedSum], later: set[Identity]) -> None:
         """Compare the newest sum of every metric with the replay. A change that was not published is a difference.
 
         Without a known batch it is unknown when silence was noticed, so fields that depend on it are not compared.
@@ -217,14 +217,14 @@ class Check:
                 different = [unequal(row.fields, replayed, LASTING) for replayed in both]
                 self._differ(identity, different[1] if all(different) else [], self._end)
 
-    def _letter(self, partition: Place, offset: int, refused: list[str]) -> None:
+    def _letter(self, partition: PartitionName, offset: int, refused: list[str]) -> None:
         if self._letters is None or self._end is None or offset >= self._end.get(partition, 0):
             return
-        there = (partition, offset) in self._letters
+        is_published = (partition, offset) in self._letters
         where = f"{partition.replace(':', ', partition ')}, offset {offset}"
-        if there and refused:
+        if is_published and refused:
             self.outcome.letters += 1
-        elif there:
+        elif is_published:
             self._differ(None, [Unequal("dead letter", where, None)], None)
         elif refused:
             self._differ(None, [Unequal("dead letter", None, f"{where}: {refused[0]}")], None)
@@ -233,8 +233,8 @@ class Check:
         self.outcome.differences += [Difference(identity, *one, ends) for one in found]
 
 
-class _Numbers:
-    """Finds the batch of the ledger that made a sum."""
+class _BatchIndex:
+    """Finds the batch of the ledger that published a sum."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._batches = batches
@@ -242,12 +242,12 @@ class _Numbers:
         for number, batch in enumerate(batches):
             self._numbers.setdefault(batch.number, []).append(number)
 
-    def of(self, row: TableRecord) -> int | None:
+    def batch_of(self, row: PublishedSum) -> int | None:
         """Return the index of the batch, None if the ledger lacks it.
 
         The ledger may have a batch under the epoch of a later writer, which found it finished.
         """
-        epoch, batch_number = row.written
+        epoch, batch_number = row.version
         for number in self._numbers.get(batch_number, ()):
             batch = self._batches[number]
             # The first batch of a rebuilt table publishes every sum. In others a sum includes a record of its batch.
@@ -257,5 +257,5 @@ class _Numbers:
         return None
 
 
-def _number_of_records(ends: Iterable[tuple[Place, int]]) -> int:
+def _number_of_records(ends: Iterable[tuple[PartitionName, int]]) -> int:
     return sum(end for _, end in ends)

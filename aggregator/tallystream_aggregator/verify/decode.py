@@ -16,18 +16,17 @@ if TYPE_CHECKING:
 Identity = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, type, name, sorted tags). Each has one sum."""
 
-BIGGEST = 2**63 - 1
-DEEPEST = 64
+MAX_INT64 = 2**63 - 1
+MAX_DEPTH = 64
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _NO_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[^"\[\]{}]++', re.DOTALL)
-"""Matches strings, also a truncated one, and everything else except brackets. It is possessive, so it takes linear
-time."""
+"""Matches strings, also a truncated one, and everything else except brackets. Possessive, so it takes linear time."""
 
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 """NUL and surrogates."""
 
 
-class Raw(NamedTuple):
+class RawRecord(NamedTuple):
     """A record as the broker has it. `timestamp_ms` is its append time in epoch ms."""
 
     offset: int
@@ -53,7 +52,7 @@ class Metric:
 class Snapshot:
     """A snapshot. `prev` is in epoch ms. `metrics` has each metric in order, or the reason why it is refused.
 
-    One that is not `complete` may lack metrics of its part. `beyond` tells whether there were more metrics than a
+    One that is not `complete` may lack metrics of its part. `over_limit` tells whether there were more metrics than a
     record may have.
     """
 
@@ -66,7 +65,7 @@ class Snapshot:
     final: bool
     complete: bool
     metrics: list[Metric | RejectedError]
-    beyond: bool
+    over_limit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +122,18 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
     listed, final, complete = content["metrics"], content.get("final"), content.get("complete", True)
     if not isinstance(listed, list) or not isinstance(final, bool) or not isinstance(complete, bool):
         raise RejectedError("metrics is not a list, or final or complete is neither true nor false")
-    _bounded_int(content, "ts", -BIGGEST - 1, BIGGEST)
+    _bounded_int(content, "ts", -MAX_INT64 - 1, MAX_INT64)
     return Snapshot(
         app=(app := _text(content, "app", 1, 512)),
         life=life,
-        part=_bounded_int(content, "part", 0, BIGGEST),
-        seq=_bounded_int(content, "seq", 1, BIGGEST),
-        prev=None if content.get("prev") is None else _bounded_int(content, "prev", 0, BIGGEST),
+        part=_bounded_int(content, "part", 0, MAX_INT64),
+        seq=_bounded_int(content, "seq", 1, MAX_INT64),
+        prev=None if content.get("prev") is None else _bounded_int(content, "prev", 0, MAX_INT64),
         every_ms=_bounded_int(content, "every_ms", 10, 3_600_000),
         final=final,
         complete=complete,
         metrics=[_metric(app, one) for one in listed[:max_metrics]],
-        beyond=len(listed) > max_metrics,
+        over_limit=len(listed) > max_metrics,
     )
 
 
@@ -152,7 +151,7 @@ def _forget(content: dict[str, Any]) -> Forget:
         metric=None if named.get("metric") is None else _text(named, "metric", 1, 512),
         kind=kind,
         tags=frozenset(_tags(named)),
-        shards=_bounded_int(named, "shards", 1, BIGGEST) if "shards" in named else 1,
+        shards=_bounded_int(named, "shards", 1, MAX_INT64) if "shards" in named else 1,
     )
     of_metrics = kind is not None or found.tags or found.shards != 1
     if (found.life is not None and found.metric is not None) or (of_metrics and found.metric is None):
@@ -180,7 +179,7 @@ def created_ms(life: str) -> int:
 def _json(value: bytes) -> Any:
     try:
         text = value.decode("utf-8")
-        if value.count(b"[") + value.count(b"{") > DEEPEST:
+        if value.count(b"[") + value.count(b"{") > MAX_DEPTH:
             _require_shallow(text)
         return json.loads(text, parse_int=_integer)
     except ValueError as error:
@@ -191,7 +190,7 @@ def _require_shallow(text: str) -> None:
     depth = 0
     for bracket in _NO_BRACKETS.sub("", text):
         depth += 1 if bracket in "[{" else -1
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise RejectedError("nested too deep")
 
 
@@ -252,7 +251,7 @@ def _sketch(content: dict[str, Any], count: int) -> sketches.Bins | None:
 
 
 def _count(content: dict[str, Any], name: str) -> int:
-    return _bounded_int(content, name, 0, BIGGEST)
+    return _bounded_int(content, name, 0, MAX_INT64)
 
 
 def _bounded_int(content: dict[str, Any], name: str, least: int, most: int) -> int:
@@ -274,7 +273,7 @@ def _number(content: dict[str, Any], name: str, *, optional: bool = False) -> An
         finite = False
     if not finite:
         raise RejectedError(f"{name} is not finite")
-    return value if -BIGGEST - 1 <= value <= BIGGEST else float(value)
+    return value if -MAX_INT64 - 1 <= value <= MAX_INT64 else float(value)
 
 
 def _text(content: dict[str, Any], name: str, least: int, most: int) -> str:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
-from confluent_kafka import KafkaException
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
@@ -15,21 +14,20 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, highest_epoch, read_rows, rows
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.times import moment_ms
-from tallystream_aggregator.verify import topic
+from tallystream_aggregator.times import parse_time_ms
+from tallystream_aggregator.verify import reader
 from tallystream_aggregator.verify.check import Check, Difference, Outcome
-from tallystream_aggregator.verify.ledger import Books, Limit
+from tallystream_aggregator.verify.ledger import LedgerBatches, Limit
 from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import Ends, Place, Sums, flat, letter_of
+from tallystream_aggregator.verify.published import Ends, PartitionName, PublishedSums, by_partition, refused_record
 from tallystream_aggregator.verify.replay import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from tallystream_aggregator.verify.decode import Raw
 
-MOMENT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
-OFFSETS = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
+TIME_HINT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
+OFFSETS_HINT = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
 
 _decode_offsets = json_decoder(dict[str, dict[int, int]])
 
@@ -56,8 +54,8 @@ class VerifySettings:
     def __post_init__(self) -> None:
         if self.rules.max_app_metrics < 1:
             raise ConfigError("--max-app-metrics", self.rules.max_app_metrics, "give a whole number above zero")
-        _moment("--from", self.since)
-        _moment("--to", self.to)
+        _parse_time("--from", self.since)
+        _parse_time("--to", self.to)
         _offsets(self.began)
 
 
@@ -70,10 +68,8 @@ def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _r
         ConfigError: the start of the table is unknown or its records were deleted, or there is nothing to compare.
         TallystreamError: the broker can't be reached, or records were deleted while they were read.
     """
-    try:
+    with clients.broker_errors(settings.bootstrap_servers):
         return _run(settings, progress)
-    except KafkaException as error:
-        raise clients.failed(settings.bootstrap_servers, error) from error
 
 
 def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
@@ -81,28 +77,29 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     check_login(kafka)
     known = _known(kafka, topics)
-    names = sorted({topic.split(place)[0] for place in known}) or [topics.metrics]
-    ranges = topic.bounds(kafka, *names)
+    names = sorted({reader.split(partition)[0] for partition in known}) or [topics.metrics]
+    ranges = reader.bounds(kafka, *names)
     if not ranges:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"there is no topic {', '.join(names)}")
     # The ledger is read before the sums, so the sums of all its batches are there.
-    ledger = Books(to=_limit("--to", settings.to, kafka, names), since=_limit("--from", settings.since, kafka, names))
-    for row in rows(raw.value for raw in _all(kafka, topics.ledger)):
-        ledger.take(row)
+    to = _limit("--to", settings.to, kafka, names)
+    ledger = LedgerBatches(to=to, since=_limit("--from", settings.since, kafka, names))
+    for row in rows(raw.value for raw in reader.read_all(kafka, reader.bounds(kafka, topics.ledger))):
+        ledger.add(row)
     begin = _begin(settings, ranges, ledger, kafka, known or set(ranges))
     if settings.to is not None and ledger.end is None:
         raise ConfigError("--to", settings.to, f"{topics.ledger} has no batch that had ended by then")
-    written = topic.bounds(kafka, topics.agg)  # before the ledger, so that it has the epochs of these records
-    sums = Sums(
+    written = reader.bounds(kafka, topics.agg)  # before the ledger, so that it has the epochs of these records
+    sums = PublishedSums(
         end=None if settings.to is None else ledger.end,
         begin=None if settings.since is None else ledger.begin or {},
         bound=highest_epoch(_last_rows(kafka, topics)),
     )
-    for raw in topic.whole(kafka, written):
-        sums.take(raw.key, raw.value)
+    for raw in reader.read_all(kafka, written):
+        sums.add(raw.key, raw.value)
     if not sums.newest:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum of that period")
-    readers = {place: topic.Reader(kafka, place, begin[place]) for place in ranges}
+    readers = {partition: reader.Reader(kafka, partition, begin[partition]) for partition in ranges}
     try:
         check = Check(
             Replay(settings.rules),
@@ -113,87 +110,85 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
             letters=_letters(kafka, topics),
             on_record=progress,
         )
-        highs = {place: high for place, (_, high) in topic.bounds(kafka, *names).items()}
+        highs = {partition: high for partition, (_, high) in reader.bounds(kafka, *names).items()}
         outcome = check.run(sums.to_compare(), sums.newest, sums.later, highs)
     finally:
-        for reader in readers.values():
-            reader.close()
+        for one in readers.values():
+            one.close()
     outcome.unreadable = sums.unreadable
     outcome.differences += [
-        Difference(row.identity, "epoch", row.written[0], f"none above {sums.bound}", row.ends)
-        for row in sums.beyond.values()
+        Difference(row.identity, "epoch", row.version[0], f"none above {sums.bound}", row.ends)
+        for row in sums.foreign.values()
     ]
     return outcome
 
 
-def _all(kafka: Mapping[str, str], name: str) -> Iterator[Raw]:
-    return topic.whole(kafka, topic.bounds(kafka, name))
-
-
 def _last_rows(kafka: Mapping[str, str], topics: Topics) -> list[LedgerRow]:
-    return read_rows(topics.ledger, kafka) if topic.bounds(kafka, topics.ledger) else []
+    return read_rows(topics.ledger, kafka) if reader.bounds(kafka, topics.ledger) else []
 
 
-def _known(kafka: Mapping[str, str], topics: Topics) -> set[Place]:
+def _known(kafka: Mapping[str, str], topics: Topics) -> set[PartitionName]:
     """Return the partitions that the table reads: those of its last batch in the ledger."""
-    places: set[Place] = set()
+    partitions: set[PartitionName] = set()
     for row in _last_rows(kafka, topics):
         if row.kind == "batch" and row.query == QUERY:
-            places = set(flat(row.end))
-    return places
+            partitions = set(by_partition(row.end))
+    return partitions
 
 
-def _letters(kafka: Mapping[str, str], topics: Topics) -> set[tuple[Place, int]] | None:
+def _letters(kafka: Mapping[str, str], topics: Topics) -> set[tuple[PartitionName, int]] | None:
     """Return the records that have dead letters, None if the topic is missing or retention deleted some of it."""
-    ranges = topic.bounds(kafka, topics.dead)
+    ranges = reader.bounds(kafka, topics.dead)
     if not ranges or any(low > 0 for low, _ in ranges.values()):
         return None
-    letters = (letter_of(raw.value) for raw in topic.whole(kafka, ranges))
+    letters = (refused_record(raw.value) for raw in reader.read_all(kafka, ranges))
     return {letter for letter in letters if letter is not None}
 
 
 def _begin(
     settings: VerifySettings,
-    ranges: Mapping[Place, tuple[int, int]],
-    ledger: Books,
+    ranges: Mapping[PartitionName, tuple[int, int]],
+    ledger: LedgerBatches,
     kafka: Mapping[str, str],
-    known: set[Place],
+    known: set[PartitionName],
 ) -> Ends:
     """Return the offsets at which the table began. The table reads the partitions in `known`.
 
     Raises:
         ConfigError: the offsets are unknown, or records after them were deleted.
     """
-    start = None if settings.began is None else flat(_offsets(settings.began))
+    start = None if settings.began is None else by_partition(_offsets(settings.began))
     if start is not None and not (start and start.keys() <= ranges.keys()):
-        raise ConfigError("--began", settings.began, f"the table has the partitions {sorted(ranges)}: {OFFSETS}")
+        raise ConfigError("--began", settings.began, f"the table has the partitions {sorted(ranges)}: {OFFSETS_HINT}")
     if start is None and ledger.partial is not None:
-        start = flat(ledger.partial.start)
+        start = by_partition(ledger.partial.start)
         if not start:
             raise ConfigError(
                 "--began",
                 "earliest",
                 f"the table began in the middle (--accept-partial, {_utc(ledger.partial.ts)}), and the ledger does not "
-                f"say where: {OFFSETS}",
+                f"say where: {OFFSETS_HINT}",
             )
     began = dict.fromkeys(ranges, 0) | (start or {})
-    deleted = {place: low for place, (low, _) in ranges.items() if place in known and low > began[place]}
+    deleted = {
+        partition: low for partition, (low, _) in ranges.items() if partition in known and low > began[partition]
+    }
     if deleted:
         raise ConfigError(
             "--began",
             settings.began or "earliest",
             f"records that the table has taken were deleted (partition -> first offset left: {deleted}), so its sums "
             "can't be replayed from nothing; the earliest exact start is a table that began at or after "
-            f"{_first_moment(kafka, ranges)}",
+            f"{_earliest_start(kafka, ranges)}",
         )
     return began
 
 
-def _first_moment(kafka: Mapping[str, str], ranges: Mapping[Place, tuple[int, int]]) -> str:
-    """Return the append time of the oldest record that is left, of the partition in which it is latest."""
-    firsts = [next(iter(topic.whole(kafka, {place: range_})), None) for place, range_ in ranges.items()]
-    moments = [record.timestamp_ms for record in firsts if record is not None]
-    return _utc(max(moments)) if moments else "now"
+def _earliest_start(kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]]) -> str:
+    """Return the append time of the oldest record of each partition, the latest of these."""
+    firsts = [next(iter(reader.read_all(kafka, {partition: range_})), None) for partition, range_ in ranges.items()]
+    times_ms = [record.timestamp_ms for record in firsts if record is not None]
+    return _utc(max(times_ms)) if times_ms else "now"
 
 
 def _utc(ts_ms: int) -> str:
@@ -201,21 +196,21 @@ def _utc(ts_ms: int) -> str:
 
 
 def _limit(option: str, text: str | None, kafka: Mapping[str, str], names: list[str]) -> Limit | None:
-    moment = _moment(option, text)
-    if moment is None:
+    time = _parse_time(option, text)
+    if time is None:
         return None
-    by_ledger, ts_ms = moment
-    return Limit(ts_ms, None if by_ledger else topic.at_time(kafka, names, ts_ms))
+    by_ledger, ts_ms = time
+    return Limit(ts_ms, None if by_ledger else reader.at_time(kafka, names, ts_ms))
 
 
-def _moment(option: str, text: str | None) -> tuple[bool, int] | None:
+def _parse_time(option: str, text: str | None) -> tuple[bool, int] | None:
     """Return whether a time is one of the ledger, and the time in epoch ms; None if `text` is None."""
     if text is None:
         return None
     try:
-        at_ms = moment_ms(text.removeprefix("ledger:"))
+        at_ms = parse_time_ms(text.removeprefix("ledger:"))
     except ValueError as error:
-        raise ConfigError(option, text, MOMENT) from error
+        raise ConfigError(option, text, TIME_HINT) from error
     return text.startswith("ledger:"), at_ms
 
 
@@ -225,4 +220,4 @@ def _offsets(text: str | None) -> dict[str, dict[int, int]]:
     try:
         return _decode_offsets(text)
     except msgspec.DecodeError as error:
-        raise ConfigError("--began", text, OFFSETS) from error
+        raise ConfigError("--began", text, OFFSETS_HINT) from error

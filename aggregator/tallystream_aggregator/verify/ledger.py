@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.kafka.ledger import QUERY
-from tallystream_aggregator.verify.published import Ends, Place, flat
+from tallystream_aggregator.verify.published import Ends, PartitionName, by_partition
 from tallystream_aggregator.verify.silence import Batch
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Books:
+class LedgerBatches:
     """Collects the batches of the current table from the ledger's rows.
 
     `partial` is the row "opened" with which the current table began in the middle of the topic, None if it did not.
@@ -32,7 +32,7 @@ class Books:
     _writers: tuple[LedgerRow | None, LedgerRow | None] = (None, None)
     _shards: int | None = None
 
-    def take(self, row: LedgerRow) -> None:
+    def add(self, row: LedgerRow) -> None:
         """Add one row of the ledger. Rows are added in the order in which they were written."""
         if row.query != QUERY:
             return
@@ -41,7 +41,7 @@ class Books:
             self._writers = self._writers[1], row
             return
         begins = not row.start  # the first batch of a checkpoint
-        end = flat(row.end)
+        end = by_partition(row.end)
         if not begins and self.batches and _is_within(end, self.batches[-1].end):
             return  # written twice
         opened = self._begin() if begins else None
@@ -49,7 +49,7 @@ class Books:
             self._shards = writer.shards or None
         self._opened.clear()
         if self.to is None or self.to.allows(row.ts, end):
-            start = flat(row.start or (opened.start if opened is not None else {})) or None
+            start = by_partition(row.start or (opened.start if opened is not None else {})) or None
             batch = Batch(row.epoch, row.batch, row.ts, start, end, self._waiting(row), begins, self._shards)
             if batch.start is not None and self.batches and batch.start == self.batches[-1].end:
                 batch = batch._replace(start=self.batches[-1].end)  # one object for both: there may be many
@@ -68,14 +68,13 @@ class Books:
         if opened is None or opened.partial:
             self.partial = opened
             self.batches.clear()
-        elif not any(flat(opened.start).values()):
+        elif not any(by_partition(opened.start).values()):
             self.partial = None
             self.batches.clear()
-        # Else the checkpoint starts in the middle of the topic with all earlier sums: it has a rebuilt table, which
-        # began where the table before it did.
+        # Otherwise the checkpoint has a rebuilt table, which includes all batches of the table before it.
         return opened
 
-    def _waiting(self, row: LedgerRow) -> frozenset[Place] | None:
+    def _waiting(self, row: LedgerRow) -> frozenset[PartitionName] | None:
         """Return the partitions of which a batch may have left records unread: if the batch was full, those it read.
 
         Return None if that is unknown: a batch that was planned before its writer started may have run with the options
@@ -84,8 +83,8 @@ class Books:
         before, writer = self._writers
         if writer is None:
             return None
-        start, end = flat(row.start), flat(row.end)
-        moved = {place: count for place, last in end.items() if (count := last - start.get(place, 0)) > 0}
+        start, end = by_partition(row.start), by_partition(row.end)
+        moved = {partition: count for partition, last in end.items() if (count := last - start.get(partition, 0)) > 0}
         numbers = {writer.max_records} | ({before.max_records} if before is not None and row.ts < writer.ts else set())
         # A full batch may have up to one record less for each of its partitions, because their shares are rounded down.
         full = {number > 0 and sum(moved.values()) > number - len(moved) for number in numbers}
@@ -95,7 +94,7 @@ class Books:
 
 
 def _is_within(ends: Ends, others: Ends) -> bool:
-    return all(end <= others.get(place, 0) for place, end in ends.items())
+    return all(end <= others.get(partition, 0) for partition, end in ends.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +108,4 @@ class Limit:
         """Return whether a batch with this time and these ends is within the limit."""
         if self.ends is None:
             return ts_ms <= self.ts_ms
-        return all(end <= self.ends.get(p, 0) for p, end in ends.items())
+        return all(end <= self.ends.get(partition, 0) for partition, end in ends.items())

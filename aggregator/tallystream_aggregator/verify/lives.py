@@ -1,14 +1,18 @@
-"""The state of the replay: lives and their rows."""
+"""The state of the replay, lives and their rows, and the sum of a metric over them."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from tallystream_aggregator.verify.decode import Identity
-    from tallystream_aggregator.verify.sketches import Bins
+from tallystream_aggregator.verify import sketches
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream_aggregator.verify.decode import Identity
 
 FORGET_AFTER_MS = 7 * 86_400_000
 """The least time, in ms, after which the aggregator forgets a life, with any options."""
@@ -32,7 +36,7 @@ class Row:
     """One metric of one life: its newest numbers, and the part and seq of their snapshot."""
 
     numbers: dict[str, Any]
-    bins: Bins | None
+    bins: sketches.Bins | None
     part: int
     seq: int
 
@@ -45,10 +49,11 @@ class Life:
     it was found silent since then, in an earlier checkpoint; None if unknown.
 
     `ahead_ms` is the time of its ULID, which may be after its first record. It is None in the short form, which is
-    never forgotten. `perhaps` is true if the sums may or may not have these rows, depending on whether the life was
+    never forgotten. `uncertain` is true if the sums may or may not have these rows, depending on whether the life was
     forgotten before a tombstone or a forget record.
 
-    `here` are the parts whose newest snapshot is from `partition`.
+    `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether snapshots have all
+    metrics of a part.
     """
 
     app: str
@@ -61,10 +66,10 @@ class Life:
     final: bool = False
     active_in: int = 0
     silent: bool | None = False
-    perhaps: bool = False
-    seqs: dict[int, int] = field(default_factory=dict)
+    uncertain: bool = False
     complete: bool = True
-    here: set[int] = field(default_factory=set)
+    seqs: dict[int, int] = field(default_factory=dict)
+    current_parts: set[int] = field(default_factory=set)
     rows: dict[Identity, Row] = field(default_factory=dict)
 
     def may_be_forgotten(self, clock_ms: int) -> bool:
@@ -77,5 +82,95 @@ class Life:
         return self.active_ms + 3 * self.every_ms
 
     def newest(self, row: Row) -> bool:
-        """Return whether a row is of the newest snapshot of its part, which has all metrics if complete (rule 9)."""
+        """Return whether a row is current while the life is living: the newest snapshot has it, or is not complete."""
         return not self.complete or self.seqs.get(row.part, 0) == row.seq
+
+
+RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
+STAYING = {"counter", "meter", "histogram", "timer", "position"}
+"""Types whose numbers stay in the sum when a life is forgotten."""
+COUNTED = STAYING - {"position"}
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
+
+
+@dataclass(slots=True)
+class Total:
+    """The totals of rows: counts, sums, extremes, positions, bins. `covered` is the number of values in the bins."""
+
+    count: int = 0
+    sum: Any = None
+    extremes: dict[str, Any] = field(default_factory=dict)
+    bins: sketches.Bins = field(default_factory=dict)
+    covered: int = 0
+
+    def add(self, row: Row) -> None:
+        """Add one row. Floats are added as fractions, so nothing is rounded."""
+        numbers = row.numbers
+        self.count += numbers.get("count", 0)
+        if "sum" in numbers:
+            self.sum = (0 if self.sum is None else self.sum) + _exact(numbers["sum"])
+        for name, choose in (("min", min), ("start", min), ("max", max), ("position", max)):
+            if numbers.get(name) is not None:
+                self.extremes[name] = choose(numbers[name], self.extremes.get(name, numbers[name]))
+        if row.bins is not None:
+            sketches.add(self.bins, row.bins)
+            self.covered += numbers["count"]
+
+
+def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]], retired: int) -> dict[str, Any]:
+    """Return the fields of one sum. `held` has each life with its row, and whether the life is living.
+
+    A number beyond its range is replaced by the largest or smallest one, and `overflow` is true (rule 4).
+    """
+    total = Total()
+    instances, now = [], []
+    for life, row, living in held:
+        total.add(row)
+        if living and life.newest(row):
+            instances.append(life.instance)
+            now.append(row.numbers)
+    fields: dict[str, Any] = {"retired": retired if kind in STAYING else 0}
+    fields |= {"lives": len(instances), "instances": len(set(instances))}
+    fields |= total.extremes
+    if kind in ("histogram", "timer") and total.count and total.covered == total.count:
+        fields |= sketches.quantiles(total.bins)
+    if kind in ("gauge", "updown"):
+        values = [one["value"] for one in now]
+        fields |= {"number": len(values)} | ({"min": min(values), "max": max(values)} if values else {})
+    for name, number in _added(kind, total, now).items():
+        fields[name], beyond = _within(number)
+        if beyond:
+            fields["overflow"] = True
+    if fields.get("number") and "overflow" not in fields:
+        fields["mean"] = fields["sum"] / fields["number"]
+    return fields
+
+
+def _added(kind: str, total: Total, now: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the exact sums: counts over all lives, momentary values over the living ones."""
+    exact: dict[str, Any] = {}
+    if kind in COUNTED:
+        exact["count"] = total.count
+    if kind in ("histogram", "timer"):
+        exact["sum"] = total.sum
+    if kind in ("meter", "timer") and now:
+        exact |= {rate: sum((_exact(one[rate]) for one in now), start=0) for rate in RATES}
+    if kind in ("gauge", "updown") and now:
+        exact["sum"] = sum((_exact(one["value"]) for one in now), start=0)
+    return exact
+
+
+def _exact(number: Any) -> Any:
+    return Fraction(number) if isinstance(number, float) else number
+
+
+def _within(number: Any) -> tuple[Any, bool]:
+    """Return the number, limited to what can be published, and whether it was out of range."""
+    if isinstance(number, Fraction):
+        try:
+            return float(number), False
+        except OverflowError:
+            return (sys.float_info.max if number > 0 else -sys.float_info.max), True
+    if isinstance(number, int) and not MIN_INT64 <= number <= MAX_INT64:
+        return (MAX_INT64 if number > 0 else MIN_INT64), True
+    return number, False

@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from tallystream_aggregator.verify.decode import BIGGEST, Metric, RejectedError, Snapshot
+from tallystream_aggregator.verify.decode import MAX_INT64, Metric, RejectedError, Snapshot
 from tallystream_aggregator.verify.sketches import MAX_BUCKETS, Bins
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def snapshots(
             final=False,
             complete=False,
             metrics=metrics[:max_metrics],
-            beyond=len(metrics) > max_metrics,
+            over_limit=len(metrics) > max_metrics,
         )
         for (life, ns), metrics in sorted(groups.items())
     ]
@@ -123,7 +123,7 @@ def _points(
             continue
         time_ns, start_ns = int(point.get("timeUnixNano", 0)), int(point.get("startTimeUnixNano", 0))
         try:
-            if not 0 < time_ns <= BIGGEST or not (falls or 0 < start_ns <= BIGGEST):
+            if not 0 < time_ns <= MAX_INT64 or not (falls or 0 < start_ns <= MAX_INT64):
                 raise RejectedError("no time, or no start time")  # noqa: TRY301
             found = _metrics(app, name, kind, point, falls=falls)
             if time_ns // 10**6 > append_ms + DAY_MS:
@@ -155,11 +155,11 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
         value = _value(point)
         if falls:
             return [Metric((app, "gauge" if kind == "gauge" else "updown", name, tags), {"value": value})]
-        if value != int(value) or not 0 <= value <= BIGGEST:
+        if value != int(value) or not 0 <= value <= MAX_INT64:
             raise RejectedError("no count")
         return [Metric((app, "counter", name, tags), {"count": int(value)})]
     count = int(point.get("count", 0))
-    if count > BIGGEST:
+    if count > MAX_INT64:
         raise RejectedError("the count leaves 64 bits")
     numbers = {"count": count, "sum": _float(point.get("sum", 0.0)), "min": None, "max": None}
     if kind != "summary":

@@ -1,20 +1,21 @@
-"""Reads what the aggregator published, rows of `metrics-agg` as in docs/topics.md, with the standard library."""
+"""Reads the rows of `metrics-agg` as in docs/topics.md, with the standard library, and compares their fields."""
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tallystream_aggregator.verify.decode import Identity
 
-Place = str
+PartitionName = str
 """A topic and the number of a partition, as in "metrics:0"."""
 
-Ends = dict[Place, int]
+Ends = dict[PartitionName, int]
 """partition → the next offset. All records below it are included."""
 
 
@@ -22,27 +23,27 @@ _NO_SUM = (TypeError, KeyError, AttributeError, ValueError, OverflowError, Recur
 """The errors of reading any JSON: OverflowError for an infinite number, RecursionError for deep nesting."""
 
 
-def flat(offsets: Mapping[str, Mapping[Any, int]]) -> Ends:
-    """Return offsets by topic and partition as offsets by place."""
+def by_partition(offsets: Mapping[str, Mapping[Any, int]]) -> Ends:
+    """Return offsets by topic and partition number as offsets by partition."""
     return {f"{topic}:{int(p)}": int(offset) for topic, ps in offsets.items() for p, offset in ps.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class TableRecord:
-    """One row: `fields` as in the JSON, `written` as (epoch, batch). `ends` is None if the row has no offsets."""
+class PublishedSum:
+    """One row: `fields` as in the JSON, `version` as (epoch, batch). `ends` is None if the row has no offsets."""
 
     identity: Identity
     fields: dict[str, Any]
     ts_ms: int
     ends: Ends | None
-    written: tuple[int, int]
+    version: tuple[int, int]
 
     def within(self, ends: Ends) -> bool:
         """Return whether everything that it includes is below `ends`."""
         return self.ends is not None and all(end <= ends.get(p, 0) for p, end in self.ends.items())
 
 
-def parse(key: bytes | None, value: bytes) -> TableRecord:
+def parse(key: bytes | None, value: bytes) -> PublishedSum:
     """Return a row of `metrics-agg`.
 
     Raises:
@@ -52,33 +53,33 @@ def parse(key: bytes | None, value: bytes) -> TableRecord:
         app, kind, name, tags = json.loads(key or b"")
         identity = (str(app), str(kind), str(name), tuple(sorted((str(n), str(v)) for n, v in tags)))
         content = json.loads(value)
-        ends = {place: last + 1 for place, last in flat(content.get("offsets", {})).items()}
+        ends = {partition: last + 1 for partition, last in by_partition(content.get("offsets", {})).items()}
         written = (int(content.get("epoch", 0)), int(content.get("batch", 0)))
-        return TableRecord(identity, content, int(content["ts"]), ends or None, written)
+        return PublishedSum(identity, content, int(content["ts"]), ends or None, written)
     except _NO_SUM as error:
         raise ValueError(f"no sum: {error!r}") from error
 
 
 @dataclass(slots=True)
-class Sums:
+class PublishedSums:
     """Collects rows: the `newest` of each metric up to `end`, and with `begin` all rows between the two in `period`.
 
-    The newest row has the highest (epoch, batch). `later` are the metrics that have a row beyond `end`. A row whose
-    epoch is above `bound`, the highest of the ledger, was not written by an aggregator: `beyond` has the last one of
-    each metric, and it replaces no other row. If `bound` is None, every epoch is accepted. `unreadable` counts records
-    that are not sums.
+    The newest row has the highest (epoch, batch). `later` are the metrics that have a row after `end`. No aggregator
+    has written a row whose epoch is above `bound`, the highest of the ledger: it replaces no other row, and `foreign`
+    has the last one of each metric. If `bound` is None, every epoch is accepted. `unreadable` counts records that are
+    not sums.
     """
 
     end: Ends | None = None
     begin: Ends | None = None
-    newest: dict[Identity, TableRecord] = field(default_factory=dict)
-    period: list[TableRecord] = field(default_factory=list)
+    newest: dict[Identity, PublishedSum] = field(default_factory=dict)
+    period: list[PublishedSum] = field(default_factory=list)
     later: set[Identity] = field(default_factory=set)
     unreadable: int = 0
     bound: int | None = None
-    beyond: dict[Identity, TableRecord] = field(default_factory=dict)
+    foreign: dict[Identity, PublishedSum] = field(default_factory=dict)
 
-    def take(self, key: bytes | None, value: bytes | None) -> None:
+    def add(self, key: bytes | None, value: bytes | None) -> None:
         """Add one record of `metrics-agg`. A null value is ignored."""
         if value is None:
             return
@@ -87,8 +88,8 @@ class Sums:
         except ValueError:
             self.unreadable += 1
             return
-        if self.bound is not None and row.written[0] > self.bound:
-            self.beyond[row.identity] = row
+        if self.bound is not None and row.version[0] > self.bound:
+            self.foreign[row.identity] = row
             return
         if self.end is not None and not row.within(self.end):
             self.later.add(row.identity)
@@ -96,18 +97,95 @@ class Sums:
         if self.begin is not None and not row.within(self.begin):
             self.period.append(row)
         before = self.newest.get(row.identity)
-        if before is None or row.written >= before.written:
+        if before is None or row.version >= before.version:
             self.newest[row.identity] = row
 
-    def to_compare(self) -> list[TableRecord]:
+    def to_compare(self) -> list[PublishedSum]:
         """Return the rows to compare: the newest ones, or those of the period."""
         return list(self.newest.values()) if self.begin is None else self.period
 
 
-def letter_of(value: bytes | None) -> tuple[Place, int] | None:
+def refused_record(value: bytes | None) -> tuple[PartitionName, int] | None:
     """Return the partition and the offset of a dead letter's record, None if the dead letter has none."""
     try:
         content = json.loads(value or b"")
         return f"{content['topic']}:{int(content['partition'])}", int(content["offset"])
     except _NO_SUM:
         return None
+
+
+LASTING = ("count", "sum", "min", "max", "start", "position", "p50", "p75", "p95", "p98", "p99", "p999", "retired")
+"""Fields that need no living lives, except for gauges and updowns."""
+
+MOMENTARY = ("mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate", "lives", "instances", "overflow")
+RISING = ("count", "number", "lives", "instances", "retired")
+"""Fields that never decrease when a life is added."""
+
+ROUNDED = {"p50", "p75", "p95", "p98", "p99", "p999", "mean"}
+"""Fields computed in floating point, compared to nine digits. Adjacent buckets of a sketch differ by about 1 %."""
+
+ZERO_IF_ABSENT = {"lives", "instances", "retired"}
+
+
+class Unequal(NamedTuple):
+    """A field that differs. None means absent."""
+
+    field: str
+    published: Any
+    replayed: Any
+
+
+def unequal(
+    published: Mapping[str, Any], replayed: Mapping[str, Any], fields: Iterable[str] = (*LASTING, *MOMENTARY)
+) -> list[Unequal]:
+    """Return the fields that differ. Numbers are compared exactly, those of ROUNDED to nine digits.
+
+    `retired` may be between 0 and the replayed number, because forgetting depends on the aggregator's wall clock.
+    """
+    found = []
+    for name in fields:
+        theirs, ours = published.get(name), replayed.get(name)
+        if name in ZERO_IF_ABSENT:
+            theirs, ours = theirs or 0, ours or 0
+        if not _is_same(name, theirs, ours):
+            found.append(Unequal(name, theirs, ours))
+    return found
+
+
+def unequal_between(
+    published: Mapping[str, Any], noticed: Mapping[str, Any], unnoticed: Mapping[str, Any]
+) -> tuple[list[Unequal], bool]:
+    """Return the fields that differ, and whether some could not be determined.
+
+    Whether a life was living can depend on batches that the ledger lacks. `noticed` is the sum if the aggregator
+    noticed all silence that it may have noticed, `unnoticed` the sum if it noticed only what it must have noticed. If
+    the published sum equals neither, the fields in which both agree must match, counts and living lives must lie
+    between the two, and the other fields are undetermined.
+    """
+    found = unequal(published, noticed)
+    if not found or not unequal(published, unnoticed):
+        return [], False
+    uncertain = {one.field for one in unequal(noticed, unnoticed)}
+    left = [
+        one for one in found if not (_is_between(one, unnoticed) if one.field in RISING else one.field in uncertain)
+    ]
+    return left, bool(uncertain) and not left
+
+
+def _is_between(one: Unequal, unnoticed: Mapping[str, Any]) -> bool:
+    return isinstance(one.published, int) and (one.replayed or 0) <= one.published <= (unnoticed.get(one.field) or 0)
+
+
+def _is_same(field: str, published: Any, replayed: Any) -> bool:
+    if field == "overflow":
+        return (published or False) is (replayed or False)
+    if isinstance(published, bool) or not isinstance(published, (int, float, type(None))):
+        return False
+    if field == "retired":
+        return isinstance(published, int) and 0 <= published <= replayed
+    if field in ROUNDED and published is not None and replayed is not None:
+        try:
+            return math.isclose(published, replayed, rel_tol=1e-9)
+        except OverflowError:  # an integer beyond the range of floats
+            return False
+    return bool(published == replayed)

@@ -1,12 +1,12 @@
 """Applies the rules of docs/table.md to the records of `metrics`, with plain dicts: slow, but easy to check.
 
-No rule looks at two instances. An instance is in one partition, or moves to another one; then the highest seq wins,
+No rule depends on two instances. An instance is in one partition, or moves to another one. Then the highest seq wins,
 whichever partition is read first. So the partitions may be interleaved in any way if each is read in offset order.
 
 Retirement has no effect on sums, so the replay keeps every life. Forgetting has none either, with one exception:
-a tombstone and a forget record of lives keep the rows of forgotten lives, and a forget record of a metric takes it out
-of all forgotten lives. When the aggregator forgets a life depends on its options and its wall clock, which are not in
-the topic. So `sum` has a parameter for the rows of lives that may have been forgotten before such a record.
+a tombstone and a forget record of lives keep the rows of forgotten lives, and a forget record of a metric removes it
+from all forgotten lives. When the aggregator forgets a life depends on its options and its wall clock, which are not
+in the topic. So `sum` has a parameter for the rows of lives that may have been forgotten before such a record.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from zlib import crc32
 
 from tallystream_aggregator.verify import decode, otlp
 from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError, Snapshot
-from tallystream_aggregator.verify.lives import Life, Row, Settings
+from tallystream_aggregator.verify.lives import Life, Row, Settings, sum_of
 from tallystream_aggregator.verify.silence import Silence
-from tallystream_aggregator.verify.sums import sum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,11 +32,10 @@ WIDENING = (("start", min), ("min", min), ("position", max), ("max", max))
 LATE_MS = 86_400_000
 """In ms. A record is refused this long after its `prev`, or more than this before the time of its ULID (rule 3)."""
 
-Name = tuple[str, str | None]
-"""(app, life) within an instance; no life for the short form."""
+LifeName = tuple[str, str | None]
+"""(app, life) within an instance. None stands for the short form."""
 
-
-LETTERS = 10
+MAX_METRIC_LETTERS = 10
 """The most dead letters of single metrics that a record makes. The other metrics share one."""
 
 
@@ -46,10 +44,10 @@ class Replay:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
-        self._instances: dict[str, dict[Name, Life]] = {}
-        self._holders: dict[Identity, dict[Life, None]] = {}
-        self._taken: Counter[str] = Counter()
-        self._taken_bytes: Counter[str] = Counter()
+        self._instances: dict[str, dict[LifeName, Life]] = {}
+        self._lives_by_metric: dict[Identity, dict[Life, None]] = {}
+        self._metric_counts: Counter[str] = Counter()
+        self._metric_bytes: Counter[str] = Counter()
         self.silence = Silence()
         self.clocks: dict[str, int] = {}
         self.stale = 0
@@ -58,10 +56,10 @@ class Replay:
         """Apply one record, and return the reasons of its dead letters: of the record, or of its refused metrics."""
         self.clocks[partition] = max(timestamp_ms, self.clocks.get(partition, 0))
         try:
-            if self._is_otlp(partition, value):
-                return self._otlp(partition, timestamp_ms, key, value or b"")
+            if self._settings.otlp_topics and self._is_otlp(partition, value):
+                return self._apply_otlp(partition, timestamp_ms, key, value or b"")
             self._clock = self.silence.tick(key, partition, timestamp_ms)
-            return self._take(partition, timestamp_ms, decode.instance_of(key), value)
+            return self._apply(partition, timestamp_ms, decode.instance_of(key), value)
         except RejectedError as refused:
             return [str(refused)]
 
@@ -69,18 +67,18 @@ class Replay:
         topic = partition.rpartition(":")[0]
         return topic in self._settings.otlp_topics and value is not None and value[:16] != b'{"v":1,"forget":'
 
-    def _otlp(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
+    def _apply_otlp(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
         """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance."""
         try:
             resources = otlp.read(value)
         except RejectedError:
-            resources = []
-        instances = [otlp.instance_of(resource) for resource in resources]
-        keys = [key] if not any(instances) else [one.encode() for one in instances if one is not None]
+            self._clock = self.silence.tick(key, partition, timestamp_ms)
+            raise
+        instances = {one for resource in resources if (one := otlp.instance_of(resource)) is not None}
+        keys: set[bytes | None] = {instance.encode() for instance in instances} or {key}
         clocks = {each: self.silence.tick(each, partition, timestamp_ms) for each in keys}
         if len(value) > self._settings.max_record_bytes:
             raise RejectedError("the record is too large")
-        otlp.read(value)
         refused: list[str] = []
         for resource in resources:
             try:
@@ -99,11 +97,11 @@ class Replay:
 
     def identities(self) -> Iterable[Identity]:
         """Return every metric seen so far, with or without a life that has it."""
-        return self._holders.keys()
+        return self._lives_by_metric.keys()
 
     def rows(self, identity: Identity) -> Iterator[tuple[Life, Row]]:
         """Yield each life that has the metric, with its row."""
-        for life in self._holders.get(identity, ()):
+        for life in self._lives_by_metric.get(identity, ()):
             yield life, life.rows[identity]
 
     def begin(self, batch: Batch) -> None:
@@ -118,16 +116,16 @@ class Replay:
         `forgotten` tells whether to count the rows for which that depends on when their life was forgotten. The field
         `retired` is the number of lives that may have been forgotten.
         """
-        held = [life for life in self._holders.get(identity, ()) if forgotten or not life.perhaps]
-        retired = sum(life.perhaps or life.may_be_forgotten(self.clocks[life.partition]) for life in held)
+        held = [life for life in self._lives_by_metric.get(identity, ()) if forgotten or not life.uncertain]
+        retired = sum(life.uncertain or life.may_be_forgotten(self.clocks[life.partition]) for life in held)
         living = partial(self.silence.living, at_ms=at_ms, noticed=noticed)
         return sum_of(identity[1], [(life, life.rows[identity], living(life)) for life in held], retired)
 
-    def open_lives(self, identity: Identity) -> int:
+    def uncertain_lives(self, identity: Identity) -> int:
         """Return the number of lives whose rows count or not depending on when the life was forgotten."""
-        return sum(life.perhaps for life in self._holders.get(identity, ()))
+        return sum(life.uncertain for life in self._lives_by_metric.get(identity, ()))
 
-    def _take(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
+    def _apply(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
         if value is None:
             self._tombstone(instance, self.clocks[partition])
             return []
@@ -157,17 +155,17 @@ class Replay:
         life.ahead_ms, life.complete = created, snapshot.complete
         if snapshot.seq <= life.seqs.get(snapshot.part, 0):
             self.stale += 1
-            if not life.complete or life.partition != partition or snapshot.part not in life.here:
+            if not life.complete or life.partition != partition or snapshot.part not in life.current_parts:
                 self._add_older(life, snapshot)
             return []
         if life.partition != partition:
-            life.here.clear()
-        life.here.add(snapshot.part)
+            life.current_parts.clear()
+        life.current_parts.add(snapshot.part)
         life.seqs[snapshot.part] = snapshot.seq
         self.silence.mark_active(life, partition, snapshot.every_ms, self._clock)
         life.final = snapshot.final
         refused = self._replace_all(life, snapshot)
-        return [*refused, "too many metrics in a record"] if snapshot.beyond else refused
+        return [*refused, "too many metrics in a record"] if snapshot.over_limit else refused
 
     def _add_older(self, life: Life, snapshot: Snapshot) -> None:
         """Add the metrics of a stale snapshot that is not complete, or whose life moved.
@@ -183,21 +181,27 @@ class Replay:
             before = life.rows.get(metric.identity)
             if before is None:
                 if self._limit(life, metric.identity) is None:
-                    self._set(life, metric.identity, Row(metric.numbers, metric.bins, snapshot.part, snapshot.seq))
+                    self._replace(life, metric, snapshot, None)
             elif before.part != snapshot.part:
                 continue
             elif before.seq >= snapshot.seq:
                 if metric.identity[1] == "position":  # the range of positions was consumed, so it counts
-                    before.numbers = _kept(before.numbers, Row(metric.numbers, None, 0, 0))
+                    before.numbers = _widened(before.numbers, Row(metric.numbers, None, 0, 0))
             elif metric.numbers.get("count", 0) >= before.numbers.get("count", 0):
                 self._set(
-                    life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, snapshot.part, snapshot.seq)
+                    life,
+                    metric.identity,
+                    Row(_widened(metric.numbers, before), metric.bins, snapshot.part, snapshot.seq),
                 )
+
+    def _replace(self, life: Life, metric: Metric, snapshot: Snapshot, before: Row | None) -> None:
+        row = Row(_widened(metric.numbers, before), metric.bins, snapshot.part, snapshot.seq)
+        self._set(life, metric.identity, row)
 
     def _replace_all(self, life: Life, snapshot: Snapshot) -> list[str]:
         refused: list[str] = []
         seen: set[Identity] = set()
-        beyond: set[str] = set()
+        exceeded: set[str] = set()
         for metric in snapshot.metrics:
             if isinstance(metric, RejectedError):
                 refused.append(str(metric))
@@ -206,19 +210,21 @@ class Replay:
             if metric.identity in seen:
                 refused.append("the snapshot has this metric twice")
             elif before is None and (limit := self._limit(life, metric.identity)):
-                beyond.add(limit)
+                exceeded.add(limit)
             elif before is not None and before.part != snapshot.part:
                 refused.append("the metric was in another part of this life")
             elif before is not None and metric.numbers.get("count", 0) < before.numbers.get("count", 0):
                 refused.append("the count falls")
             else:
                 self._set(
-                    life, metric.identity, Row(_kept(metric.numbers, before), metric.bins, snapshot.part, snapshot.seq)
+                    life,
+                    metric.identity,
+                    Row(_widened(metric.numbers, before), metric.bins, snapshot.part, snapshot.seq),
                 )
             seen.add(metric.identity)
-        if len(refused) > LETTERS:
-            refused[LETTERS:] = ["more metrics of this record are refused"]
-        return [*refused, *beyond]
+        if len(refused) > MAX_METRIC_LETTERS:
+            refused[MAX_METRIC_LETTERS:] = ["more metrics of this record are refused"]
+        return [*refused, *exceeded]
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
@@ -226,28 +232,28 @@ class Replay:
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
         if before is None and (limit := self._limit(life, metric.identity)):
             raise RejectedError(limit)
-        folded = 0
+        earlier = 0
         if before is not None:
-            folded = before.numbers["folded"] + (before.numbers["last"] if last < before.numbers["last"] else 0)
-        if folded + last > decode.BIGGEST:
+            earlier = before.numbers["earlier"] + (before.numbers["last"] if last < before.numbers["last"] else 0)
+        if earlier + last > decode.MAX_INT64:
             raise RejectedError("the sum over its restarts leaves 64 bits")
-        self._set(life, metric.identity, Row({"count": folded + last, "folded": folded, "last": last}, None, 0, 0))
+        self._set(life, metric.identity, Row({"count": earlier + last, "earlier": earlier, "last": last}, None, 0, 0))
         return []
 
     def _limit(self, life: Life, identity: Identity) -> str | None:
         """Return the limit that a new row would exceed (rule 11), None if it would exceed none."""
         if len(life.rows) >= self._settings.max_metrics:
             return "too many metrics in a life"
-        if identity in self._holders:
+        if identity in self._lives_by_metric:
             return None
         for whose, most in ((life.app, self._settings.max_app_metrics), ("", 4 * self._settings.max_app_metrics)):
-            if self._taken[whose] >= most:
+            if self._metric_counts[whose] >= most:
                 return f"too many metrics of {whose or 'all apps'}"
-            if self._taken_bytes[whose] + _size(identity) > 256 * most:
+            if self._metric_bytes[whose] + _size(identity) > 256 * most:
                 return f"too many bytes of metrics of {whose or 'all apps'}"
         return None
 
-    def _life(self, instance: str, name: Name, partition: str, every_ms: int) -> Life:
+    def _life(self, instance: str, name: LifeName, partition: str, every_ms: int) -> Life:
         """Return a life, a new one if there is none, and note the time of this record."""
         clock = self.clocks[partition]
         life = self._instances.setdefault(instance, {}).setdefault(
@@ -258,11 +264,11 @@ class Replay:
 
     def _set(self, life: Life, identity: Identity, row: Row) -> None:
         life.rows[identity] = row
-        if identity not in self._holders:
+        if identity not in self._lives_by_metric:
             for whose in (life.app, ""):
-                self._taken[whose] += 1
-                self._taken_bytes[whose] += _size(identity)
-        self._holders.setdefault(identity, {})[life] = None
+                self._metric_counts[whose] += 1
+                self._metric_bytes[whose] += _size(identity)
+        self._lives_by_metric.setdefault(identity, {})[life] = None
 
     def _tombstone(self, instance: str, clock: int, forget: Forget | None = None) -> None:
         """Remove the rows of an instance's lives, or of those that a forget record names."""
@@ -272,11 +278,11 @@ class Replay:
                 continue
             rows, life.rows = life.rows, {}
             life.final = True  # it is not living until its next snapshot that is not stale
-            remains = replace(life, rows=rows, perhaps=True) if life.may_be_forgotten(clock) else None
+            remains = replace(life, rows=rows, uncertain=True) if life.may_be_forgotten(clock) else None
             for identity in rows:
-                del self._holders[identity][life]
+                del self._lives_by_metric[identity][life]
                 if remains is not None:
-                    self._holders[identity][remains] = None
+                    self._lives_by_metric[identity][remains] = None
             if name == ("default", None):
                 del lives[name]
 
@@ -286,19 +292,19 @@ class Replay:
         Forgotten lives of other partitions lose them, too: the table does not keep the partition of a forgotten life.
         """
         shard = crc32(instance.encode()) % forget.shards
-        for identity in filter(forget.has_metric, self._holders):
-            for life in list(self._holders[identity]):
-                here = life.perhaps or life.partition == partition
+        for identity in filter(forget.has_metric, self._lives_by_metric):
+            for life in list(self._lives_by_metric[identity]):
+                is_certain = life.uncertain or life.partition == partition
                 forgotten = life.may_be_forgotten(self.clocks[life.partition])
-                if crc32(life.instance.encode()) % forget.shards != shard or not (here or forgotten):
+                if crc32(life.instance.encode()) % forget.shards != shard or not (is_certain or forgotten):
                     continue
                 row = life.rows.pop(identity)
-                del self._holders[identity][life]
-                if not here:
-                    self._holders[identity][replace(life, rows={identity: row}, perhaps=True)] = None
+                del self._lives_by_metric[identity][life]
+                if not is_certain:
+                    self._lives_by_metric[identity][replace(life, rows={identity: row}, uncertain=True)] = None
 
 
-def _kept(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:
+def _widened(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:
     """Return the new numbers of a row. Positions, min and max only widen the range of the row before."""
     kept = dict(numbers)
     for name, choose in WIDENING:

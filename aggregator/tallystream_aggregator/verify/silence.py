@@ -1,6 +1,6 @@
-"""Which lives are silent: rule 5 of docs/table.md, applied to the batches of the ledger.
+"""Tells which lives are silent: rule 5 of docs/table.md, applied to the batches of the ledger.
 
-The table looks for silent lives at the end of a batch, in the shards that have a record in it. A partition's time is
+The table checks for silent lives at the end of a batch, in the shards that have a record in it. A partition's time is
 its clock, plus the wall time since the last batch that had records of it. Each shard has its own clocks and wall times.
 A silent life stays silent until its next record that is not stale.
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream_aggregator.verify.lives import Life
-    from tallystream_aggregator.verify.published import Ends, Place
+    from tallystream_aggregator.verify.published import Ends, PartitionName
 
-ShardPlace = tuple[int, "Place"]
+ShardPartition = tuple[int, "PartitionName"]
 
 
 class Batch(NamedTuple):
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     ts_ms: int
     start: Ends | None
     end: Ends
-    waiting: frozenset[Place] | None = frozenset()
+    waiting: frozenset[PartitionName] | None = frozenset()
     begins: bool = False
     shards: int | None = 1
 
@@ -67,20 +67,20 @@ class Silence:
     def __init__(self) -> None:
         self.number = 0
         self._shards: int | None = None
-        self._is_cut = False
+        self._was_split = False
         self._ran: set[int] = set()  # shards that have run since the number of shards changed
         self._since_ms = self._last_ms = 0  # times of the first and the last batch of the checkpoint
-        self._read: set[ShardPlace] = set()
-        self._clocks: dict[ShardPlace, int] = {}
-        self._seen: dict[ShardPlace, tuple[int, int]] = {}  # the earliest and the latest wall time of its last read
+        self._read: set[ShardPartition] = set()
+        self._clocks: dict[ShardPartition, int] = {}
+        self._seen: dict[ShardPartition, tuple[int, int]] = {}  # the earliest and the latest wall time of its last read
         self._rebuilt_in: int | None = None
-        self._is_recut = False
+        self._shards_changed = False
         self._confirmed: set[int] = set()  # shards that have run since the first batch of the checkpoint
         self._timestamp_ms = 0  # of the last record
-        self._least: defaultdict[ShardPlace, Highest] = defaultdict(Highest)
-        self._most: defaultdict[ShardPlace, Highest] = defaultdict(Highest)
+        self._lower: defaultdict[ShardPartition, Highest] = defaultdict(Highest)
+        self._upper: defaultdict[ShardPartition, Highest] = defaultdict(Highest)
 
-    def tick(self, key: bytes | None, place: Place, timestamp_ms: int) -> int:
+    def tick(self, key: bytes | None, place: PartitionName, timestamp_ms: int) -> int:
         """Add a record's append time, and return the clock of its shard and partition."""
         at = self._shard(key or b""), place
         self._read.add(at)
@@ -88,12 +88,12 @@ class Silence:
         self._clocks[at] = max(timestamp_ms, self._clocks.get(at, 0))
         return self._clocks[at]
 
-    def mark_active(self, life: Life, partition: Place, every_ms: int, clock_ms: int) -> None:
+    def mark_active(self, life: Life, partition: PartitionName, every_ms: int, clock_ms: int) -> None:
         """Note a life's record that is not stale. `clock_ms` is what `tick` returned for the record."""
         life.partition, life.every_ms, life.active_ms, life.active_in = partition, every_ms, clock_ms, self.number
         life.silent = False
         # A batch that the ledger lacks may have read the record before the table was rebuilt, with a lower clock.
-        if self.number == self._rebuilt_in and (self._is_recut or self._timestamp_ms < clock_ms):
+        if self.number == self._rebuilt_in and (self._shards_changed or self._timestamp_ms < clock_ms):
             life.silent = None
 
     def living(self, life: Life, at_ms: int, *, noticed: bool) -> bool:
@@ -102,14 +102,14 @@ class Silence:
         `at_ms` is the time of a batch after the last one in the ledger, or 0. With `noticed`, silence counts if the
         table may have noticed it; without it, only if the table must have noticed it.
         """
-        if life.final or life.perhaps or life.silent or (noticed and life.silent is None):
+        if life.final or life.uncertain or life.silent or (noticed and life.silent is None):
             return False
-        at, deadline_ms = self._of(life), life.deadline_ms
+        at, deadline_ms = self._partition_of(life), life.deadline_ms
         if noticed:
-            return max(at_ms, self._clocks[at], self._most[at].since(life.active_in)) < deadline_ms
+            return max(at_ms, self._clocks[at], self._upper[at].since(life.active_in)) < deadline_ms
         if self._shards is None or (life.silent is None and at[0] not in self._confirmed):
             return True
-        return max(self._clocks[at], self._least[at].since(life.active_in)) < deadline_ms
+        return max(self._clocks[at], self._lower[at].since(life.active_in)) < deadline_ms
 
     def begin(self, batch: Batch, lives: Iterable[Life]) -> None:
         """Process the start of a checkpoint, whose first batch is `batch`.
@@ -120,23 +120,23 @@ class Silence:
         for at in self._clocks:
             self._note(at, self._clocks[at], self._time(at, batch.ts_ms, earliest=True))
         found = [(life, self.living(life, 0, noticed=True), self.living(life, 0, noticed=False)) for life in lives]
-        self._is_recut = batch.shards != self._shards
-        self._recut(batch.shards)
-        for life, surely, perhaps in found:
-            if self._is_recut:
+        self._shards_changed = batch.shards != self._shards
+        self._set_shards(batch.shards)
+        for life, surely, uncertain in found:
+            if self._shards_changed:
                 life.silent = None
-            elif not perhaps:
+            elif not uncertain:
                 life.silent = True
             elif not surely:
                 life.silent = None
         self._confirmed = set()
         self._rebuilt_in = self.number if batch.begins and self.number else None
         self._seen.clear()
-        self._least.clear()
-        self._most.clear()
+        self._lower.clear()
+        self._upper.clear()
         self._since_ms = self._last_ms = batch.ts_ms if batch.begins else 0
 
-    def lost(self, ts_ms: int) -> None:
+    def skip_batches(self, ts_ms: int) -> None:
         """Update the times at the end of batches that the ledger lacks. They ran before `ts_ms`."""
         ran = {shard for shard, _ in self._read}
         for at, clock in self._clocks.items():
@@ -179,20 +179,20 @@ class Silence:
         self._read.clear()
         self.number += 1
 
-    def _note(self, at: ShardPlace, least_ms: int, most_ms: int) -> None:
-        self._least[at].note(self.number, least_ms)
-        self._most[at].note(self.number, most_ms)
+    def _note(self, at: ShardPartition, least_ms: int, most_ms: int) -> None:
+        self._lower[at].note(self.number, least_ms)
+        self._upper[at].note(self.number, most_ms)
 
-    def _time(self, at: ShardPlace, now_ms: int, *, earliest: bool) -> int:
+    def _time(self, at: ShardPartition, now_ms: int, *, earliest: bool) -> int:
         """Return a partition's time: its clock, plus the wall time since its earliest or latest possible read."""
         first, last = self._seen.get(at, (self._since_ms, now_ms))
         return self._clocks[at] + max(0, now_ms - (first if earliest else last))
 
-    def _recut(self, shards: int | None) -> None:
+    def _set_shards(self, shards: int | None) -> None:
         """Set the number of shards. A shard that has not run since it changed has the highest clocks of all shards."""
         if shards != self._shards:
-            self._shards, self._ran, self._is_cut = shards, set(), True
-        if not self._is_cut:
+            self._shards, self._ran, self._was_split = shards, set(), True
+        if not self._was_split:
             return
         begun = {at: time_ms for at, time_ms in self._clocks.items() if at[0] in self._ran}
         shared = {
@@ -202,7 +202,7 @@ class Silence:
         }
         self._clocks = shared | begun
 
-    def _of(self, life: Life) -> ShardPlace:
+    def _partition_of(self, life: Life) -> ShardPartition:
         return self._shard(life.instance.encode()), life.partition
 
     def _shard(self, key: bytes) -> int:

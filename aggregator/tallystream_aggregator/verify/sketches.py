@@ -9,7 +9,7 @@ Bins = dict[tuple[int, int, int], int]
 """(sign, scale, index of the bucket) → number of values. (0, 0, 0) counts the zeros."""
 
 MAX_BUCKETS = 4096
-BIGGEST = 2**63 - 1
+MAX_INT64 = 2**63 - 1
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 
 
@@ -21,8 +21,8 @@ def decode(content: object) -> Bins:
     """
     if not isinstance(content, dict):
         raise ValueError("no object")  # noqa: TRY004 - one error for everything that is not a sketch
-    scale = _whole(content.get("scale"), -10, 20)
-    zeros = _whole(content.get("zero_count", 0), 0, BIGGEST)
+    scale = _bounded_int(content.get("scale"), -10, 20)
+    zeros = _bounded_int(content.get("zero_count", 0), 0, MAX_INT64)
     bins = {(0, 0, 0): zeros} if zeros else {}
     return bins | _one_sign(1, scale, content.get("positive")) | _one_sign(-1, scale, content.get("negative"))
 
@@ -32,10 +32,10 @@ def _one_sign(sign: int, scale: int, content: Any) -> Bins:
         return {}
     if not isinstance(content, dict) or not isinstance(content.get("counts"), list):
         raise ValueError("no buckets")  # noqa: TRY004
-    first = index = _whole(content.get("offset"), -(2**31), 2**31 - 1)
+    first = index = _bounded_int(content.get("offset"), -(2**31), 2**31 - 1)
     bins: Bins = {}
     for one in content["counts"]:
-        count = _whole(one, -(2**31), BIGGEST)
+        count = _bounded_int(one, -(2**31), MAX_INT64)
         if count > 0:
             bins[sign, scale, index] = count
         index += max(1, -count)
@@ -48,9 +48,9 @@ def _one_sign(sign: int, scale: int, content: Any) -> Bins:
     return bins
 
 
-def _whole(content: Any, least: int, most: int) -> int:
+def _bounded_int(content: Any, least: int, most: int) -> int:
     if not isinstance(content, int) or isinstance(content, bool) or not least <= content <= most:
-        raise ValueError("no whole number in its bounds")
+        raise ValueError("no whole number within its bounds")
     return content
 
 

@@ -56,14 +56,14 @@ def push(
 
     Exit code: 0 done, 1 refused since a person changed something, or failed in the midst, 2 a setting can't be used.
     """
-    made = g.settings(locals())
+    generate = g.settings(locals())
     from tallystream_dashboards.grafana.push.job import PushSettings, run
 
     if overwrite and keep_changed:
         raise ConfigError("--overwrite", "--keep-changed", "give one of the two")
     settings = PushSettings(
         url=grafana_url,
-        made=made,
+        generate=generate,
         dry_run=dry_run,
         prune=prune,
         on_manual_change="overwrite" if overwrite else "keep" if keep_changed else "refuse",

@@ -118,7 +118,7 @@ def lag_collect(
 ) -> None:
     """Ask for the lag of every consumer group at an interval, and keep it in the store."""
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_dashboards.lag.collector.job import CollectSettings, run
+    from tallystream_dashboards.lag.collector.collector import CollectSettings, run
     from tallystream_dashboards.lag.status import Rules
 
     settings = CollectSettings(

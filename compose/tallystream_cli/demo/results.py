@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_aggregator.verify.reader import bounds, read_all
 from tallystream_aggregator.verify.replay import Replay
-from tallystream_aggregator.verify.topic import bounds, whole
 from tallystream_cli.demo import journal, sums
 from tallystream_cli.demo import topic as kafka
 from tallystream_cli.demo.app import APP
@@ -62,7 +62,7 @@ def gather(
         reader.close()
     replay = Replay()
     servers = {"bootstrap.servers": bootstrap_servers}
-    for raw in whole(servers, bounds(servers, topics.metrics)):
+    for raw in read_all(servers, bounds(servers, topics.metrics)):
         replay.apply(f"{topics.metrics}:0", raw.timestamp_ms, raw.key, raw.value)
     replayed = Counter[str]()
     lives = Counter[str]()

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.jobs.replay import run
-from tallystream_aggregator.shipping.retry import StoppedError
+from tallystream_aggregator.shipping.shipper import StoppedError
 from tallystream_aggregator.shutdown import StopRequest
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""Grafana as code: dashboards, alert rules and what they need, in the shapes of Grafana's HTTP API. docs/grafana.md.
+"""Grafana as code: dashboards, alert rules, data source and contact point, in the form of Grafana's HTTP API.
 
-`resources(settings)` returns all of it as plain JSON; `generate.files(settings)` the same as files.
+`resources(settings)` returns them as plain JSON; `generate.files(settings)` returns them as files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may be chosen for the dashboards and the alert rules."""
+"""The settings of the dashboards and the alert rules."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from tallystream.errors import ConfigError
 Flavour = Literal["flux", "influxql", "prometheus"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
 
+PLUGINS: dict[Flavour, str] = {"flux": "influxdb", "influxql": "influxdb", "prometheus": "prometheus"}
+"""The type of the data source: Grafana's plugin."""
+
 _URLS = {"flux": "http://localhost:8086", "influxql": "http://localhost:8086", "prometheus": "http://localhost:9090"}
 _TITLES = {"flux": "Flux", "influxql": "InfluxQL", "prometheus": "Prometheus"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """When the alert rules fire; each is an option of the command, `--lag-seconds` and so on.
+    """When the alert rules fire; each is an option of the command: `--lag-seconds` and so on.
 
     Args:
-        missing_instances: so many living instances fewer than the most in the last hour; at least 1.
-        stopped_minutes: a sum that grew all the time has not grown for so long; at least 1.
-        lag_seconds: the oldest unconsumed record of a group is older than this.
-        sink_seconds: the oldest sum that the shipper has not written is older than this.
-        dead_letters: more dead letters than this in ten minutes.
-        processed_twice: more records processed twice than this.
-        aggregator_seconds: no aggregator has done its work for so long; at least 30.
-        collector_seconds: the lag collector has not looked for so long; at least 90.
-        skew_seconds: timestamps are further than this from the records' arrival, in either direction.
+        missing_instances: fire if this many instances fewer are living than at the maximum of the last hour; from 1.
+        stopped_minutes: fire if a sum that grew steadily has not grown for this long; from 1.
+        lag_seconds: fire if a group's oldest unconsumed record is older than this.
+        sink_seconds: fire if the oldest sum that the shipper has not written is older than this.
+        dead_letters: fire on more dead letters than this in ten minutes.
+        processed_twice: fire on more records processed twice than this.
+        aggregator_seconds: fire if no aggregator has worked for this long; from 30.
+        collector_seconds: fire if the lag collector has not measured for this long; from 90.
+        skew_seconds: fire if timestamps differ from the records' arrival by more than this, in either direction.
 
     Raises:
         ConfigError: a number is out of its bounds.
@@ -46,18 +49,18 @@ class Thresholds:
     skew_seconds: float = 5.0
 
     def __post_init__(self) -> None:
-        least = {"missing_instances": 1, "stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}
-        for one in fields(self):
-            value, bound = getattr(self, one.name), least.get(one.name, 0)
-            if not bound <= value < 2**31:
-                raise ConfigError(f"--{one.name.replace('_', '-')}", value, f"give a number from {bound} on")
+        minimums = {"missing_instances": 1, "stopped_minutes": 1, "aggregator_seconds": 30, "collector_seconds": 90}
+        for field_ in fields(self):
+            value, minimum = getattr(self, field_.name), minimums.get(field_.name, 0)
+            if not minimum <= value < 2**31:
+                raise ConfigError(f"--{field_.name.replace('_', '-')}", value, f"give a number from {minimum} on")
 
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """Who is told: a webhook's URL, or e-mail addresses with semicolons between them.
+    """Who is notified: a webhook's URL, or email addresses separated by semicolons.
 
-    `address` may be a reference to an environment variable, `$NAME`, and is one where it is a secret.
+    `address` may be a reference to an environment variable, `$NAME`. A secret address must be one.
     """
 
     kind: Literal["webhook", "email"] = "webhook"
@@ -66,21 +69,22 @@ class Contact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is made, and for which data source.
+    """What is generated, and for which data source.
 
     Args:
-        flavour: "flux" and "influxql" for InfluxDB 2.x, "prometheus".
-        datasource_url: where Grafana finds the store; empty: its usual port on localhost.
+        flavour: "flux" or "influxql" for InfluxDB 2.x, or "prometheus".
+        datasource_url: the store's URL for Grafana; empty: its usual port on localhost.
         datasource_name: the data source's name in Grafana; empty: "Tallystream Flux" and so on.
-        org, bucket: InfluxDB's; for InfluxQL the bucket is the database that is mapped to it.
+        org: InfluxDB's organization.
+        bucket: InfluxDB's bucket; for InfluxQL, the database that is mapped to it.
         thresholds: when the alert rules fire.
         folder_title: the folder of the dashboards and rules.
-        uid_prefix: every uid begins with it: two systems in one Grafana have two of them.
-        runbook_url: the page that the alerts lead to; a rule's slug is the anchor.
-        contact: who is told.
+        uid_prefix: the prefix of every uid; two systems in one Grafana need different ones.
+        runbook_url: the page that the alerts link to; the anchor is the rule's slug.
+        contact: who is notified.
 
     Raises:
-        ConfigError: one of them can't be used.
+        ConfigError: a setting can't be used.
     """
 
     flavour: Flavour = "flux"
@@ -97,7 +101,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.flavour not in FLAVOURS:
             raise ConfigError("--flavour", self.flavour, f"give {', '.join(FLAVOURS[:-1])} or {FLAVOURS[-1]}")
-        # Grafana's uids have 40 characters at most, and the longest name behind the prefix has 25 with its hyphen.
+        # Grafana limits a uid to 40 characters; the longest name after the prefix has 25 with its hyphen.
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,15}", self.uid_prefix):
             raise ConfigError("--uid-prefix", self.uid_prefix, "give 1 to 15 letters, digits, _ or -")
         if not self.folder_title.strip():
@@ -124,7 +128,7 @@ class Settings:
         return self.uid(self.flavour)
 
     def uid(self, name: str) -> str:
-        """Return the uid of something that this project calls `name`; the same forever."""
+        """Return the uid of the resource with this name; it never changes."""
         return f"{self.uid_prefix}-{name}"
 
 

@@ -14,10 +14,11 @@ from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_aggregator.terminal import printable, printable_json
 from tallystream_dashboards import formatting
-from tallystream_dashboards.lag.evaluate import THINNED_MS
-from tallystream_dashboards.lag.formatting import age, group_json, lag_range, until_drained, why
-from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups, read_recorded
-from tallystream_dashboards.lag.status import HELD_MS, Rules, Status
+from tallystream_dashboards.lag.formatting import catches_up_in, group_json, lag_range, time_lag, why
+from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups, read_groups_by_rules
+from tallystream_dashboards.lag.samples import MAX_GAP_MS
+from tallystream_dashboards.lag.status import Rules, Status
+from tallystream_dashboards.lag.storage import SLOT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,20 +83,20 @@ def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[]
         while True:
             states, problem = _read(settings, clock())
             out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
-            out.write(_shown(states, settings) if states or settings.json else "")
+            out.write(_text(states, settings) if states or settings.json else "")
             # With --json the output is for programs, so the sentence goes to standard error.
             (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")
             out.flush()
             if not settings.watch or stop.wait(settings.every_s):
-                return UNKNOWN if problem else exit_code(states, asked=settings.group)
+                return UNKNOWN if problem else exit_code(states, group=settings.group)
 
 
-def exit_code(states: Sequence[GroupState], *, asked: str | None = None) -> int:
+def exit_code(states: Sequence[GroupState], *, group: str | None = None) -> int:
     """Return the worst of the groups' codes: ERR, then WARN, then UNKNOWN. Without groups it is UNKNOWN.
 
-    Groups that are gone count only if a group was `asked` for. If all groups are gone, the code is OK.
+    Groups that are gone count only if they are the requested `group`. If all groups are gone, the code is OK.
     """
-    counted = [state for state in states if not state.gone or asked is not None]
+    counted = [state for state in states if not state.gone or group is not None]
     if states and not counted:
         return OK
     codes = [_CODES.get(state.evaluation.status, ERR) for state in counted]
@@ -107,12 +108,12 @@ def table(states: Sequence[GroupState]) -> str:
     rows = [
         (
             state.group,
-            "GONE" if state.gone else state.evaluation.status.name,
+            state.status_name,
             lag_range(state),
-            age(state.seconds),
+            time_lag(state.time_lag),
             _per_second(state, produced=True),
             _per_second(state, produced=False),
-            until_drained(state.drain),
+            catches_up_in(state.catch_up),
             why(state),
         )
         for state in states
@@ -123,24 +124,16 @@ def table(states: Sequence[GroupState]) -> str:
 def partitions_table(state: GroupState) -> str:
     """Return one group's partitions as a table for the terminal, worst first."""
     rows = [
-        (one.name, one.evaluation.status.name, formatting.number(one.lag), age(one.seconds), one.evaluation.reason)
+        (
+            one.name,
+            one.evaluation.status.name,
+            formatting.number(one.lag),
+            time_lag(one.time_lag),
+            one.evaluation.reason,
+        )
         for one in state.partitions
     ]
     return _aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows])
-
-
-def read_states(reader: PointReader, settings: ShowSettings, *, at_ms: int) -> list[GroupState]:
-    """Return the states of the requested groups at a moment, epoch ms.
-
-    Raises:
-        SinkUnavailableError: the store does not answer.
-    """
-    if settings.group is not None:
-        found = read_group(reader, settings.group, at_ms=at_ms, rules=settings.rules)
-        return [] if found is None else [found]
-    if settings.rules is not None:
-        return read_recorded(reader, at_ms=at_ms, rules=settings.rules)
-    return read_groups(reader, at_ms=at_ms)
 
 
 def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
@@ -148,7 +141,7 @@ def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
     try:
         reader = open_reader(settings.store)
         try:
-            states = read_states(reader, settings, at_ms=at_ms)
+            states = _states(reader, settings, at_ms)
             last_ms = last_round_ms(reader, at_ms=at_ms)
         finally:
             reader.close()
@@ -156,28 +149,37 @@ def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
         return [], f"The store can't be read: {error}"
     if last_ms is None:
         return states, "No lag has been collected: start the collector, `tallystream lag collect`."
-    ago_s = (at_ms - last_ms) / 1000
-    if ago_s > (THINNED_MS if settings.at_ms is not None else 0) / 1000 + HELD_MS / 1000:
+    if at_ms - last_ms > MAX_GAP_MS + (SLOT_MS if settings.at_ms is not None else 0):
+        age = formatting.duration((at_ms - last_ms) / 1000)
         return states, (
-            f"The newest lag in the store was collected {formatting.duration(ago_s)} before: the lag since then is not "
+            f"The newest lag in the store was collected {age} before: the lag since then is not "
             "known. Check that the collector runs: `tallystream status`."
         )
     if not states:
-        whose = f"the group {settings.group!r}" if settings.group is not None else "any group"
-        return [], f"The store has no lag of {whose}. Check the name and the collector's --include."
+        name = f"the group {settings.group!r}" if settings.group is not None else "any group"
+        return [], f"The store has no lag of {name}. Check the name and the collector's --include."
     return states, ""
 
 
-def _shown(states: Sequence[GroupState], settings: ShowSettings) -> str:
+def _states(reader: PointReader, settings: ShowSettings, at_ms: int) -> list[GroupState]:
+    if settings.group is not None:
+        state = read_group(reader, settings.group, at_ms=at_ms, rules=settings.rules)
+        return [] if state is None else [state]
+    if settings.rules is not None:
+        return read_groups_by_rules(reader, at_ms=at_ms, rules=settings.rules)
+    return read_groups(reader, at_ms=at_ms)
+
+
+def _text(states: Sequence[GroupState], settings: ShowSettings) -> str:
     if settings.json:
-        shown = (group_json(state, partitions=settings.group is not None) for state in states)
-        return "".join(printable_json(json.dumps(one, ensure_ascii=False)) + "\n" for one in shown)
+        objects = (group_json(state, partitions=settings.group is not None) for state in states)
+        return "".join(printable_json(json.dumps(one, ensure_ascii=False)) + "\n" for one in objects)
     return table(states) + ("\n" + partitions_table(states[0]) if settings.group is not None else "")
 
 
 def _per_second(state: GroupState, *, produced: bool) -> str:
     if state.rates is None:
-        return formatting.NOTHING
+        return formatting.DASH
     return formatting.number(round(state.rates.produced if produced else state.rates.consumed, 1))
 
 

@@ -9,27 +9,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.exposition import Family, Sample, render
-from tallystream_dashboards.lag.time_lag import AtLeast, Unknown, at_least
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tallystream_dashboards.lag.offsets import Bounds, PartitionId
     from tallystream_dashboards.lag.state import GroupState, PartitionState
-    from tallystream_dashboards.lag.time_lag import SecondsLag
+    from tallystream_dashboards.lag.time_lag import TimeLag
 
 _GROUP = "kafka_consumergroup_group"
 
 
-def exposition(states: Iterable[GroupState], places: Mapping[tuple[str, int], tuple[int, int]], ts_ms: int) -> str:
+def exposition(states: Iterable[GroupState], bounds: Mapping[PartitionId, Bounds], ts_ms: int) -> str:
     """Return the text of `/metrics`: every group that is on the broker, its partitions, and every partition's ends.
 
     Groups that are gone have no samples. Stale groups and partitions have the samples of their last state. `ts_ms` is
     the time of the round, epoch ms.
     """
     groups = [state for state in states if not state.gone]
-    looked = Family("tallystream_lag_round_time_seconds", "gauge", "Time of the newest round, in epoch seconds.", [])
-    looked.samples.append(Sample(ts_ms / 1000, {}))
-    return render([*_partitions(groups), *_groups(groups), *_ends(places), looked])
+    newest = Family("tallystream_lag_round_time_seconds", "gauge", "Time of the newest round, in epoch seconds.", [])
+    newest.samples.append(Sample(ts_ms / 1000, {}))
+    return render([*_partitions(groups), *_groups(groups), *_bounds(bounds), newest])
 
 
 def _partitions(groups: Sequence[GroupState]) -> list[Family]:
@@ -45,10 +45,10 @@ def _partitions(groups: Sequence[GroupState]) -> list[Family]:
             labels = {"group": group.group, "topic": one.topic, "partition": str(one.partition)}
             if one.lag is not None:
                 lag.samples.append(Sample(one.lag, labels))
-                _add_seconds(seconds, one.seconds, labels)
+                _add_time_lag(seconds, one.time_lag, labels)
             if one.committed is not None:
                 offset.samples.append(Sample(one.committed, labels))
-            if isinstance(one.seconds, AtLeast):
+            if one.time_lag is not None and not one.time_lag.exact:
                 bound.samples.append(Sample(1, labels))
             if one.skew_ms is not None:
                 skew.samples.append(Sample(one.skew_ms / 1000, labels))
@@ -67,10 +67,10 @@ def _groups(groups: Sequence[GroupState]) -> list[Family]:
     )
     for group in groups:
         labels = {"group": group.group}
-        if group.lag is not None and group.worst_lag is not None:
-            largest.samples.append(Sample(group.worst_lag, labels))
+        if group.lag is not None and group.max_lag is not None:
+            largest.samples.append(Sample(group.max_lag, labels))
             total.samples.append(Sample(group.lag, labels))
-            _add_seconds(oldest, group.seconds, labels)
+            _add_time_lag(oldest, group.time_lag, labels)
         for topic, lag in _by_topic(group.partitions).items():
             by_topic.samples.append(Sample(lag, labels | {"topic": topic}))
         status.samples.append(Sample(1, labels | {"status": group.evaluation.status.name}))
@@ -80,10 +80,10 @@ def _groups(groups: Sequence[GroupState]) -> list[Family]:
     return [largest, oldest, total, by_topic, status, members, stale]
 
 
-def _ends(places: Mapping[tuple[str, int], tuple[int, int]]) -> list[Family]:
+def _bounds(bounds: Mapping[PartitionId, Bounds]) -> list[Family]:
     earliest = Family("kafka_partition_earliest_offset", "gauge", "The first offset of the partition.", [])
     latest = Family("kafka_partition_latest_offset", "gauge", "The next offset that the partition will give.", [])
-    for (topic, partition), (start, end) in sorted(places.items()):
+    for (topic, partition), (start, end) in sorted(bounds.items()):
         labels = {"topic": topic, "partition": str(partition)}
         earliest.samples.append(Sample(start, labels))
         latest.samples.append(Sample(end, labels))
@@ -91,13 +91,13 @@ def _ends(places: Mapping[tuple[str, int], tuple[int, int]]) -> list[Family]:
 
 
 def _by_topic(partitions: Iterable[PartitionState]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    lags: dict[str, int] = {}
     for one in partitions:
         if one.lag is not None:
-            found[one.topic] = found.get(one.topic, 0) + one.lag
-    return dict(sorted(found.items()))
+            lags[one.topic] = lags.get(one.topic, 0) + one.lag
+    return dict(sorted(lags.items()))
 
 
-def _add_seconds(family: Family, seconds: SecondsLag, labels: Mapping[str, str]) -> None:
-    if not isinstance(seconds, Unknown):
-        family.samples.append(Sample(float(at_least(seconds)), labels))
+def _add_time_lag(family: Family, time_lag: TimeLag | None, labels: Mapping[str, str]) -> None:
+    if time_lag is not None:
+        family.samples.append(Sample(float(time_lag.seconds), labels))

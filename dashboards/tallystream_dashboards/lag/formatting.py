@@ -5,78 +5,70 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.lag.catch_up import Between, Drain, Drained, Never, Steady
-from tallystream_dashboards.lag.time_lag import AtLeast, Exact, SecondsLag, Zero
+from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
+from tallystream_dashboards.lag.time_lag import NO_LAG
 
 if TYPE_CHECKING:
-    from tallystream_dashboards.lag.catch_up import Rates
-    from tallystream_dashboards.lag.evaluate import GroupState, PartitionState
+    from tallystream_dashboards.lag.samples import Rates
+    from tallystream_dashboards.lag.state import GroupState, PartitionState
+    from tallystream_dashboards.lag.time_lag import TimeLag
 
 
-def age(found: SecondsLag) -> str:
-    """Return an age as text: `12 s`, `≥ 10 min`, or a dash if it is not known."""
-    match found:
-        case Zero():
-            return "0 s"
-        case Exact(seconds):
-            return _span(seconds)
-        case AtLeast(seconds) if seconds >= 1:
-            return f"≥ {formatting.duration(seconds)}"
-    return formatting.NOTHING
+def time_lag(value: TimeLag | None) -> str:
+    """Return a time lag as text: `12 s`, `≥ 10 min`, or a dash if it is not known."""
+    if value is None or (not value.exact and value.seconds < 1):
+        return formatting.DASH
+    if value == NO_LAG:
+        return "0 s"
+    return _duration(value.seconds) if value.exact else f"≥ {formatting.duration(value.seconds)}"
 
 
-def until_drained(found: Drain) -> str:
+def catches_up_in(time: TimeToCatchUp) -> str:
     """Return how long a group takes to catch up, as text.
 
     It is `now`, `4 min to 9 min`, `4 min or never`, `never at this rate`, `keeps up`, or a dash if it is not known.
     """
-    match found:
-        case Drained():
-            return "now"
-        case Never():
-            return "never at this rate"
-        case Steady():
-            return "keeps up"
-        case Between(low, None):
-            return f"{_span(low)} or never"
-        case Between(low, high) if high is not None:
-            soon, late = _span(low), _span(high)
-            return soon if soon == late else f"{soon} to {late}"
-    return formatting.NOTHING
+    if isinstance(time, CatchUp):
+        return time.value
+    low = _duration(time.low_s)
+    if time.high_s is None:
+        return f"{low} or never"
+    high = _duration(time.high_s)
+    return low if low == high else f"{low} to {high}"
 
 
-def _span(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return formatting.duration(seconds) if seconds >= 1 else "< 1 s"
 
 
 def lag_range(state: GroupState) -> str:
     """Return a group's lag as text: `1,234`, or `≥ 1,234` if partitions without a known lag have records."""
     if state.lag is None:
-        return formatting.NOTHING
-    return f"≥ {state.lag:,}" if state.unread else f"{state.lag:,}"
+        return formatting.DASH
+    return f"≥ {state.lag:,}" if state.uncommitted_records else f"{state.lag:,}"
 
 
 def why(state: GroupState) -> str:
     """Return the reason of the status, and sentences about stale or unknown partitions and skew."""
     reasons = [state.evaluation.reason, *([state.stale] if state.stale else [])]
-    if state.unknown and state.lag is not None:
+    if state.unknown_partitions and state.lag is not None:
         reasons.append(
-            f"Nothing valid is committed in {state.unknown:,} of {state.count:,} partitions, "
-            f"which hold {state.unread:,} records."
+            f"Nothing valid is committed in {state.unknown_partitions:,} of {state.partition_count:,} partitions, "
+            f"which hold {state.uncommitted_records:,} records."
         )
     if state.skew_ms:
-        reasons.append(skew(state.skew_ms))
+        reasons.append(clock_skew(state.skew_ms))
     return " ".join(reasons)
 
 
-def skew(skew_ms: int) -> str:
+def clock_skew(skew_ms: int) -> str:
     """Return a sentence that explains a skew. Ages do not depend on it."""
-    off = formatting.duration(abs(skew_ms) / 1000)
+    difference = formatting.duration(abs(skew_ms) / 1000)
     if skew_ms > 0:
-        return (
-            f"Timestamps are {off} ahead of the records' arrival: a producer's clock is fast, or the collector's slow."
-        )
-    return f"Timestamps are {off} behind the records' arrival: a producer's clock is slow, or they are event times."
+        cause = "a producer's clock is fast, or the collector's slow"
+        return f"Timestamps are {difference} ahead of the records' arrival: {cause}."
+    cause = "a producer's clock is slow, or they are event times"
+    return f"Timestamps are {difference} behind the records' arrival: {cause}."
 
 
 def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
@@ -84,9 +76,9 @@ def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
 
     Numbers that are not known are null. `seconds_exact` is false if `seconds` is a lower bound or not known.
     """
-    drain = state.drain
-    low = drain.low_s if isinstance(drain, Between) else 0.0 if isinstance(drain, Drained) else None
-    high = drain.high_s if isinstance(drain, Between) else low
+    catch_up = state.catch_up
+    now = 0.0 if catch_up is CatchUp.NOW else None
+    low, high = (catch_up.low_s, catch_up.high_s) if isinstance(catch_up, Between) else (now, now)
     return {
         "group": state.group,
         "status": state.evaluation.status.name,
@@ -97,17 +89,17 @@ def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
         "state": state.broker_state or None,
         "members": state.members,
         "lag": state.lag,
-        "max_lag": state.worst_lag,
-        "partitions_unknown": state.unknown,
-        "records_uncommitted": state.unread,
-        **_seconds_json(state.seconds),
+        "max_lag": state.max_lag,
+        "partitions_unknown": state.unknown_partitions,
+        "records_uncommitted": state.uncommitted_records,
+        **_time_lag_json(state.time_lag),
         "skew_ms": state.skew_ms,
         **_rates_json(state.rates),
         "drain_s_low": low,
         "drain_s_high": high,
-        "drain_never": isinstance(drain, Never),
+        "drain_never": catch_up is CatchUp.NEVER,
         "seen_ms": state.seen_ms,
-        "partition_count": state.count,
+        "partition_count": state.partition_count,
         **({"partitions": [_partition_json(one) for one in state.partitions]} if partitions else {}),
     }
 
@@ -123,24 +115,18 @@ def _partition_json(state: PartitionState) -> dict[str, Any]:
         "end": state.end,
         "committed": state.committed,
         "lag": state.lag,
-        **_seconds_json(state.seconds),
+        **_time_lag_json(state.time_lag),
         "record_ms": state.record_ms,
         "skew_ms": state.skew_ms,
         **_rates_json(state.rates),
     }
 
 
-def _seconds_json(found: SecondsLag) -> dict[str, Any]:
-    match found:
-        case Zero():
-            return {"seconds": 0.0, "seconds_exact": True}
-        case Exact(seconds):
-            return {"seconds": seconds, "seconds_exact": True}
-        case AtLeast(seconds):
-            return {"seconds": seconds, "seconds_exact": False}
-    return {"seconds": None, "seconds_exact": False}
+def _time_lag_json(time_lag: TimeLag | None) -> dict[str, Any]:
+    seconds, exact = (None, False) if time_lag is None else time_lag
+    return {"seconds": seconds, "seconds_exact": exact}
 
 
-def _rates_json(found: Rates | None) -> dict[str, Any]:
-    produced, consumed = (found.produced, found.consumed) if found else (None, None)
+def _rates_json(rates: Rates | None) -> dict[str, Any]:
+    produced, consumed = (rates.produced, rates.consumed) if rates else (None, None)
     return {"produced_per_s": produced, "consumed_per_s": consumed}

@@ -5,23 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.lag.catch_up import Drain, NotKnown, Rates, add, drain
+from tallystream_dashboards.lag.catch_up import CatchUp, TimeToCatchUp, time_to_catch_up
+from tallystream_dashboards.lag.samples import OffsetSample, Rates, total
 from tallystream_dashboards.lag.status import (
     Evaluation,
-    OffsetSample,
     Rules,
     Status,
+    evaluate_age,
     evaluate_group,
     evaluate_samples,
-    too_old,
 )
-from tallystream_dashboards.lag.time_lag import SecondsLag, Unknown, Zero, at_least, worst
+from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag, worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
 NOT_READ = "The group was not read in the newest round: this is its last state."
+GONE_MS = 7 * 86_400_000
+"""How long a group that is gone is shown, in ms."""
 MAX_NAMED = 3
 """How many partitions a sentence names; the others are counted."""
 
@@ -32,17 +34,17 @@ _NO_RECORD = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """The state of one partition of a group. `lag` is None if it is not known, `rates` if there are too few samples.
+    """The state of one partition of a group. `lag` and `time_lag` are None if they are not known.
 
-    `record_ms` is the timestamp of the oldest unconsumed record, if it was requested. `skew_ms` is how far timestamps
-    in the partition are ahead of the records' arrival (negative: behind it); None: not known. A `stale` partition was
-    not read in the newest round; it has its last known state.
+    `rates` is None if there are too few samples. `record_ms` is the timestamp of the oldest unconsumed record, if it
+    was requested. `skew_ms` is how far timestamps in the partition are ahead of the records' arrival (negative: behind
+    it); None: not known. A `stale` partition was not read in the newest round; it has its last known state.
     """
 
     topic: str
     partition: int
     lag: int | None
-    seconds: SecondsLag
+    time_lag: TimeLag | None
     rates: Rates | None
     evaluation: Evaluation
     start: int | None = None
@@ -58,52 +60,62 @@ class PartitionState:
         return f"{self.topic}/{self.partition}"
 
     @property
-    def held(self) -> int:
-        """The number of offsets in the partition, 0 if it is not known."""
+    def records(self) -> int:
+        """The number of records in the partition, 0 if it is not known."""
         return 0 if self.start is None or self.end is None else self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """The state of one group: the sum of the known lags, the highest age, when it has caught up, and the status.
+    """The state of one group: the sum of the known lags, the largest time lag, when it has caught up, and the status.
 
-    The lag of `unknown` partitions is not known, usually because nothing was committed there. They have up to `unread`
-    records, so the group's lag is from `lag` to `lag` + `unread`. The group has had its status since `since_ms`. A
-    group that is `gone` is no longer on the broker and has its last known state. `stale` is a sentence if the newest
-    round did not read the group or some of its partitions, which have their last known state.
+    The lag of `unknown_partitions` is not known, usually because nothing was committed there. They have up to
+    `uncommitted_records`, so the group's lag is from `lag` to `lag` + `uncommitted_records`. The group has had its
+    status since `since_ms`. A group that is `gone` is no longer on the broker and has its last known state. `stale` is
+    a sentence if the newest round did not read the group or some of its partitions, which have their last known state.
+    A group without `partitions` was read from the store; `stored_skew_ms` is then its skew.
     """
 
     group: str
     lag: int | None
-    seconds: SecondsLag
+    time_lag: TimeLag | None
     rates: Rates | None
-    drain: Drain
+    catch_up: TimeToCatchUp
     evaluation: Evaluation
     partitions: tuple[PartitionState, ...]
     seen_ms: int
-    worst_lag: int | None = None
-    count: int = 0
-    unknown: int = 0
-    unread: int = 0
+    max_lag: int | None = None
+    partition_count: int = 0
+    unknown_partitions: int = 0
+    uncommitted_records: int = 0
     members: int | None = None
     broker_state: str = ""
     since_ms: int | None = None
     gone: bool = False
-    logged_skew_ms: int | None = None
+    stored_skew_ms: int | None = None
     stale: str = ""
-    logged_seen_ms: int | None = None
+
+    @property
+    def status_name(self) -> str:
+        """The name of the status that is shown: GONE for a group that is no longer on the broker."""
+        return "GONE" if self.gone else self.evaluation.status.name
 
     @property
     def skew_ms(self) -> int | None:
         """The skew of its partitions with the largest absolute value; the stored one if no partition has a skew."""
         known = [one.skew_ms for one in self.partitions if one.skew_ms]
-        return max(known, key=abs, default=self.logged_skew_ms)
+        return max(known, key=abs, default=self.stored_skew_ms)
+
+
+def worst_first(states: Iterable[GroupState]) -> list[GroupState]:
+    """Return the groups sorted by status (worst first), then by lag (highest first), then by name."""
+    return sorted(states, key=lambda one: (-one.evaluation.status, -(one.lag or 0), one.group))
 
 
 def evaluate_partition(
-    samples: Sequence[OffsetSample], seconds: SecondsLag, *, now_ms: int, rules: Rules
+    samples: Sequence[OffsetSample], time_lag: TimeLag | None, *, now_ms: int, rules: Rules
 ) -> Evaluation:
-    """Return the evaluation of a partition by its samples, the last of which is current, and by its age.
+    """Return the evaluation of a partition by its samples, the last of which is current, and by its time lag.
 
     A partition without samples has no committed offset.
     """
@@ -111,92 +123,84 @@ def evaluate_partition(
         return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
     if samples[-1].committed > samples[-1].end:
         return Evaluation(Status.NOTFOUND, "The committed offset is past the end: the topic was recreated.")
-    if isinstance(seconds, Zero) and samples[-1].lag > rules.allowed_lag:
+    if time_lag == NO_LAG and samples[-1].lag > rules.allowed_lag:
         return Evaluation(Status.OK, _NO_RECORD.format(samples[-1].lag))
-    return too_old(evaluate_samples(samples, now_ms=now_ms, rules=rules), at_least(seconds), rules=rules)
+    evaluation = evaluate_samples(samples, now_ms=now_ms, rules=rules)
+    return evaluation if time_lag is None else evaluate_age(evaluation, time_lag.seconds, rules=rules)
 
 
 def group_state(
     group: str,
     partitions: Iterable[PartitionState],
-    halves: Iterable[tuple[Rates | None, ...]],
+    rates: Iterable[tuple[Rates | None, Rates | None]],
     *,
     seen_ms: int,
     members: int | None = None,
     broker_state: str = "",
 ) -> GroupState:
-    """Return a group's state. `halves` has each partition's rates over the window and over the newer half of it."""
+    """Return a group's state. `rates` has each partition's rates over the window and over the newer half of it."""
     states = sorted(partitions, key=lambda one: (-one.evaluation.status, -(one.lag or 0), one.topic, one.partition))
-    known = [state.lag for state in states if state.lag is not None]
-    lag = sum(known) if known else None
-    seen = [add([part for part in half if part is not None]) for half in zip(*halves, strict=True) if any(half)]
+    lags = [state.lag for state in states if state.lag is not None]
+    lag = sum(lags) if lags else None
+    totals = [total([one for one in period if one is not None]) for period in zip(*rates, strict=True) if any(period)]
     return GroupState(
         group=group,
         lag=lag,
-        # A partition without a lag has no age; it does not make the age of the group unknown.
-        seconds=worst([one.seconds for one in states if one.lag is not None]) if known else _no_age(states),
-        rates=seen[0] if seen else None,
-        drain=NotKnown() if lag is None or any(one.stale for one in states) else drain(lag, seen),
+        # A partition without a lag has no time lag; it does not make the time lag of the group unknown.
+        time_lag=worst([one.time_lag for one in states if one.lag is not None]),
+        rates=totals[0] if totals else None,
+        catch_up=CatchUp.UNKNOWN if lag is None or any(one.stale for one in states) else time_to_catch_up(lag, totals),
         evaluation=evaluate_group([(state.name, state.evaluation) for state in states]),
         partitions=tuple(states),
         seen_ms=seen_ms,
-        worst_lag=max(known, default=None),
-        count=len(states),
-        unknown=sum(one.lag is None and not one.stale for one in states),
-        unread=sum(state.held for state in states if state.lag is None),
+        max_lag=max(lags, default=None),
+        partition_count=len(states),
+        unknown_partitions=sum(one.lag is None and not one.stale for one in states),
+        uncommitted_records=sum(state.records for state in states if state.lag is None),
         members=members,
         broker_state=broker_state,
-        stale=_not_read([one.name for one in states if one.stale]),
+        stale=_stale_partitions([one.name for one in states if one.stale]),
     )
 
 
-def since(state: GroupState, before: GroupState | None) -> GroupState:
+def keep_since(state: GroupState, before: GroupState | None) -> GroupState:
     """Return the state with its `since_ms`, which is that of the state before if the status is the same."""
     same = before is not None and not before.gone and before.evaluation.status is state.evaluation.status
     return replace(state, since_ms=before.since_ms if same and before is not None else state.seen_ms)
 
 
-def gone(state: GroupState) -> GroupState:
+def mark_gone(state: GroupState) -> GroupState:
     """Return a group's last state, marked as gone: the group is no longer on the broker."""
-    had = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
-    reason = f"The group is no longer on the broker; when it was last seen {had}."
-    lost = Evaluation(Status.NOTFOUND, reason)
-    return replace(state, evaluation=lost, gone=True, drain=NotKnown(), rates=None, stale="")
+    lag = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
+    evaluation = Evaluation(Status.NOTFOUND, f"The group is no longer on the broker; when it was last seen {lag}.")
+    return replace(state, evaluation=evaluation, gone=True, catch_up=CatchUp.UNKNOWN, rates=None, stale="")
 
 
-def unread(state: GroupState) -> GroupState:
+def mark_stale(state: GroupState) -> GroupState:
     """Return a group's last state, marked as stale: the newest round did not read the group."""
     if state.gone:
         return state
-    partitions = tuple(unread_partition(one) for one in state.partitions)
-    return replace(state, partitions=partitions, drain=NotKnown(), rates=None, stale=NOT_READ)
+    partitions = tuple(mark_partition_stale(one) for one in state.partitions)
+    return replace(state, partitions=partitions, catch_up=CatchUp.UNKNOWN, rates=None, stale=NOT_READ)
 
 
-def unread_partition(state: PartitionState) -> PartitionState:
+def mark_partition_stale(state: PartitionState) -> PartitionState:
     """Return a partition's last state, marked as stale: the newest round did not read the partition."""
     if state.stale:
         return state
-    unread = Evaluation(
-        state.evaluation.status, f"It was not read in the newest round; before: {state.evaluation.reason}"
-    )
-    return replace(state, evaluation=unread, rates=None, stale=True)
+    reason = f"It was not read in the newest round; before: {state.evaluation.reason}"
+    return replace(state, evaluation=Evaluation(state.evaluation.status, reason), rates=None, stale=True)
 
 
-def never_read(topic: str, partition: int) -> PartitionState:
+def unread_partition(topic: str, partition: int) -> PartitionState:
     """Return the state of a partition that no round has read yet."""
-    reason = "It has not been read yet."
-    return PartitionState(
-        topic, partition, None, Unknown("it was not read"), None, Evaluation(Status.NOTFOUND, reason), stale=True
-    )
+    evaluation = Evaluation(Status.NOTFOUND, "It has not been read yet.")
+    return PartitionState(topic, partition, None, None, None, evaluation, stale=True)
 
 
-def _not_read(names: Sequence[str]) -> str:
+def _stale_partitions(names: Sequence[str]) -> str:
     if not names:
         return ""
     more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
     shown = ", ".join(names[:MAX_NAMED])
     return f"Partitions that were not read in the newest round, with their last state: {shown}{more}."
-
-
-def _no_age(states: Sequence[PartitionState]) -> SecondsLag:
-    return states[0].seconds if states else Unknown("there are no partitions")

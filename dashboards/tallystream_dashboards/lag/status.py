@@ -11,18 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
+from tallystream_dashboards.lag.samples import MAX_GAP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tallystream_dashboards.lag.samples import OffsetSample
+
 SLOTS = 10
 """Burrow evaluates ten commits; this module evaluates the lowest lag of each tenth of the window."""
-
-HELD_MS = 90_000
-"""How long a sample counts as current, in ms. The longest interval of the collector is 60 s."""
 
 
 class Status(IntEnum):
@@ -35,23 +35,6 @@ class Status(IntEnum):
     STALL = 4
     STOP = 5
     ERR = 6
-
-
-class OffsetSample(NamedTuple):
-    """The committed offset of a group in a partition, the partition's end and the group's members at one moment.
-
-    `members` is None if it was not recorded.
-    """
-
-    ts_ms: int
-    committed: int
-    end: int
-    members: int | None = None
-
-    @property
-    def lag(self) -> int:
-        """The number of records after the committed offset, 0 or more."""
-        return max(0, self.end - self.committed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +56,8 @@ class Rules:
     err_age_s: float | None = None
 
     @property
-    def quiet_s(self) -> float:
-        """The seconds without progress after which the status is STALL or STOP."""
+    def max_idle_s(self) -> float:
+        """The longest time without progress, in seconds. After it the status is STALL or STOP."""
         return self.window_s / 2 if self.stop_after_s is None else self.stop_after_s
 
     def check(self) -> None:
@@ -83,8 +66,8 @@ class Rules:
             raise ConfigError("--window", self.window_s, "give seconds from 1 to 86400")
         if self.allowed_lag < 0:
             raise ConfigError("--allowed-lag", self.allowed_lag, "give a number of records, 0 or more")
-        if not 0 < self.quiet_s < self.window_s:
-            raise ConfigError("--stop-after", self.quiet_s, "give seconds above 0 and below those of --window")
+        if not 0 < self.max_idle_s < self.window_s:
+            raise ConfigError("--stop-after", self.max_idle_s, "give seconds above 0 and below those of --window")
         for option, value in (("--warn-age", self.warn_age_s), ("--err-age", self.err_age_s)):
             if value is not None and not value > 0:
                 raise ConfigError(option, value, "give seconds above 0")
@@ -103,9 +86,9 @@ def evaluate_samples(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rul
     """Return the evaluation of one partition by its samples (in order of time) in the window before `now_ms`.
 
     The first rule that applies decides: no samples, NOTFOUND; no lag now, OK; no progress for longer than the rules'
-    `quiet_s`, STALL or STOP; an offset that went back and has not caught up since, REWIND; no lag at some moment of the
-    window, OK; samples over less than half a window, OK; lag that never fell, WARN; else OK. If the status is OK after
-    `quiet_s` / 2 without progress, the evaluation is notable.
+    `max_idle_s`, STALL or STOP; an offset that went back and has not caught up since, REWIND; no lag at some moment of
+    the window, OK; samples over less than half a window, OK; lag that never fell, WARN; else OK. If the status is OK
+    after half of `max_idle_s` without progress, the evaluation is notable.
     """
     window = _window(samples, now_ms, rules)
     if not window:
@@ -113,41 +96,43 @@ def evaluate_samples(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rul
     last = window[-1]
     if last.lag <= rules.allowed_lag:
         return Evaluation(Status.OK, f"The lag is {last.lag:,}.")
-    quiet_s = (now_ms - _last_progress_ms(window, rules)) / 1000
-    if quiet_s > rules.quiet_s:
-        return _without_progress(last, quiet_s, rules)
-    found = _with_progress(window, now_ms, rules)
-    if found.status is Status.OK and quiet_s >= rules.quiet_s / 2:
-        waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {quiet_s:.0f} s"
-        return Evaluation(Status.OK, f"{waiting}; from {rules.quiet_s:.0f} s on it counts as stopped.", notable=True)
-    return found
+    idle_s = (now_ms - _last_progress_ms(window, rules)) / 1000
+    if idle_s > rules.max_idle_s:
+        return _without_progress(last, idle_s, rules)
+    evaluation = _with_progress(window, now_ms, rules)
+    if evaluation.status is Status.OK and idle_s >= rules.max_idle_s / 2:
+        waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {idle_s:.0f} s"
+        return Evaluation(Status.OK, f"{waiting}; from {rules.max_idle_s:.0f} s on it counts as stopped.", notable=True)
+    return evaluation
 
 
 def _with_progress(window: Sequence[OffsetSample], now_ms: int, rules: Rules) -> Evaluation:
     last = window[-1]
-    was = _went_back_from(window, rules)
-    if was is not None:
-        return Evaluation(Status.REWIND, f"The committed offset went back from {was:,}; it is {last.committed:,} now.")
+    highest = _rewound_from(window, rules)
+    if highest is not None:
+        return Evaluation(
+            Status.REWIND, f"The committed offset went back from {highest:,}; it is {last.committed:,} now."
+        )
     if any(sample.lag <= rules.allowed_lag for sample in window):
         return Evaluation(Status.OK, f"It caught up within the last {rules.window_s:g} s; the lag is {last.lag:,} now.")
-    watched_s = (last.ts_ms - window[0].ts_ms) / 1000
-    if watched_s < rules.window_s / 2:
-        return Evaluation(Status.OK, f"The lag is {last.lag:,}; it has been watched for only {watched_s:.0f} s.")
+    observed_s = (last.ts_ms - window[0].ts_ms) / 1000
+    if observed_s < rules.window_s / 2:
+        return Evaluation(Status.OK, f"The lag is {last.lag:,}; it has been observed for only {observed_s:.0f} s.")
     lows = _lows(window, rules, now_ms)
     if all(b >= a for a, b in pairwise(lows)):
         return Evaluation(
             Status.WARN,
-            f"It makes progress, but in {watched_s:.0f} s the lag never fell: from {lows[0]:,} to {lows[-1]:,}.",
+            f"It makes progress, but in {observed_s:.0f} s the lag never fell: from {lows[0]:,} to {lows[-1]:,}.",
         )
     return Evaluation(Status.OK, f"It makes progress and the lag falls at times; it is {last.lag:,}.")
 
 
-def too_old(found: Evaluation, seconds: float, *, rules: Rules) -> Evaluation:
+def evaluate_age(evaluation: Evaluation, seconds: float, *, rules: Rules) -> Evaluation:
     """Return the evaluation, or a worse one if the oldest unconsumed record, `seconds` old, is older than allowed."""
     for status, limit_s in ((Status.ERR, rules.err_age_s), (Status.WARN, rules.warn_age_s)):
-        if limit_s is not None and seconds > limit_s and found.status < min(status, Status.REWIND):
+        if limit_s is not None and seconds > limit_s and evaluation.status < min(status, Status.REWIND):
             return Evaluation(status, f"The oldest unconsumed record is {seconds:.0f} s old, over {limit_s:g} s.")
-    return found
+    return evaluation
 
 
 def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:
@@ -158,60 +143,60 @@ def evaluate_group(partitions: Sequence[tuple[str, Evaluation]]) -> Evaluation:
     known = [one for one in partitions if one[1].status is not Status.NOTFOUND]
     if not known:
         return Evaluation(Status.NOTFOUND, partitions[0][1].reason if partitions else "The group has no partitions.")
-    name, found = max(known, key=lambda one: one[1].status)
-    if found.status is Status.OK:
+    name, worst = max(known, key=lambda one: one[1].status)
+    if worst.status is Status.OK:
         notable = next((one for one in known if one[1].notable), None)
         if notable is not None and len(known) > 1:
             return Evaluation(Status.OK, f"{notable[0]}: {notable[1].reason}", notable=True)
         if len(known) == 1:
-            return found
-        return Evaluation(Status.OK, f"All {len(known):,} partitions are OK. {name}: {found.reason}")
+            return worst
+        return Evaluation(Status.OK, f"All {len(known):,} partitions are OK. {name}: {worst.reason}")
     bad = sum(one.status is not Status.OK for _, one in known)
-    status = Status.WARN if found.status is Status.WARN else Status.ERR
-    return Evaluation(status, f"{found.status.name} in {name} ({bad:,} of {len(known):,} partitions): {found.reason}")
+    status = Status.WARN if worst.status is Status.WARN else Status.ERR
+    return Evaluation(status, f"{worst.status.name} in {name} ({bad:,} of {len(known):,} partitions): {worst.reason}")
 
 
 def _window(samples: Sequence[OffsetSample], now_ms: int, rules: Rules) -> list[OffsetSample]:
     """Return the samples in the window. The last one before the window is its first if it was valid when it began.
 
     Unchanged samples are not kept, so the first one in the window may be late. The sample before it is valid if it is
-    at most `HELD_MS` earlier. It is valid after a longer gap, too, if there was lag and the offset is still the same.
+    at most `MAX_GAP_MS` earlier. It is also valid after a longer gap if there was lag and the offset is still the same.
     """
-    begin = now_ms - round(rules.window_s * 1000)
-    inside = [sample for sample in samples if begin <= sample.ts_ms <= now_ms]
-    before = next((sample for sample in reversed(samples) if sample.ts_ms < begin), None)
+    begin_ms = now_ms - round(rules.window_s * 1000)
+    inside = [sample for sample in samples if begin_ms <= sample.ts_ms <= now_ms]
+    before = next((sample for sample in reversed(samples) if sample.ts_ms < begin_ms), None)
     if before is None:
         return inside
-    held = (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= HELD_MS
-    waited = bool(inside) and inside[0].committed == before.committed and before.lag > rules.allowed_lag
-    if held or waited:
-        inside.insert(0, before._replace(ts_ms=begin))
+    recent = (inside[0].ts_ms if inside else now_ms) - before.ts_ms <= MAX_GAP_MS
+    unchanged = bool(inside) and inside[0].committed == before.committed and before.lag > rules.allowed_lag
+    if recent or unchanged:
+        inside.insert(0, before._replace(ts_ms=begin_ms))
     return inside
 
 
 def _last_progress_ms(window: Sequence[OffsetSample], rules: Rules) -> int:
     moved = [b.ts_ms for a, b in pairwise(window) if b.committed != a.committed]
-    idle = [sample.ts_ms for sample in window if sample.lag <= rules.allowed_lag]
-    return max([window[0].ts_ms, *moved, *idle])
+    caught_up = [sample.ts_ms for sample in window if sample.lag <= rules.allowed_lag]
+    return max([window[0].ts_ms, *moved, *caught_up])
 
 
-def _went_back_from(window: Sequence[OffsetSample], rules: Rules) -> int | None:
+def _rewound_from(window: Sequence[OffsetSample], rules: Rules) -> int | None:
     """Return the highest offset from which the group went back; None if it did not, or has caught up since.
 
     It has caught up if it has reached that offset again or has no lag.
     """
-    was = None
+    highest = None
     for before, sample in pairwise(window):
         if sample.committed < before.committed:
-            was = before.committed if was is None else max(was, before.committed)
-        if was is not None and (sample.committed >= was or sample.lag <= rules.allowed_lag):
-            was = None
-    return was
+            highest = before.committed if highest is None else max(highest, before.committed)
+        if highest is not None and (sample.committed >= highest or sample.lag <= rules.allowed_lag):
+            highest = None
+    return highest
 
 
-def _without_progress(last: OffsetSample, quiet_s: float, rules: Rules) -> Evaluation:
-    more = " or more" if quiet_s >= rules.window_s else ""
-    waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {quiet_s:.0f} s{more}"
+def _without_progress(last: OffsetSample, idle_s: float, rules: Rules) -> Evaluation:
+    more = " or more" if idle_s >= rules.window_s else ""
+    waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {idle_s:.0f} s{more}"
     if last.members:
         members = "1 member" if last.members == 1 else f"{last.members:,} members"
         return Evaluation(Status.STALL, f"{waiting}, although the group has {members}.")

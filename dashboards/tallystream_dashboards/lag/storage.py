@@ -9,17 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.sinks.base import Field, Point
-from tallystream_dashboards.lag.catch_up import Between, Drain, Drained, Never, NotKnown, Rates, Steady
-from tallystream_dashboards.lag.model import LAG
+from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
+from tallystream_dashboards.lag.formatting import catches_up_in
+from tallystream_dashboards.lag.samples import Rates
 from tallystream_dashboards.lag.state import GroupState, PartitionState
 from tallystream_dashboards.lag.status import Evaluation, Rules, Status
-from tallystream_dashboards.lag.time_lag import AtLeast, Exact, SecondsLag, Unknown, Zero
+from tallystream_dashboards.lag.time_lag import TimeLag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tallystream_dashboards.lag.offsets import Bounds, PartitionId
+
+LAG = "tallystream.lag"
 ENDS, GROUPS, ROUNDS = f"{LAG}.ends", f"{LAG}.groups", f"{LAG}.rounds"
 ALL = (LAG, ENDS, GROUPS, ROUNDS)
+
+SLOT_MS = 300_000
+"""Downsampled history has the first round of each slot of this length, in ms. All points of that round are written."""
+
+PARTITION_FIELDS = (
+    *("committed", "end", "start", "members", "lag", "seconds", "bound", "status", "record_ms", "skew_ms", "stale"),
+)
+"""The fields of a partition's points."""
 
 GROUP_FIELDS = (
     *("lag", "max", "partitions", "unknown", "unread", "seconds", "bound", "produced", "consumed", "drain_low"),
@@ -51,7 +63,7 @@ def partition_point(group: str, state: PartitionState, members: int | None, ts_m
         "lag": state.lag,
         "status": state.evaluation.status.name,
         "skew_ms": state.skew_ms,
-        **_seconds_fields(state.seconds),
+        **_time_lag_fields(state.time_lag),
     }
     tags = {"group": group, "topic": state.topic, "partition": str(state.partition)}
     return Point(LAG, tags, _known(fields), ts_ms)
@@ -59,18 +71,19 @@ def partition_point(group: str, state: PartitionState, members: int | None, ts_m
 
 def group_point(state: GroupState, ts_ms: int) -> Point:
     """Return a group as a point."""
-    drain = state.drain
+    catch_up, rates = state.catch_up, state.rates
+    low_s, high_s = (catch_up.low_s, catch_up.high_s) if isinstance(catch_up, Between) else (None, None)
     fields: dict[str, Field | None] = {
         "lag": state.lag,
-        "max": state.worst_lag,
-        "partitions": state.count,
-        "unknown": state.unknown,
-        "unread": state.unread,
-        "produced": state.rates.produced if state.rates else None,
-        "consumed": state.rates.consumed if state.rates else None,
-        "drain": type(drain).__name__,
-        "drain_low": float(drain.low_s) if isinstance(drain, Between) else None,
-        "drain_high": float(drain.high_s) if isinstance(drain, Between) and drain.high_s is not None else None,
+        "max": state.max_lag,
+        "partitions": state.partition_count,
+        "unknown": state.unknown_partitions,
+        "unread": state.uncommitted_records,
+        "produced": rates.produced if rates else None,
+        "consumed": rates.consumed if rates else None,
+        "drain": catches_up_in(catch_up),
+        "drain_low": None if low_s is None else float(low_s),
+        "drain_high": None if high_s is None else float(high_s),
         "status": state.evaluation.status.name,
         "reason": state.evaluation.reason,
         "since_ms": state.since_ms,
@@ -80,72 +93,64 @@ def group_point(state: GroupState, ts_ms: int) -> Point:
         "skew_ms": state.skew_ms,
         "stale": state.stale or None,
         "seen_ms": state.seen_ms if state.stale else None,
-        **_seconds_fields(state.seconds),
+        **_time_lag_fields(state.time_lag),
     }
     return Point(GROUPS, {"group": state.group}, _known(fields), ts_ms)
 
 
-def ends_point(place: tuple[str, int], start: int, end: int, ts_ms: int) -> Point:
+def ends_point(partition: PartitionId, bounds: Bounds, ts_ms: int) -> Point:
     """Return a partition's start and end as a point."""
-    return Point(ENDS, {"topic": place[0], "partition": str(place[1])}, {"start": start, "end": end}, ts_ms)
+    tags = {"topic": partition[0], "partition": str(partition[1])}
+    return Point(ENDS, tags, {"start": bounds[0], "end": bounds[1]}, ts_ms)
 
 
 def rules_fields(rules: Rules) -> Fields:
     """Return the rules as fields of a round's point, without those that are None."""
-    chosen = _known({name: getattr(rules, name) for name in RULES_FIELDS})
-    return {name: value if name == "allowed_lag" else float(value) for name, value in chosen.items()}
+    fields = _known({name: getattr(rules, name) for name in RULES_FIELDS})
+    return {name: value if name == "allowed_lag" else float(value) for name, value in fields.items()}
 
 
 def rules_of(fields: Mapping[str, Field]) -> Rules:
     """Return the rules from the fields of a round's point, with defaults for missing fields."""
-    return Rules(**{name: fields[name] for name in RULES_FIELDS if name in fields})  # type: ignore[arg-type]  # just so
+    return Rules(**{name: fields[name] for name in RULES_FIELDS if name in fields})  # type: ignore[arg-type]  # as written
 
 
-def group_of(group: str, fields: Mapping[str, Field], seen_ms: int) -> GroupState:
-    """Return a group from the fields of one of its points, without its partitions."""
-    named = str(fields.get("status", ""))
-    status = Status[named] if named in Status.__members__ else Status.NOTFOUND
+def group_of(group: str, fields: Mapping[str, Field], ts_ms: int) -> GroupState:
+    """Return a group from the fields of its point at `ts_ms`, without its partitions."""
     return GroupState(
         group=group,
-        lag=_whole(fields, "lag"),
-        seconds=_seconds(fields),
+        lag=_int(fields, "lag"),
+        time_lag=time_lag_of(fields.get("seconds"), fields.get("bound")),
         rates=_rates(fields),
-        drain=_drain(fields),
-        evaluation=Evaluation(status, str(fields.get("reason", ""))),
+        catch_up=_catch_up(fields),
+        evaluation=Evaluation(status_of(fields.get("status")), str(fields.get("reason", ""))),
         partitions=(),
-        seen_ms=seen_ms,
-        worst_lag=_whole(fields, "max"),
-        count=_whole(fields, "partitions") or 0,
-        unknown=_whole(fields, "unknown") or 0,
-        unread=_whole(fields, "unread") or 0,
-        members=_whole(fields, "members"),
+        seen_ms=_int(fields, "seen_ms") or ts_ms,
+        max_lag=_int(fields, "max"),
+        partition_count=_int(fields, "partitions") or 0,
+        unknown_partitions=_int(fields, "unknown") or 0,
+        uncommitted_records=_int(fields, "unread") or 0,
+        members=_int(fields, "members"),
         broker_state=str(fields.get("state", "")),
-        since_ms=_whole(fields, "since_ms"),
+        since_ms=_int(fields, "since_ms"),
         gone=bool(fields.get("gone", False)),
-        logged_skew_ms=_whole(fields, "skew_ms"),
+        stored_skew_ms=_int(fields, "skew_ms"),
         stale=str(fields.get("stale", "")),
-        logged_seen_ms=_whole(fields, "seen_ms"),
     )
 
 
-def _seconds_fields(found: SecondsLag) -> dict[str, Field | None]:
-    match found:
-        case Zero():
-            return {"seconds": 0.0, "bound": False}
-        case Exact(seconds):
-            return {"seconds": float(seconds), "bound": False}
-        case AtLeast(seconds):
-            return {"seconds": float(seconds), "bound": True}
-    return {}
+def time_lag_of(seconds: Field | None, bound: Field | None) -> TimeLag | None:
+    """Return a time lag from its two fields; None if it is not known."""
+    return TimeLag(float(seconds), exact=not bound) if isinstance(seconds, int | float) else None
 
 
-def _seconds(fields: Mapping[str, Field]) -> SecondsLag:
-    seconds = fields.get("seconds")
-    if not isinstance(seconds, int | float):
-        return Unknown("the collector had not seen it")
-    if fields.get("bound"):
-        return AtLeast(float(seconds))
-    return Exact(float(seconds)) if seconds > 0 else Zero()
+def status_of(name: Field | None) -> Status:
+    """Return the status with this name; NOTFOUND if there is none."""
+    return Status.__members__.get(str(name), Status.NOTFOUND)
+
+
+def _time_lag_fields(time_lag: TimeLag | None) -> Fields:
+    return {} if time_lag is None else {"seconds": float(time_lag.seconds), "bound": not time_lag.exact}
 
 
 def _rates(fields: Mapping[str, Field]) -> Rates | None:
@@ -155,15 +160,15 @@ def _rates(fields: Mapping[str, Field]) -> Rates | None:
     return Rates(float(produced), float(consumed))
 
 
-def _drain(fields: Mapping[str, Field]) -> Drain:
+def _catch_up(fields: Mapping[str, Field]) -> TimeToCatchUp:
     low, high = fields.get("drain_low"), fields.get("drain_high")
     if isinstance(low, int | float):
         return Between(float(low), float(high) if isinstance(high, int | float) else None)
-    known: dict[str, Drain] = {"Drained": Drained(), "Never": Never(), "Steady": Steady()}
-    return known.get(str(fields.get("drain")), NotKnown())
+    shown = fields.get("drain")
+    return next((one for one in CatchUp if one == shown), CatchUp.UNKNOWN)
 
 
-def _whole(fields: Mapping[str, Field], name: str) -> int | None:
+def _int(fields: Mapping[str, Field], name: str) -> int | None:
     value = fields.get(name)
     return int(value) if isinstance(value, int | float) else None
 

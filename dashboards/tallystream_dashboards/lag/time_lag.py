@@ -1,4 +1,4 @@
-"""Lag in seconds: the age of the oldest unconsumed record, computed from the history of end offsets. Pure.
+"""Time lag, the age of the oldest unconsumed record, and clock skew, from the history of a partition's ends.
 
 The collector records the end of each partition over time. The record at offset `committed` was appended when the end
 moved past it. Its time between two observations is interpolated at a constant rate of production. For a record that is
@@ -10,130 +10,124 @@ to read may have a lag of a few "records", and an age. See `docs/lag.md`.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream_dashboards.lag.samples import MAX_GAP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """The end offset of a partition at `ts_ms` (epoch ms)."""
-
-    ts_ms: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Zero:
-    """Everything is consumed: the lag is 0 seconds."""
+HISTORY_MS = 3_600_000
+"""The length of the history of a partition's ends, in ms. An older record has the age "≥ 1 h"."""
+MAX_OBSERVATIONS = 4_000_000
+"""The maximum number of observations of all partitions together; each takes 16 bytes."""
+MIN_PER_PARTITION, MAX_PER_PARTITION = 60, 2_000
+MAX_CLOCK_DIFFERENCE_MS = 5_000
+"""A smaller difference is no skew: a record takes some time to arrive, and clocks differ a little."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exact:
-    """The oldest unconsumed record is `seconds` old, interpolated between two observations."""
+class TimeLag(NamedTuple):
+    """The age of the oldest unconsumed record in seconds; 0 if there is none. If not `exact`, it is a lower bound."""
 
     seconds: float
+    exact: bool = True
+
+    def after(self, seconds: float) -> TimeLag:
+        """Return the time lag `seconds` later if nothing is consumed meanwhile. A time lag of 0 stays 0."""
+        return self if self == NO_LAG else TimeLag(self.seconds + seconds, self.exact)
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeast:
-    """The oldest unconsumed record is older than the history: its age is `seconds` or more."""
-
-    seconds: float
+NO_LAG = TimeLag(0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """The age is not known; `reason` says why, as the end of a sentence."""
+def worst(time_lags: Sequence[TimeLag | None]) -> TimeLag | None:
+    """Return the largest of several partitions' time lags. It is a lower bound if one is a lower bound or unknown.
 
-    reason: str
-
-
-SecondsLag = Zero | Exact | AtLeast | Unknown
-
-
-MAX_GAP_MS = 90_000
-"""The longest gap for interpolation, in ms. The longest interval of the collector is 60 s."""
-
-
-def seconds_lag(committed: int | None, history: Sequence[Observation], *, now_ms: int) -> SecondsLag:
-    """Return the age of the record at offset `committed`, the next one that the group will read.
-
-    `history` is in order of time and ends with the newest observation. If the end fell (the topic was truncated or
-    recreated), only the history after the fall counts. The result is never negative and never older than the history.
+    It is unknown (None) if all are unknown, or if some are unknown and the others are 0.
     """
-    known = _since_last_fall([one for one in history if one.ts_ms <= now_ms])
-    return age_in(committed, [one.ts_ms for one in known], [one.end for one in known], now_ms=now_ms)
-
-
-def age_in(committed: int | None, times_ms: Sequence[int], ends: Sequence[int], *, now_ms: int) -> SecondsLag:
-    """Return the same as `seconds_lag` from two columns: the end at `times_ms[i]` was `ends[i]`; neither ever falls."""
-    if committed is None:
-        return Unknown("the group has committed nothing")
-    if not ends:
-        return Unknown("the end of the partition has not been observed")
-    if committed > ends[-1]:
-        return Unknown("the committed offset is past the end: the topic was truncated or recreated")
-    if committed == ends[-1]:
-        return Zero()
-    earliest_ms, latest_ms, share = appended(committed, times_ms, ends)
-    if earliest_ms is None or latest_ms - earliest_ms > MAX_GAP_MS:
-        return AtLeast((now_ms - latest_ms) / 1000)
-    return Exact((now_ms - earliest_ms - share * (latest_ms - earliest_ms)) / 1000)
-
-
-def appended(offset: int, times_ms: Sequence[int], ends: Sequence[int]) -> tuple[int | None, int, float]:
-    """Return when the record at `offset`, which must be before the newest end, was appended.
-
-    It was appended after the first moment (None: before the history) and up to the second. The third value, from 0 to
-    1, is its position between the two at a constant rate of production.
-    """
-    after = bisect_right(ends, offset)
-    if after == 0:
-        return None, times_ms[0], 1.0
-    # `offset` is in the growth of the end between the two observations.
-    share = (offset - ends[after - 1]) / (ends[after] - ends[after - 1])
-    return times_ms[after - 1], times_ms[after], share
-
-
-def worst(found: Sequence[SecondsLag]) -> SecondsLag:
-    """Return the largest of several partitions' lags. It is a lower bound if one of them is a bound or unknown.
-
-    It is unknown if all are unknown, or if some are unknown and the others are 0.
-    """
-    known = [one for one in found if not isinstance(one, Unknown)]
+    known = [one for one in time_lags if one is not None]
     if not known:
-        return found[0] if found else Unknown("there are no partitions")
-    seconds = max(at_least(one) for one in known)
-    bound = any(isinstance(one, AtLeast) for one in known)
-    if bound or len(known) < len(found):
-        certain = bound or seconds > 0
-        return AtLeast(seconds) if certain else next(one for one in found if isinstance(one, Unknown))
-    return Exact(seconds) if seconds > 0 else Zero()
+        return None
+    seconds, exact = max(one.seconds for one in known), all(one.exact for one in known)
+    if len(known) < len(time_lags):
+        return None if exact and seconds == 0 else TimeLag(seconds, exact=False)
+    return TimeLag(seconds, exact)
 
 
-def older(found: SecondsLag, seconds: float) -> SecondsLag:
-    """Return an age `seconds` later if nothing is consumed meanwhile. Zero and unknown ages stay the same."""
-    match found:
-        case Exact(before):
-            return Exact(before + seconds)
-        case AtLeast(before):
-            return AtLeast(before + seconds)
-    return found
+def max_observations(partitions: int) -> int:
+    """Return the maximum number of observations of each partition."""
+    return max(MIN_PER_PARTITION, min(MAX_PER_PARTITION, MAX_OBSERVATIONS // max(1, partitions)))
 
 
-def at_least(found: SecondsLag) -> float:
-    """Return the age or its lower bound in seconds; 0 if it is not known."""
-    match found:
-        case Exact(seconds) | AtLeast(seconds):
-            return seconds
-        case Zero() | Unknown():
-            return 0.0
+class EndOffsetHistory:
+    """The ends of one partition over time, without observations between two equal ones."""
+
+    __slots__ = ("_ends", "_times_ms")
+
+    def __init__(self) -> None:
+        self._times_ms: array[int] = array("q")
+        self._ends: array[int] = array("q")
+
+    def __len__(self) -> int:
+        return len(self._times_ms)
+
+    def add(self, ts_ms: int, end: int, *, limit: int = MAX_PER_PARTITION) -> None:
+        """Add an observation, which must be later than all others, and keep at most `limit`.
+
+        If the end falls (the topic was truncated or recreated), the history before is discarded.
+        """
+        times_ms, ends = self._times_ms, self._ends
+        if ends and end < ends[-1]:
+            del times_ms[:], ends[:]
+        if len(ends) >= 2 and ends[-1] == ends[-2] == end and ts_ms - times_ms[-2] <= MAX_GAP_MS:
+            times_ms[-1] = ts_ms
+            return
+        times_ms.append(ts_ms)
+        ends.append(end)
+        while len(times_ms) > 2 and times_ms[1] < ts_ms - HISTORY_MS:
+            del times_ms[0], ends[0]
+        if len(times_ms) > limit:
+            # Every other observation of the older half is dropped, so ages of recent records keep their precision.
+            del times_ms[1 : limit // 2 : 2], ends[1 : limit // 2 : 2]
+
+    def time_lag(self, committed: int | None, *, now_ms: int) -> TimeLag | None:
+        """Return the age of the record at offset `committed`, the next one that the group will read.
+
+        Return None if nothing is committed, or if the committed offset is past the newest end.
+        """
+        if committed is None or not self._ends or committed > self._ends[-1]:
+            return None
+        if committed == self._ends[-1]:
+            return NO_LAG
+        after = bisect_right(self._ends, committed)
+        latest_ms = self._times_ms[after]
+        if after == 0 or latest_ms - self._times_ms[after - 1] > MAX_GAP_MS:
+            return TimeLag((now_ms - latest_ms) / 1000, exact=False)
+        earliest_ms, before = self._times_ms[after - 1], self._ends[after - 1]
+        share = (committed - before) / (self._ends[after] - before)
+        return TimeLag((now_ms - earliest_ms - share * (latest_ms - earliest_ms)) / 1000)
+
+    def appended_ms(self, offset: int) -> tuple[int | None, int] | None:
+        """Return the two moments between which the record at `offset` was appended; None if it is not below the end.
+
+        The first moment is None if the record is older than the history.
+        """
+        if not self._ends or offset >= self._ends[-1]:
+            return None
+        after = bisect_right(self._ends, offset)
+        return self._times_ms[after - 1] if after else None, self._times_ms[after]
 
 
-def _since_last_fall(history: list[Observation]) -> list[Observation]:
-    begin = max((i for i in range(1, len(history)) if history[i].end < history[i - 1].end), default=0)
-    return history[begin:]
+def clock_skew_ms(timestamp_ms: int, earliest_ms: int | None, latest_ms: int) -> int:
+    """Return how many ms a record's timestamp is ahead of its arrival (negative: behind it); 0: no skew.
+
+    The record arrived between `earliest_ms` (None: not known) and `latest_ms` by the collector's clock. The result is a
+    lower bound of the skew.
+    """
+    if timestamp_ms > latest_ms + MAX_CLOCK_DIFFERENCE_MS:
+        return timestamp_ms - latest_ms
+    if earliest_ms is not None and timestamp_ms < earliest_ms - MAX_CLOCK_DIFFERENCE_MS:
+        return timestamp_ms - earliest_ms
+    return 0

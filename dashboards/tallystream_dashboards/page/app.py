@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import streamlit as st
@@ -15,37 +15,39 @@ from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.formatting import duration
 from tallystream_dashboards.lag.reader import last_round_ms
-from tallystream_dashboards.page import components, serving
-from tallystream_dashboards.page.data.read_lag import read_group_view, read_groups_view
-from tallystream_dashboards.page.data.read_pipeline import read_pipeline
-from tallystream_dashboards.page.data.read_sums import read_duplicates, read_sums
+from tallystream_dashboards.page import components
+from tallystream_dashboards.page import settings as page_settings
+from tallystream_dashboards.page.data.duplicates import read_duplicates
+from tallystream_dashboards.page.data.groups import read_group_view, read_groups_view
+from tallystream_dashboards.page.data.metrics import read_metrics
+from tallystream_dashboards.page.data.pipeline import read_pipeline
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import RANGES, VIEWS, Selection, chosen_moment, parse, refresh_every
-from tallystream_dashboards.page.views import groups as groups_view
-from tallystream_dashboards.page.views import metrics, pipeline
+from tallystream_dashboards.page.views import lag, metrics
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.page.settings import PageSettings
+    from tallystream_dashboards.page.url_state import Period
 
 
 def main() -> None:
     """Draw the page."""
-    settings = serving.settings
+    settings = page_settings.served
     if settings is None:
         raise ConfigError("the page", "streamlit run", "start it with `tallystream page`, which passes the store")
     st.set_page_config(page_title="Tallystream", page_icon=components.ICON, layout="wide")
     st.html(components.STYLE)
-    asked = parse(st.query_params)
+    selection = parse(st.query_params)
     title, moment, period = st.columns([7, 3, 6], vertical_alignment="bottom")
     title.title("Tallystream", anchor=False)
-    at = _moment(moment, asked)
-    chosen = period.segmented_control(
+    at = _moment(moment, selection)
+    chosen_range = period.segmented_control(
         "Period",
         list(RANGES),
-        default=asked.range,
+        default=selection.range,
         key="range",
         required=True,
         label_visibility="collapsed",
@@ -54,26 +56,27 @@ def main() -> None:
     view = st.segmented_control(
         "View",
         list(VIEWS),
-        default=asked.view,
+        default=selection.view,
         format_func=VIEWS.__getitem__,
         key="view",
         required=True,
         label_visibility="collapsed",
     )
-    every = refresh_every(settings.refresh_s, RANGES[chosen])
+    every = refresh_every(settings.refresh_s, RANGES[chosen_range])
     # History does not change, so it is read once.
-    st.fragment(_body, run_every=None if at else every)(replace(asked, view=view, range=chosen, at=at), every)
+    fragment = st.fragment(_body, run_every=None if at else every)
+    fragment(settings, replace(selection, view=view, range=chosen_range, at=at), every)
 
 
-def _moment(column: object, asked: Selection) -> str | None:
+def _moment(column: Any, selection: Selection) -> str | None:
     """Draw the choice of a time in the past and return the chosen one; None: now."""
-    with column.popover("Time" if asked.at is None else asked.at.replace("T", " "), width="stretch"):  # type: ignore[attr-defined]  # a column
-        known = asked.at_ms
-        value = None if known is None else datetime.fromtimestamp(known / 1000, UTC).replace(tzinfo=None)
-        found = st.datetime_input("The period ends at (UTC)", value=value, key="moment", step=60)
-        if st.button("Back to now", disabled=found is None, on_click=_now, key="back-to-now"):
+    with column.popover("Time" if selection.at is None else selection.at.replace("T", " "), width="stretch"):
+        at_ms = selection.at_ms
+        value = None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).replace(tzinfo=None)
+        chosen = st.datetime_input("The period ends at (UTC)", value=value, key="moment", step=60)
+        if st.button("Back to now", disabled=chosen is None, on_click=_now, key="back-to-now"):
             return None
-    return None if found is None else chosen_moment(found, asked.at)
+    return None if chosen is None else chosen_moment(chosen, selection.at)
 
 
 def _now() -> None:
@@ -81,83 +84,80 @@ def _now() -> None:
     st.query_params.pop("at", None)
 
 
-def _body(asked: Selection, every: float) -> None:
-    settings = serving.settings
-    if settings is None:
-        return
-    selection = _selected(asked)
-    now_ms = selection.at_ms or round(time.time() * 1000)
+def _body(settings: PageSettings, selection: Selection, every: float) -> None:
+    selection = _with_widgets(selection)
+    period = selection.period(round(time.time() * 1000))
     zone = ZoneInfo(st.context.timezone) if st.context.timezone else UTC
     try:
         reader = open_reader(settings.store)
         try:
-            shown = _draw(reader, selection, now_ms=now_ms, zone=zone, every=every)
+            drawn = _draw(reader, selection, period, zone=zone, every=every)
         finally:
             reader.close()
     except (SinkUnavailableError, ConfigError) as error:
         _unreachable(settings, error, every)
         return
-    wanted = shown.params()
-    if st.query_params.to_dict() != wanted:
-        st.query_params.from_dict(wanted)
+    params = drawn.params()
+    if st.query_params.to_dict() != params:
+        st.query_params.from_dict(params)
 
 
-def _draw(reader: PointReader, selection: Selection, *, now_ms: int, zone: tzinfo, every: float) -> Selection:
+def _draw(reader: PointReader, selection: Selection, period: Period, *, zone: tzinfo, every: float) -> Selection:
     """Draw the chosen view, and return the selection that it shows."""
-    past, ahead_ms = selection.at is not None, selection.ahead_ms
+    past, now_ms = selection.at is not None, period.end_ms
     if selection.view in ("metrics", "twice"):
-        alive_ms = last_round_ms(reader, at_ms=now_ms + ahead_ms)
-        view = read_sums(reader, selection, now_ms=now_ms, until_ms=alive_ms)
+        round_ms = last_round_ms(reader, at_ms=period.until_ms)
+        view = read_metrics(reader, selection, period, round_ms=round_ms)
         components.as_of("A sum last changed at", view.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
         if view.as_of_ms is None:
-            components.empty()
+            components.empty_store()
             return selection
         metrics.choose(view, selection.view)
         if selection.view == "metrics":
             metrics.draw_metrics(view, now_ms=now_ms, zone=zone)
         else:
-            metrics.draw_duplicates(view, read_duplicates(reader, view, selection, now_ms=now_ms))
-        return replace(selection, app=view.app, metric=view.metric, carried=False)
-    groups = read_groups_view(reader, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
+            metrics.draw_duplicates(view, read_duplicates(reader, view.chosen, period))
+        return replace(selection, app=view.app, metric=view.metric, from_other_view=False)
+    groups = read_groups_view(reader, period)
     if groups.as_of_ms is None:
-        _nothing(reader)
+        _no_lag(reader)
         return selection
     components.as_of("Data as of", groups.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
-    components.silent(groups.as_of_ms, now_ms=now_ms)
+    components.warn_if_outdated(groups.as_of_ms, now_ms=now_ms)
     if selection.view == "pipeline":
-        hops, delays = read_pipeline(reader, groups, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
-        pipeline.draw_pipeline(hops, delays)
+        hops, delays = read_pipeline(reader, groups, period)
+        lag.draw_pipeline(hops, delays)
         return selection
-    groups_view.choose(groups.states, selection.group)
+    lag.choose(groups.states, selection.group)
     if selection.group is None:
-        groups_view.draw_groups(groups, now_ms=now_ms, zone=zone)
+        lag.draw_groups(groups, now_ms=now_ms, zone=zone)
         return selection
-    one = read_group_view(reader, selection.group, at_ms=now_ms, range_s=selection.range_s, ahead_ms=ahead_ms)
-    groups_view.draw_group(selection.group, one, now_ms=now_ms, zone=zone)
+    one = read_group_view(reader, selection.group, period)
+    lag.draw_group(selection.group, one, now_ms=now_ms, zone=zone)
     return selection
 
 
-def _selected(asked: Selection) -> Selection:
+def _with_widgets(selection: Selection) -> Selection:
     """Return the selection of the widgets; before a widget is drawn, that of the page's address."""
-    state, now = st.session_state, parse(st.query_params)
-    group = state.get("group", asked.group)
-    app = state.get(metrics.app_key(asked.view), now.app)
+    state, address = st.session_state, parse(st.query_params)
+    group = state.get("group", selection.group)
+    app = state.get(metrics.app_key(selection.view), address.app)
     # Another app's metric is usually not a metric of this app.
-    linked = now.metric if app == now.app else None
+    metric = address.metric if app == address.app else None
     return replace(
-        asked,
+        selection,
         app=app,
-        metric=state.get(metrics.metric_key(asked.view, app), linked),
-        carried=now.view != asked.view,
-        group=None if group == groups_view.ALL else group,
+        metric=state.get(metrics.metric_key(selection.view, app), metric),
+        from_other_view=address.view != selection.view,
+        group=None if group == lag.ALL else group,
     )
 
 
-def _nothing(reader: PointReader) -> None:
+def _no_lag(reader: PointReader) -> None:
     if reader.measurements():
         components.no_lag()
     else:
-        components.empty()
+        components.empty_store()
 
 
 def _unreachable(settings: PageSettings, error: Exception, every: float) -> None:

@@ -16,8 +16,8 @@ import pandas as pd
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tallystream_dashboards.page.data.lines import Drawn
-    from tallystream_dashboards.page.data.read_sums import Event
+    from tallystream_dashboards.page.data.lines import ChartData
+    from tallystream_dashboards.page.data.metrics import Event
 
 TIME, VALUE, HIGH, SERIES, COLOR = "time", "value", "high", "series", "color"
 
@@ -46,24 +46,24 @@ _SHOWN = f"format(datum.{VALUE}, ',.10~g') + (isValid(datum.{HIGH}) ? ' to ' + f
 """A point's value; in the band, the lowest and the highest value."""
 
 
-def frame(drawn: Drawn) -> pd.DataFrame:
+def rows(chart: ChartData) -> pd.DataFrame:
     """Return one row for each point: time (UTC), value (a float, NaN for a gap), the series' label, and its colour.
 
     The band of the other lines has its lower edge as value and its upper edge in the column `high`.
     """
-    places = _places(line.label for line in drawn.lines)
+    colors = _color_numbers(line.label for line in chart.lines)
     points: list[tuple[int, float | None, float | None, str, int]] = [
-        (time, value, None, line.label, places[line.label])
-        for line in drawn.lines
+        (time, value, None, line.label, colors[line.label])
+        for line in chart.lines
         for time, value in zip(line.times_ms, line.values, strict=True)
     ]
-    if drawn.others is not None:
-        band = drawn.others
+    if chart.others is not None:
+        band = chart.others
         points += [
             (time, low, high, band.label, len(COLORS))
             for time, low, high in zip(band.times_ms, band.lows, band.highs, strict=True)
         ]
-    points += _edges(drawn)
+    points += _edges(chart)
     table = pd.DataFrame(points, columns=[TIME, VALUE, HIGH, SERIES, COLOR])
     table[TIME] = pd.to_datetime(table[TIME], unit="ms", utc=True)
     table[[VALUE, HIGH]] = table[[VALUE, HIGH]].astype("float64")
@@ -71,14 +71,14 @@ def frame(drawn: Drawn) -> pd.DataFrame:
     return table
 
 
-def legend(drawn: Drawn) -> str:
+def legend(chart: ChartData) -> str:
     """Return the legend as HTML, sorted by name; empty for a single line."""
-    if len(drawn.lines) < 2:
+    if len(chart.lines) < 2:
         return ""
-    places = _places(line.label for line in drawn.lines)
-    entries = [(label, COLORS[place]) for label, place in places.items()]
-    if drawn.others is not None:
-        entries.append((drawn.others.label, OTHERS))
+    colors = _color_numbers(line.label for line in chart.lines)
+    entries = [(label, COLORS[number]) for label, number in colors.items()]
+    if chart.others is not None:
+        entries.append((chart.others.label, OTHERS))
     # The title shows names that are cut off. The tab index allows scrolling the list by keyboard.
     items = "".join(
         f'<li title="{escape(label)}"><i style="background:{color}"></i>{escape(label)}</li>'
@@ -87,24 +87,24 @@ def legend(drawn: Drawn) -> str:
     return f'<ul class="chart-legend" tabindex="0">{items}</ul>'
 
 
-def _places(labels: Iterable[str]) -> dict[str, int]:
+def _color_numbers(labels: Iterable[str]) -> dict[str, int]:
     """Return the number of each label's colour, by name, so that it is the same when the order by value changes."""
-    return {label: place for place, label in enumerate(sorted(labels, key=_natural))}
+    return {label: number for number, label in enumerate(sorted(labels, key=_natural))}
 
 
 def _natural(label: str) -> list[str | int]:
     """Return a sort key that places `worker-2` before `worker-10`."""
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", label))]
+    return [int(part) if index % 2 else part for index, part in enumerate(re.split("([0-9]+)", label))]
 
 
-def _edges(drawn: Drawn) -> list[tuple[int, float | None, float | None, str, int]]:
+def _edges(chart: ChartData) -> list[tuple[int, float | None, float | None, str, int]]:
     """Return points without a value at the ends of the period, so that the axis covers all of it."""
-    first = drawn.lines[0]
+    first = chart.lines[0]
     return [
         (time, None, None, first.label, 0)
         for time, missing in zip(
-            drawn.period_ms,
-            (first.times_ms[0] > drawn.period_ms[0], first.times_ms[-1] < drawn.period_ms[1]),
+            chart.period_ms,
+            (first.times_ms[0] > chart.period_ms[0], first.times_ms[-1] < chart.period_ms[1]),
             strict=True,
         )
         if missing
@@ -112,21 +112,22 @@ def _edges(drawn: Drawn) -> list[tuple[int, float | None, float | None, str, int
 
 
 def spec(
-    title: str, *, step: bool, whole: bool = False, others: bool = False, events: Sequence[Event] = ()
+    title: str, *, step: bool, integers: bool = False, others: bool = False, events: Sequence[Event] = ()
 ) -> dict[str, Any]:
     """Return a Vega-Lite specification of lines over time; with `step`, a value is drawn until the next one.
 
     With `others` there is an area behind the lines. Each event is a thin vertical line with its text as tooltip.
     """
     base = alt.Chart(alt.NamedData("rows"))
-    near = alt.selection_point(
+    nearest = alt.selection_point(
         name="near", nearest=True, on="pointerover", clear="pointerout", fields=[TIME], empty=False
     )
-    axis = alt.Axis(format=",d" if whole else ",.3~f", tickMinStep=1 if whole else 0, tickCount=5, title=None)
+    axis = alt.Axis(format=",d" if integers else ",.3~f", tickMinStep=1 if integers else 0, tickCount=5, title=None)
     x = alt.X(f"{TIME}:T", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True, grid=False, labelExpr=_CLOCK))
     # Without this, a line of zeros would be drawn in the middle, with negative numbers on the axis.
-    floor = alt.Scale(zero=True, nice=True, domain={"unionWith": [0, 1]}) if whole else alt.Scale(zero=False, nice=True)
-    y = alt.Y(f"{VALUE}:Q", axis=axis, scale=floor)
+    from_zero = alt.Scale(zero=True, nice=True, domain={"unionWith": [0, 1]})
+    scale = from_zero if integers else alt.Scale(zero=False, nice=True)
+    y = alt.Y(f"{VALUE}:Q", axis=axis, scale=scale)
     colors = alt.Scale(domain=list(range(len(COLORS) + 1)), range=[*COLORS, OTHERS])
     color = alt.Color(f"{COLOR}:N", legend=None, scale=colors)
     curve: Literal["step-after", "linear"] = "step-after" if step else "linear"
@@ -142,34 +143,34 @@ def spec(
         base.transform_calculate(shown=_SHOWN)
         .mark_point(filled=True, size=70)
         .encode(
-            x=x, y=y, color=color, tooltip=tooltip, opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0))
+            x=x, y=y, color=color, tooltip=tooltip, opacity=alt.when(nearest).then(alt.value(1)).otherwise(alt.value(0))
         )
-        .add_params(near)
+        .add_params(nearest)
     )
-    drawn = [lines, points]
+    layers = [lines, points]
     if others:
         lines = lines.transform_filter(alt.datum[COLOR] < len(COLORS))
         area = base.mark_area(interpolate=curve, opacity=0.25, line={"color": OTHERS, "strokeWidth": 1})
         edges = area.encode(x=x, y=y, y2=alt.Y2(HIGH), color=color)
-        drawn = [edges.transform_filter(alt.datum[COLOR] == len(COLORS)), lines, points]
-    layers: dict[str, Any] = alt.layer(*drawn).properties(height=260).to_dict(validate=True)
-    layers.pop("data", None)
-    for layer in layers["layer"]:
+        layers = [edges.transform_filter(alt.datum[COLOR] == len(COLORS)), lines, points]
+    chart: dict[str, Any] = alt.layer(*layers).properties(height=260).to_dict(validate=True)
+    chart.pop("data", None)
+    for layer in chart["layer"]:
         layer.pop("data", None)
     # There are few events, so they are in the specification, which changes only when there is a new one.
     if events:
-        layers["layer"].insert(0, _marks(events))
-    return layers
+        chart["layer"].insert(0, _marks(events))
+    return chart
 
 
 def _marks(events: Sequence[Event]) -> dict[str, Any]:
     return {
-        "data": {"values": [{TIME: event.ts_ms, "what": event.text} for event in events]},
+        "data": {"values": [{TIME: event.ts_ms, "text": event.text} for event in events]},
         "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1, "color": "#d9822b", "opacity": 0.8},
         "encoding": {
             "x": {"field": TIME, "type": "temporal"},
             "tooltip": [
-                {"field": "what", "type": "nominal", "title": "event"},
+                {"field": "text", "type": "nominal", "title": "event"},
                 {"field": TIME, "type": "temporal", "title": "time", "format": "%Y-%m-%d %H:%M:%S"},
             ],
         },

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from tallystream_dashboards.page.data.lines import Drawn
-    from tallystream_dashboards.page.data.read_sums import Event
+    from tallystream_dashboards.page.data.lines import ChartData
+    from tallystream_dashboards.page.data.metrics import Event
 
-SILENT_MS = 150_000
-"""The page warns if the lag is older, in ms. The longest interval of the collector is 60 s."""
+MAX_AGE_MS = 150_000
+"""The page warns if the newest lag is older, in ms. The longest interval of the collector is 60 s."""
 
 TILE: Any = {"border": True, "height": "stretch"}
 
@@ -63,7 +63,7 @@ def table(content: pd.DataFrame, *, key: str) -> None:
         st.dataframe(
             content,
             hide_index=True,
-            placeholder=formatting.NOTHING,
+            placeholder=formatting.DASH,
             key=f"{key}-data",
             column_config={name: column for name, column in _COLUMNS.items() if name in content},
         )
@@ -77,53 +77,53 @@ def text_table(content: pd.DataFrame, *, key: str) -> None:
 
 
 def chart(
-    title: str, drawn: Drawn, *, key: str, step: bool = False, whole: bool = False, events: Sequence[Event] = ()
+    title: str, data: ChartData, *, key: str, step: bool = False, integers: bool = False, events: Sequence[Event] = ()
 ) -> None:
     """Draw lines over time, with a mark for each event, or a caption if there are no lines.
 
     The title must not include a name from outside, since Vega makes it a part of an expression.
     """
     st.markdown(f"**{title}**")
-    if not drawn.lines:
+    if not data.lines:
         st.caption("There is nothing in the chosen period.")
         return
     # The data are not in the specification, so that the chart takes new rows without flicker.
     with st.container(key=f"{key}-box", gap="xsmall"):
         st.vega_lite_chart(
-            charts.frame(drawn),
-            charts.spec(title, step=step, whole=whole, others=drawn.others is not None, events=events),
+            charts.rows(data),
+            charts.spec(title, step=step, integers=integers, others=data.others is not None, events=events),
             key=key,
         )
-        if len(drawn.lines) > 1:
-            st.html(charts.legend(drawn))
-    if drawn.left_out:
-        st.caption(f"The largest are drawn; {drawn.left_out:,} more are not.")
+        if len(data.lines) > 1:
+            st.html(charts.legend(data))
+    if data.left_out:
+        st.caption(f"The largest are drawn; {data.left_out:,} more are not.")
 
 
-def as_of(what: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool) -> None:
-    """Draw the age of the newest data as a caption that begins with `what`."""
+def as_of(text: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool) -> None:
+    """Draw the age of the newest data as a caption that begins with `text`."""
     if newest_ms is None:
         return
     ago = formatting.duration((now_ms - newest_ms) / 1000)
     moment = formatting.clock(newest_ms, zone, now_ms=now_ms)
     if past:
-        st.caption(f"History: as it was at **{moment}** · *Time* leads back to now")
+        st.caption(f"History at **{moment}** · *Time* goes back to now")
         return
-    st.caption(f"{what} **{moment}** · {ago} ago · refreshes every {every:g} s")
+    st.caption(f"{text} **{moment}** · {ago} ago · refreshes every {every:g} s")
 
 
-def silent(as_of_ms: int | None, *, now_ms: int) -> None:
-    """Draw a warning if the newest lag is older than `SILENT_MS`."""
-    if as_of_ms is not None and now_ms - as_of_ms > SILENT_MS:
+def warn_if_outdated(as_of_ms: int | None, *, now_ms: int) -> None:
+    """Draw a warning if the newest lag is older than `MAX_AGE_MS`."""
+    if as_of_ms is not None and now_ms - as_of_ms > MAX_AGE_MS:
         ago = formatting.duration((now_ms - as_of_ms) / 1000)
         st.warning(
-            f"No lag has been collected for {ago}: this is the lag as it was then. "
+            f"No lag has been collected for {ago}: this is the last known lag. "
             "Check that the collector runs: `tallystream status`.",
             icon=":material/schedule:",
         )
 
 
-def empty() -> None:
+def empty_store() -> None:
     """Draw what to do if the store has no points."""
     st.info(
         "**The store is empty.** Sums appear as soon as an application reports and the aggregator and the "
@@ -141,9 +141,9 @@ def no_lag() -> None:
     )
 
 
-def index(choices: Sequence[str], wanted: str | None) -> int:
-    """Return the index of the wanted choice, 0 if it is not among the choices."""
-    return choices.index(wanted) if wanted is not None and wanted in choices else 0
+def index(choices: Sequence[str], selected: str | None) -> int:
+    """Return the index of the selected choice, 0 if it is not among the choices."""
+    return choices.index(selected) if selected is not None and selected in choices else 0
 
 
 def clock(zone: tzinfo, now_ms: int) -> Callable[[int], str]:

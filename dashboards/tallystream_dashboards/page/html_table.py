@@ -105,7 +105,7 @@ def _cell(value: Any, colors: Mapping[str, str]) -> str:
         if value and not isinstance(value[0], str):
             return _sparkline(value)
         return "".join(f'<span class="badge {colors.get(one, "gray")}">{escape(one)}</span>' for one in value)
-    return f"<span>{f'{value:,}' if isinstance(value, int) else formatting.NOTHING}</span>"
+    return f"<span>{f'{value:,}' if isinstance(value, int) else formatting.DASH}</span>"
 
 
 def _sparkline(values: Sequence[float]) -> str:

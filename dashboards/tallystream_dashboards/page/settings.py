@@ -43,3 +43,7 @@ class PageSettings:
             raise ConfigError("--port", self.port, "give a port from 1 to 65535, or 0 for a free one")
         if not MIN_REFRESH_S <= self.refresh_s <= MAX_REFRESH_S:
             raise ConfigError("--refresh", self.refresh_s, "give seconds from 0.5 to 3600")
+
+
+served: PageSettings | None = None
+"""The settings of the page that this process serves. Streamlit runs `app` by its path, so they can't be arguments."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.lag.formatting import age, skew, until_drained, why
+from tallystream_dashboards.lag.formatting import catches_up_in, clock_skew, time_lag, why
 from tallystream_dashboards.page.data.lines import Line
 from tallystream_dashboards.page.data.pipeline import role
 from tallystream_dashboards.page.data.sums import DISTRIBUTIONS, mean_text, noun
@@ -16,36 +16,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_dashboards.lag.state import GroupState, PartitionState
-    from tallystream_dashboards.page.data.duplicates import Covered
+    from tallystream_dashboards.page.data.duplicates import CoveredOffsets
+    from tallystream_dashboards.page.data.metrics import Event
     from tallystream_dashboards.page.data.pipeline import Hop
-    from tallystream_dashboards.page.data.read_sums import Event
-    from tallystream_dashboards.page.data.sums import SumRow
+    from tallystream_dashboards.page.data.sums import Metric
 
 Clock: TypeAlias = "Callable[[int], str]"
 """A function that returns epoch milliseconds as text, in the visitor's time zone."""
 
 TREND_POINTS = 40
-FEW = 20
+MAX_UNFILTERED = 20
 """Tables with more rows have a filter."""
 MINUTE_MS = 60_000
 
 
-def sums(rows: Sequence[SumRow], clock: Clock) -> pd.DataFrame:
+def sums(metrics: Sequence[Metric], clock: Clock) -> pd.DataFrame:
     """Return the table of sums. Values are text: a browser would round counts above 2**53."""
     return pd.DataFrame(
         [
             {
-                "Metric": row.metric,
-                "Tags": row.tags,
-                "Type": row.type,
-                "Sum": formatting.number(row.value)
-                + (f" {noun(row.type).lower()}" if row.type in DISTRIBUTIONS else ""),
-                "Mean": mean_text(row.type, row.mean),
-                "Living instances": row.instances,
-                "Living lives": row.lives,
-                "Last change": clock(row.changed_ms),
+                "Metric": metric.name,
+                "Tags": metric.tags_text,
+                "Type": metric.type,
+                "Sum": formatting.number(metric.value.last)
+                + (f" {noun(metric.type).lower()}" if metric.type in DISTRIBUTIONS else ""),
+                "Mean": mean_text(metric.type, metric.mean),
+                "Living instances": metric.newest("instances"),
+                "Living lives": metric.newest("lives"),
+                "Last change": clock(metric.changed_ms),
             }
-            for row in rows
+            for metric in metrics
         ]
     )
 
@@ -55,12 +55,12 @@ def groups(states: Sequence[GroupState], trends: Mapping[str, Line], clock: Cloc
     return pd.DataFrame(
         {
             "Group": [state.group for state in states],
-            "Status": [["GONE" if state.gone else state.evaluation.status.name] for state in states],
-            "Lag": _whole(state.lag for state in states),
-            "Time lag": [age(state.seconds) for state in states],
-            "Catches up in": [until_drained(state.drain) for state in states],
+            "Status": [[state.status_name] for state in states],
+            "Lag": _integers(state.lag for state in states),
+            "Time lag": [time_lag(state.time_lag) for state in states],
+            "Catches up in": [catches_up_in(state.catch_up) for state in states],
             "Trend": [trend(trends.get(state.group, Line(state.group))) for state in states],
-            "Partitions": [state.count for state in states],
+            "Partitions": [state.partition_count for state in states],
             "Why": [why(state) for state in states],
             "Since": ["" if state.since_ms is None else clock(state.since_ms) for state in states],
             "Role": [role(state.group) for state in states],
@@ -77,12 +77,12 @@ def partitions(states: Sequence[PartitionState], clock: Clock) -> pd.DataFrame:
             # As text: a partition's number is a name, without thousands separators.
             "Partition": [str(one.partition) for one in states],
             "Status": [[one.evaluation.status.name] for one in states],
-            "Lag": _whole(one.lag for one in states),
-            "Time lag": [age(one.seconds) for one in states],
+            "Lag": _integers(one.lag for one in states),
+            "Time lag": [time_lag(one.time_lag) for one in states],
             "Produced/s": [formatting.rate(one.rates.produced if one.rates else None) for one in states],
             "Consumed/s": [formatting.rate(one.rates.consumed if one.rates else None) for one in states],
-            "Committed": _whole(one.committed for one in states),
-            "End": _whole(one.end for one in states),
+            "Committed": _integers(one.committed for one in states),
+            "End": _integers(one.end for one in states),
             "Why": [_partition_why(one, clock) for one in states],
         }
     )
@@ -95,21 +95,21 @@ def since(state: GroupState, now_ms: int) -> str:
     return f" for {formatting.duration((now_ms - state.since_ms) / 1000)}"
 
 
-def hops(found: Sequence[Hop]) -> pd.DataFrame:
+def hops(pipeline: Sequence[Hop]) -> pd.DataFrame:
     """Return the table of the pipeline's hops."""
     return pd.DataFrame(
         {
-            "Hop": [hop.name for hop in found],
-            "Status": [[] if hop.status is None else [hop.status.name] for hop in found],
-            "Delay": [hop.delay for hop in found],
-            "Why": [hop.detail for hop in found],
+            "Hop": [hop.name for hop in pipeline],
+            "Status": [[] if hop.status is None else [hop.status.name] for hop in pipeline],
+            "Delay": [hop.delay for hop in pipeline],
+            "Why": [hop.detail for hop in pipeline],
         }
     )
 
 
-def events(found: Sequence[Event], clock: Clock) -> pd.DataFrame:
+def events(events: Sequence[Event], clock: Clock) -> pd.DataFrame:
     """Return the table of events, newest first."""
-    newest = sorted(found, key=lambda event: -event.ts_ms)
+    newest = sorted(events, key=lambda event: -event.ts_ms)
     return pd.DataFrame(
         {
             "Time": [clock(event.ts_ms) for event in newest],
@@ -119,15 +119,15 @@ def events(found: Sequence[Event], clock: Clock) -> pd.DataFrame:
     )
 
 
-def covered(found: Sequence[Covered]) -> pd.DataFrame:
+def covered_offsets(partitions: Sequence[CoveredOffsets]) -> pd.DataFrame:
     """Return the table of positions."""
     return pd.DataFrame(
         {
-            "Topic": [one.topic for one in found],
-            "Partition": [one.partition for one in found],
-            "Counted from": _whole(one.start for one in found),
-            "Position": _whole(one.position for one in found),
-            "Offsets": _whole(one.count for one in found),
+            "Topic": [one.topic for one in partitions],
+            "Partition": [one.partition for one in partitions],
+            "Counted from": _integers(one.start for one in partitions),
+            "Position": _integers(one.position for one in partitions),
+            "Offsets": _integers(one.count for one in partitions),
         }
     )
 
@@ -137,11 +137,11 @@ def _partition_why(one: PartitionState, clock: Clock) -> str:
     if one.record_ms is not None:
         reasons.append(f"The timestamp of its oldest unread record is {clock(one.record_ms)}.")
     if one.skew_ms:
-        reasons.append(skew(one.skew_ms))
+        reasons.append(clock_skew(one.skew_ms))
     return " ".join(reasons)
 
 
-def _whole(values: Iterable[int | None]) -> pd.Series[int]:
+def _integers(values: Iterable[int | None]) -> pd.Series[int]:
     # pandas uses floats for columns with missing values by default, which round integers above 2**53.
     return pd.Series(list(values), dtype="Int64")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator import times
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-AHEAD_MS = 60_000
+MAX_AHEAD_MS = 60_000
 """Points up to this many ms in the future are shown: the collector's and the broker's clocks may be ahead."""
 
 RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
@@ -24,11 +24,19 @@ VIEWS = {"groups": "Consumer groups", "pipeline": "Pipeline", "metrics": "Metric
 DEFAULT_VIEW = "groups"
 
 
+class Period(NamedTuple):
+    """The period that the page shows, and the time before which points are read (epoch ms)."""
+
+    start_ms: int
+    end_ms: int
+    until_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What the page shows. None means the first one (app, metric), all (group), or now (at: a moment in UTC).
 
-    An app and a metric that were `carried` from another view are kept if they are among this view's choices.
+    An app and a metric `from_other_view` are kept if they are among this view's choices.
     """
 
     view: str = DEFAULT_VIEW
@@ -37,28 +45,23 @@ class Selection:
     group: str | None = None
     range: str = DEFAULT_RANGE
     at: str | None = None
-    carried: bool = False
-
-    @property
-    def range_s(self) -> int:
-        """The period in seconds."""
-        return RANGES[self.range]
+    from_other_view: bool = False
 
     @property
     def at_ms(self) -> int | None:
         """The moment at which the period ends, epoch ms; None: now."""
-        found = moment(self.at)
-        return None if found is None else round(found.timestamp() * 1000)
+        at = moment(self.at)
+        return None if at is None else round(at.timestamp() * 1000)
 
-    @property
-    def ahead_ms(self) -> int:
-        """Points less than this many ms after the period's end are shown: for a moment of the past, no later ones."""
-        return 1 if self.at else AHEAD_MS
+    def period(self, now_ms: int) -> Period:
+        """Return the period, which ends now or at a moment of the past. Of a past period no later points are read."""
+        end_ms = self.at_ms or now_ms
+        return Period(end_ms - RANGES[self.range] * 1000, end_ms, end_ms + (1 if self.at else MAX_AHEAD_MS))
 
     def params(self) -> dict[str, str]:
         """Return the query parameters of this selection."""
         sums = self.view in ("metrics", "twice")
-        named = {
+        params = {
             "view": self.view,
             "app": self.app if sums else None,
             "metric": self.metric if sums else None,
@@ -66,7 +69,7 @@ class Selection:
             "range": self.range,
             "at": self.at,
         }
-        return {key: value for key, value in named.items() if value}
+        return {key: value for key, value in params.items() if value}
 
 
 def parse(params: Mapping[str, str]) -> Selection:
@@ -74,7 +77,7 @@ def parse(params: Mapping[str, str]) -> Selection:
 
     The default view is the metrics if the address has an app or a metric, else the consumer groups.
     """
-    wanted, at = params.get("range", DEFAULT_RANGE), moment(params.get("at"))
+    period, at = params.get("range", DEFAULT_RANGE), moment(params.get("at"))
     implied = "metrics" if params.get("app") or params.get("metric") else DEFAULT_VIEW
     view = params.get("view", implied)
     return Selection(
@@ -82,7 +85,7 @@ def parse(params: Mapping[str, str]) -> Selection:
         app=params.get("app") or None,
         metric=params.get("metric") or None,
         group=params.get("group") or None,
-        range=wanted if wanted in RANGES else DEFAULT_RANGE,
+        range=period if period in RANGES else DEFAULT_RANGE,
         at=None if at is None else text(at),
     )
 
@@ -92,7 +95,7 @@ def moment(text: str | None) -> datetime | None:
     if not text:
         return None
     try:
-        return times.moment(text)
+        return times.parse_time(text)
     except ValueError:
         return None
 
@@ -102,16 +105,16 @@ def text(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%S" if at.second else "%Y-%m-%dT%H:%M")
 
 
-def chosen_moment(chosen: datetime, asked: str | None) -> str:
-    """Return the chosen moment, to the minute. In the minute of the `asked` moment it is that moment, with seconds."""
-    at, linked = chosen.replace(tzinfo=UTC), moment(asked)
-    same = linked is not None and linked.replace(second=0, microsecond=0) == at.replace(second=0, microsecond=0)
-    return text(linked if linked is not None and same else at)
+def chosen_moment(chosen: datetime, before: str | None) -> str:
+    """Return the chosen moment, to the minute. In the minute of `before` it is that moment, with its seconds."""
+    at, previous = chosen.replace(tzinfo=UTC), moment(before)
+    same = previous is not None and previous.replace(second=0, microsecond=0) == at.replace(second=0, microsecond=0)
+    return text(previous if previous is not None and same else at)
 
 
-def options(found: Iterable[str], wanted: str | None) -> list[str]:
-    """Return the choices, sorted, including a `wanted` one that has no data yet."""
-    return sorted({*found, *([wanted] if wanted else [])})
+def options(names: Iterable[str], selected: str | None) -> list[str]:
+    """Return the choices, sorted, including a `selected` one that has no data yet."""
+    return sorted({*names, *([selected] if selected else [])})
 
 
 def refresh_every(refresh_s: float, range_s: int) -> float:

@@ -1,26 +1,25 @@
-"""The adapter of a source: reads it safely and not concurrently, validates its metrics, and resets it after a fork."""
+"""The adapter of a source: reads it safely, validates its metrics, and adjusts them for resets and forks."""
 
 from __future__ import annotations
 
 import logging
 from math import isfinite
 from threading import Lock, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
 import msgspec
 
 from tallystream import record
-from tallystream.baselines import identity_of
+from tallystream.baselines import Values, add, by_identity, subtract
 from tallystream.bridges.base import Reading
-from tallystream.bridges.resets import ResetAdjuster
 from tallystream.errors import TallystreamError
 from tallystream.fork import Step, before_fork
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.validation import LARGEST, as_number, check_name, check_tags, label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from tallystream.bridges.base import Source
     from tallystream.clock import Clock, Deadline
@@ -33,6 +32,51 @@ WAIT_IN_CHILD = 5.0
 _NUMBERS = ("count", "value", "sum", "min", "max")
 _log = logging.getLogger("tallystream.bridges")
 _log.addFilter(RateLimitFilter())
+
+
+class _Last(NamedTuple):
+    metric: record.Metric
+    began: float | None
+    read_at: float
+
+
+class ResetAdjuster:
+    """The counts of one source without the effect of resets.
+
+    A count was reset if it is lower than before, as in Prometheus, or if its `began` is later than before and not
+    before the last reading. What was counted between the last reading and the reset is lost.
+
+    Args:
+        parents: the values counted before this process was forked, which the parent reports.
+    """
+
+    def __init__(self, parents: Iterable[Reading] = ()) -> None:
+        self._parents: Values = by_identity(reading.metric for reading in parents)
+        self._before_reset: Values = {}
+        self._last = {reading.metric.identity: _Last(*reading, 0.0) for reading in parents}
+
+    def adjust(self, reading: Reading, now: float) -> record.Metric:
+        """Return the metric with all counts of this process; `now` is in epoch seconds."""
+        metric, identity = reading.metric, reading.metric.identity
+        last = self._last.get(identity)
+        if last is not None and _was_reset(reading, last):
+            self._before_reset[identity] = add(last.metric, self._before_reset.get(identity))
+        self._last[identity] = _Last(*reading, now)
+        [total] = subtract([add(metric, self._before_reset.get(identity))], self._parents)
+        if isinstance(total, record.Histogram) and identity in self._parents:
+            return msgspec.structs.replace(total, min=None, max=None)  # they may be the parent's
+        return total
+
+
+def _was_reset(reading: Reading, last: _Last) -> bool:
+    before = getattr(last.metric, "count", None)
+    if before is None:
+        return False
+    if getattr(reading.metric, "count", before) < before:
+        return True
+    # Some collectors compute `began` again at each reading, with small differences.
+    began, earlier = reading.began, last.began
+    return began is not None and earlier is not None and began > earlier and began >= last.read_at
 
 
 class SourceAdapter:
@@ -57,48 +101,50 @@ class SourceAdapter:
         self._failed, self._clock = failed(), clock
         self._resets: ResetAdjuster | None = ResetAdjuster()
         self.lock = Lock()
-        _joined.add(self)
+        _adapters.add(self)
 
-    def read(self, taken: Container[str], seen: set[record.Identity]) -> list[record.Metric]:
+    def read(self, names: Container[str], seen: set[record.Identity]) -> list[record.Metric]:
         """Return the current metrics, and add them to `seen`.
 
-        Metrics that are invalid in a record, whose name is in `taken` (the registry's own names), or that were seen
+        Metrics that are invalid in a record, whose name is in `names` (the registry's own names), or that were seen
         before are skipped. Each is counted as a failure, and logged at most once a minute.
         """
         with self.lock:
             if self._resets is None:
                 self._fail(self.source.kind, "it could not be read when this process was forked off its parent")
                 return []
-            readings, _ = self._readings(taken, seen)
-            now = self._clock.now().wall_ms / 1000
-            return [self._resets.take(reading, now) for reading in readings]
+            readings, _ = self._readings(names, seen)
+            now = self._clock.wall_ms() / 1000
+            return [self._resets.adjust(reading, now) for reading in readings]
 
     def reset_after_fork(self) -> None:
         """Attribute all present counts to the parent: in the child of a fork, before it has threads."""
         self.lock = Lock()
         self._resets = None
-        found: list[tuple[list[Reading], bool]] = []
+        results: list[tuple[list[Reading], bool]] = []
         # A lock of the other library may have been held by a thread that only the parent has.
-        thread = Thread(target=lambda: found.append(self._readings((), set())), name="tallystream-source", daemon=True)
+        thread = Thread(
+            target=lambda: results.append(self._readings((), set())), name="tallystream-source", daemon=True
+        )
         thread.start()
         thread.join(WAIT_IN_CHILD)
         # If a count of the parent were missing, it would be counted twice.
-        if found and found[0][1]:
-            self._resets = ResetAdjuster(found[0][0])
+        if results and results[0][1]:
+            self._resets = ResetAdjuster(results[0][0])
 
-    def _readings(self, taken: Container[str], seen: set[record.Identity]) -> tuple[list[Reading], bool]:
+    def _readings(self, names: Container[str], seen: set[record.Identity]) -> tuple[list[Reading], bool]:
         """Return the metrics that can be reported, and whether the source was read completely."""
         readings: list[Reading] = []
         try:
             for metric, began in self.source.read():
                 try:
-                    checked = self._checked(metric, taken, seen)
+                    checked = self._checked(metric, names, seen)
                 except TallystreamError as error:
                     self._fail(label(metric.name, metric.tags), error)
                     continue
                 # As for gauges of the registry; many libraries use NaN for a missing value.
                 if isfinite(getattr(checked, "value", 0)):
-                    seen.add(identity_of(checked))
+                    seen.add(checked.identity)
                     readings.append(Reading(checked, began))
         except Exception as error:  # noqa: BLE001 - another library's code; the other metrics must be reported
             _log.debug("the failure in full", exc_info=True)
@@ -106,18 +152,18 @@ class SourceAdapter:
             return readings, False
         return readings, True
 
-    def _checked(self, metric: record.Metric, taken: Container[str], seen: set[record.Identity]) -> record.Metric:
+    def _checked(self, metric: record.Metric, names: Container[str], seen: set[record.Identity]) -> record.Metric:
         name = check_name("the name of a metric", self._prefix + metric.name)
         numbers = {field: as_number(n) for field in _NUMBERS if (n := getattr(metric, field, None)) is not None}
         tags = check_tags(name, {**self._tags, **metric.tags})
         metric = msgspec.structs.replace(metric, name=name, tags=tags, **numbers)
-        if name in taken:
+        if name in names:
             raise TallystreamError("the registry has a metric of this name; give add_source a prefix")
-        if identity_of(metric) in seen:
+        if metric.identity in seen:
             raise TallystreamError("another metric has this name, type and tags; give add_source a prefix or tags")
         count = getattr(metric, "count", 0)
         if not 0 <= count <= record.MAX_COUNT:
-            raise TallystreamError("its count is negative, beyond 64 bits, or no number")
+            raise TallystreamError("its count is negative, above 64 bits, or not a number")
         if isinstance(metric, record.Histogram) and not -LARGEST <= metric.sum <= LARGEST:
             raise TallystreamError(f"its sum is {metric.sum}, not from -1e150 to 1e150")
         return metric
@@ -127,12 +173,12 @@ class SourceAdapter:
         _log.error("%s is not reported: %s", f"{what} of {self.source.kind}", reason)
 
 
-_joined: WeakSet[SourceAdapter] = WeakSet()
+_adapters: WeakSet[SourceAdapter] = WeakSet()
 
 
-def _hold(deadline: Deadline) -> list[Callable[[], None]]:
+def _pause_all(deadline: Deadline) -> list[Callable[[], None]]:
     # If a thread were reading a source at the fork, the child could not read it.
-    return [source.lock.release for source in list(_joined) if source.lock.acquire(timeout=deadline.left())]
+    return [adapter.lock.release for adapter in list(_adapters) if adapter.lock.acquire(timeout=deadline.left())]
 
 
-before_fork(Step.METRICS, _hold)
+before_fork(Step.METRICS, _pause_all)

@@ -32,7 +32,7 @@ class Destination(msgspec.Struct, eq=False):
     owner: Callable[[], object | None] = lambda: None
 
     def release(self) -> None:
-        """Allow another reporter to continue here."""
+        """Allow another reporter to continue the lives."""
         self.owner = lambda: None
 
 
@@ -51,60 +51,61 @@ class _Destinations:
             DuplicateReporterError: another reporter, or another instance ID, reports the registry there.
         """
         with self._lock:
-            accounts = self._all.setdefault(registry, [])
-            for account in accounts:
-                if (account.address, account.topic) == (address, topic):
-                    _take(account, owner, registry, instance)
-                    return account
-            account = Destination(address, topic, instance, LifeHistory(registry.app, 1000), owner=ref(owner))
-            accounts.append(account)
-            return account
+            known = self._all.setdefault(registry, [])
+            for destination in known:
+                if (destination.address, destination.topic) == (address, topic):
+                    _claim(destination, owner, registry, instance)
+                    return destination
+            destination = Destination(address, topic, instance, LifeHistory(registry.app), owner=ref(owner))
+            known.append(destination)
+            return destination
 
-    def identify(self, account: Destination, cluster: str, owner: object, registry: MetricRegistry) -> Destination:
+    def identify(self, destination: Destination, cluster: str, owner: object, registry: MetricRegistry) -> Destination:
         """Return the destination of this cluster, when the address of the claimed one has been found to belong to it.
 
         Raises:
             DuplicateReporterError: another reporter, or another instance ID, reports there, under another address.
         """
         with self._lock:
-            if account.cluster == cluster:
-                return account
-            accounts = self._all[registry]
-            found = next((a for a in accounts if (a.cluster, a.topic) == (cluster, account.topic)), None)
+            if destination.cluster == cluster:
+                return destination
+            known = self._all[registry]
+            found = next((d for d in known if (d.cluster, d.topic) == (cluster, destination.topic)), None)
             if found is not None:
-                _take(found, owner, registry, account.instance)
-            elif account.cluster is None:
-                account.cluster = cluster
-                return account
+                _claim(found, owner, registry, destination.instance)
+            elif destination.cluster is None:
+                destination.cluster = cluster
+                return destination
             else:
-                lives = LifeHistory(registry.app, 1000)
-                found = Destination(account.address, account.topic, account.instance, lives, cluster, ref(owner))
-                accounts.append(found)
+                lives = LifeHistory(registry.app)
+                address, topic, instance = destination.address, destination.topic, destination.instance
+                found = Destination(address, topic, instance, lives, cluster, ref(owner))
+                known.append(found)
             # The address belongs to `found` from now on.
-            found.address, account.address = account.address, ""
-            account.release()
-            if account.cluster is None:
-                accounts.remove(account)
+            found.address, destination.address = destination.address, ""
+            destination.release()
+            if destination.cluster is None:
+                known.remove(destination)
             return found
 
 
-def _take(account: Destination, owner: object, registry: MetricRegistry, instance: str) -> None:
-    if account.instance != instance:
+def _claim(destination: Destination, owner: object, registry: MetricRegistry, instance: str) -> None:
+    if destination.instance != instance:
         raise DuplicateReporterError(
             "instance",
             instance,
-            f"this registry is reported to {account.topic!r} as {account.instance!r} already; use the same",
+            f"this registry is reported to {destination.topic!r} as {destination.instance!r} already; use the same",
         )
-    if account.owner() not in (None, owner):
+    if destination.owner() not in (None, owner):
         raise DuplicateReporterError(
             "registry",
             registry.app,
-            f"another reporter reports it to {account.topic!r} of the same cluster ({account.address}): stop that one "
-            "first",
+            f"another reporter reports it to {destination.topic!r} of the same cluster ({destination.address}): "
+            "stop that one first",
         )
-    account.owner = ref(owner)
+    destination.owner = ref(owner)
 
 
 _destinations = _Destinations()
 claim, identify = _destinations.claim, _destinations.identify
-after_fork_in_child(Step.ACCOUNTS, _destinations.forget)
+after_fork_in_child(Step.DESTINATIONS, _destinations.forget)

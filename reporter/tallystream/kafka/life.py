@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream.baselines import Values, by_identity, since
+from tallystream.baselines import Values, by_identity, subtract
 from tallystream.kafka.parts import HEADER_BYTES, MAX_PARTS, MAX_RECORD_BYTES, Parts, group_of, largest_group, parts_for
 from tallystream.record import Metric, Position, Snapshot, encode, is_timely
 from tallystream.ulid import new_ulid
@@ -28,7 +28,6 @@ from tallystream.validation import label
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream.clock import Instant
     from tallystream.record import Identity
 
 
@@ -42,7 +41,7 @@ class Acknowledged:
         self._values: Values = {}
         self._newest: dict[int, tuple[list[Metric], object]] = {}
 
-    def take(self, part: int, metrics: list[Metric], layout: object) -> None:
+    def add(self, part: int, metrics: list[Metric], layout: object) -> None:
         """Store the metrics of one part. Metrics that are missing from it keep their values.
 
         If two records of one part have the same object as `layout`, they have the same metrics in the same order. The
@@ -110,7 +109,7 @@ class Life(msgspec.Struct):
         return all(part.closed for part in self.parts.values())
 
 
-def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, final: bool) -> list[PendingRecord]:
+def records(life: Life, metrics: list[Metric], every_ms: int, now_ms: int, *, final: bool) -> list[PendingRecord]:
     """Return the records of a report, without changing `life`. A part that has lost all its metrics still has one."""
     split = life.split.split(metrics)
     ready = []
@@ -122,10 +121,10 @@ def records(life: Life, metrics: list[Metric], every_ms: int, now: Instant, *, f
             part=number,
             seq=life.parts.get(number, Part()).seq + 1,
             prev=life.prev_ms,
-            ts=max(now.wall_ms, 0),
+            ts=max(now_ms, 0),
             every_ms=every_ms,
             final=final,
-            metrics=since(values, life.base),
+            metrics=subtract(values, life.base),
         )
         ready.append(PendingRecord(snapshot, encode(snapshot), values, life.split.layout))
     return ready
@@ -142,18 +141,18 @@ class LifeHistory:
 
     Args:
         app: the application's name. If it is set to another one, a new life begins.
-        every_ms: the reporting interval that the records state, in milliseconds.
+        every_ms: the reporting interval that the records contain, in milliseconds.
         max_bytes: the maximum size of a record's value. A larger registry is split over parts.
     """
 
-    def __init__(self, app: str, every_ms: int, max_bytes: int = MAX_RECORD_BYTES) -> None:
+    def __init__(self, app: str, every_ms: int = 1000, max_bytes: int = MAX_RECORD_BYTES) -> None:
         self.app, self.every_ms, self.max_bytes = app, every_ms, max_bytes
-        self._counted = Acknowledged()  # the values of the whole process that the table has, over all lives
-        self._covered: Values = {}  # the positions that were reported under another app: those of this app begin there
+        self._acknowledged = Acknowledged()  # the values of the whole process, over all lives
+        self._base_positions: Values = {}  # reported under an earlier app: those of this app start there
         self._life: Life | None = None
         self.incomplete = False
         self.errors: list[str] = []
-        self._parts = 0  # the number of parts of a new life; 0 before the first report
+        self._part_count = 0  # the number of parts of a new life; 0 before the first report
         self._rejected: set[Identity] = set()  # the groups that are too large
         self._skew_ms = 0  # the broker's clock minus this process's clock, as of the last acknowledgement
 
@@ -173,9 +172,9 @@ class LifeHistory:
         """Whether the current life has ended early, so that a new one with all values should follow immediately."""
         return self._life is not None and (self._life.refused or (self._life.outgrown and self._life.closed))
 
-    def has(self, outgoing: PendingRecord) -> bool:
+    def has(self, pending: PendingRecord) -> bool:
         """Return whether this record, or a newer one of its part and life, was acknowledged and not refused."""
-        life, snapshot = self._life, outgoing.snapshot
+        life, snapshot = self._life, pending.snapshot
         return (
             life is not None and life.id == snapshot.life and life.parts[snapshot.part].acknowledged_seq >= snapshot.seq
         )
@@ -183,7 +182,7 @@ class LifeHistory:
     def prepare(
         self,
         metrics: list[Metric],
-        now: Instant,
+        now_ms: int,
         *,
         final: bool = False,
         groups: Mapping[Identity, Identity] | None = None,
@@ -196,70 +195,70 @@ class LifeHistory:
             return []
         groups = groups or {}
         while True:
-            life = self._life_for(now, metrics)
+            life = self._life_for(now_ms, metrics)
             if life.outgrown:
                 self.incomplete = True
-                ready = records(life, [], self.every_ms, now, final=True)
+                ready = records(life, [], self.every_ms, now_ms, final=True)
                 break
             if not life.split.place(groups):
                 life.outgrown = True
                 continue
             kept = [m for m in metrics if group_of(m, groups) not in self._rejected] if self._rejected else metrics
             self.incomplete = len(kept) < len(metrics)
-            ready = records(life, kept, self.every_ms, now, final=final)
-            too_large = next((outgoing for outgoing in ready if len(outgoing.value) > self.max_bytes), None)
+            ready = records(life, kept, self.every_ms, now_ms, final=final)
+            too_large = next((pending for pending in ready if len(pending.value) > self.max_bytes), None)
             if too_large is None:
                 break
             self._make_room(life, too_large, metrics, groups)
-        for outgoing in ready:
-            part = life.parts.setdefault(outgoing.snapshot.part, Part())
-            part.seq, part.closed, part.in_flight = outgoing.snapshot.seq, False, outgoing
+        for pending in ready:
+            part = life.parts.setdefault(pending.snapshot.part, Part())
+            part.seq, part.closed, part.in_flight = pending.snapshot.seq, False, pending
         return ready
 
-    def acknowledged(self, outgoing: PendingRecord, append_ms: int, now: Instant) -> None:
+    def acknowledged(self, pending: PendingRecord, append_ms: int, now_ms: int) -> None:
         """Process an acknowledgement: the broker appended the record at `append_ms` by its clock."""
-        life, part = self._landed(outgoing)
-        self._skew_ms = append_ms - now.wall_ms
-        if not is_timely(outgoing.snapshot, append_ms):
+        life, part = self._remove_in_flight(pending)
+        self._skew_ms = append_ms - now_ms
+        if not is_timely(pending.snapshot, append_ms):
             life.refused = True
             return
         life.prev_ms = append_ms
-        part.acknowledged_seq = outgoing.snapshot.seq
-        part.closed = outgoing.snapshot.final
+        part.acknowledged_seq = pending.snapshot.seq
+        part.closed = pending.snapshot.final
         if life.unknown:
-            for identity in by_identity(outgoing.values):
+            for identity in by_identity(pending.values):
                 life.unknown.pop(identity, None)
-        self._counted.take(outgoing.snapshot.part, outgoing.values, outgoing.layout)
+        self._acknowledged.add(pending.snapshot.part, pending.values, pending.layout)
 
-    def failed(self, outgoing: PendingRecord, *, never_sent: bool = False) -> None:
+    def failed(self, pending: PendingRecord, *, never_sent: bool = False) -> None:
         """Process a failed delivery. `never_sent` means that the record certainly did not reach the broker."""
-        life, _ = self._landed(outgoing)
+        life, _ = self._remove_in_flight(pending)
         if not never_sent:
-            life.unknown.update(by_identity(outgoing.values))
+            life.unknown.update(by_identity(pending.values))
 
-    def _landed(self, outgoing: PendingRecord) -> tuple[Life, Part]:
+    def _remove_in_flight(self, pending: PendingRecord) -> tuple[Life, Part]:
         assert self._life is not None
-        part = self._life.parts[outgoing.snapshot.part]
-        assert part.in_flight is outgoing
+        part = self._life.parts[pending.snapshot.part]
+        assert part.in_flight is pending
         part.in_flight = None
         return self._life, part
 
-    def _life_for(self, now: Instant, metrics: list[Metric]) -> Life:
+    def _life_for(self, now_ms: int, metrics: list[Metric]) -> Life:
         life = self._life
         if life is not None and not (life.closed or life.refused or life.app != self.app):
             return life
         if life is not None and life.unknown:
             _log.warning(
-                "life %s ends; a failed delivery with %d metrics is taken as delivered", life.id, len(life.unknown)
+                "life %s ends; a failed delivery of %d metrics is treated as delivered", life.id, len(life.unknown)
             )
-            self._counted.update(life.unknown)
-        created_ms = max(now.wall_ms + self._skew_ms, 0)
-        counted = self._counted.values()
+            self._acknowledged.update(life.unknown)
+        created_ms = max(now_ms + self._skew_ms, 0)
+        counted = self._acknowledged.values()
         if life is not None and life.app != self.app:
-            self._covered = {key: metric for key, metric in counted.items() if isinstance(metric, Position)}
-        base = {key: metric for key, metric in counted.items() if not isinstance(metric, Position)} | self._covered
-        self._parts = self._parts or parts_for(metrics, self.max_bytes)
-        self._life = Life(new_ulid(created_ms), self.app, base, Parts(self._parts))
+            self._base_positions = {key: metric for key, metric in counted.items() if isinstance(metric, Position)}
+        counts: Values = {key: metric for key, metric in counted.items() if not isinstance(metric, Position)}
+        self._part_count = self._part_count or parts_for(metrics, self.max_bytes)
+        self._life = Life(new_ulid(created_ms), self.app, counts | self._base_positions, Parts(self._part_count))
         return self._life
 
     def _make_room(
@@ -267,13 +266,13 @@ class LifeHistory:
     ) -> None:
         """End the life, so that one with more parts follows, or, if that can't help, exclude the largest group."""
         group, size = largest_group(too_large.snapshot.metrics, groups)
-        if size + HEADER_BYTES <= self.max_bytes and self._parts < MAX_PARTS:
+        if size + HEADER_BYTES <= self.max_bytes and self._part_count < MAX_PARTS:
             life.outgrown = True
-            self._parts = max(2 * self._parts, parts_for(metrics, self.max_bytes))
+            self._part_count = max(2 * self._part_count, parts_for(metrics, self.max_bytes))
             return
         name, kind, tags = group
         self._rejected.add(group)
         self.errors.append(
-            f"the {kind} {label(name, dict(tags))} and the metrics that are kept together with it have {size:,} bytes, "
-            f"a record has {self.max_bytes:,} at most; keep fewer metrics together"
+            f"the {kind} {label(name, dict(tags))} and the metrics that are colocated with it have {size:,} bytes, "
+            f"a record has {self.max_bytes:,} at most; colocate fewer metrics"
         )

@@ -8,7 +8,6 @@ from zlib import crc32
 
 import msgspec
 
-from tallystream.baselines import identity_of
 from tallystream.record import Histogram
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def parts_for(metrics: list[Metric], max_bytes: int) -> int:
 
 def group_of(metric: Metric, groups: Mapping[Identity, Identity]) -> Identity:
     """Return the identity of the metric's group, whose metrics must be in one record, or its own if it has none."""
-    identity = identity_of(metric)
+    identity = metric.identity
     return groups.get(identity, identity)
 
 
@@ -83,7 +82,7 @@ class Parts:
         if layout != self.layout:
             self.layout = layout
             if self.number > 1:
-                identities = map(identity_of, metrics)
+                identities = (metric.identity for metric in metrics)
                 self._seen = [self._part_of.setdefault(identity, self._part(identity)) for identity in identities]
         if self.number == 1:
             return {0: metrics}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tallystream.clock import Deadline
 
-FIXED: dict[str, str | int | bool] = {
+FIXED_OPTIONS: dict[str, str | int | bool] = {
     "acks": "all",
     "enable.idempotence": True,
     # No delivery times out, however long the broker is unavailable: each record is eventually acknowledged or refused.
@@ -27,12 +27,12 @@ FIXED: dict[str, str | int | bool] = {
 }
 """The options that the guarantees depend on. They can't be changed."""
 
-DEFAULTS: dict[str, str | int | bool] = {
+DEFAULT_OPTIONS: dict[str, str | int | bool] = {
     "linger.ms": 0,
     "reconnect.backoff.max.ms": 2000,
     "log.connection.close": False,
 }
-_OTHER_NAMES = {"request.required.acks": "acks", "delivery.timeout.ms": "message.timeout.ms"}
+_ALIASES = {"request.required.acks": "acks", "delivery.timeout.ms": "message.timeout.ms"}
 
 librdkafka_log = logging.getLogger("tallystream.librdkafka")
 librdkafka_log.addFilter(RateLimitFilter())
@@ -45,15 +45,16 @@ def producer_options(bootstrap_servers: str, options: Mapping[str, Any] | None) 
         ConfigError: no broker is given, or an option would break a guarantee or name the brokers a second time.
     """
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
-        raise ConfigError("bootstrap_servers", bootstrap_servers, "give host:port, or several with commas between")
+        raise ConfigError("bootstrap_servers", bootstrap_servers, "give host:port, or several separated by commas")
     for name, value in (options or {}).items():
-        plain = _OTHER_NAMES.get(name, name)
-        if plain in FIXED and str(value).lower() != str(FIXED[plain]).lower():
-            raise ConfigError(name, value, f"leave it out: exact sums need {plain}={str(FIXED[plain]).lower()}")
+        option = _ALIASES.get(name, name)
+        if option in FIXED_OPTIONS and str(value).lower() != str(FIXED_OPTIONS[option]).lower():
+            needed = str(FIXED_OPTIONS[option]).lower()
+            raise ConfigError(name, value, f"leave it out; exact sums need {option}={needed}")
         if name in ("bootstrap.servers", "metadata.broker.list"):
             raise ConfigError(name, value, "use the argument bootstrap_servers")
-    extra = {name: value for name, value in (options or {}).items() if name not in _OTHER_NAMES}
-    return {**DEFAULTS, **extra, **FIXED, "bootstrap.servers": bootstrap_servers}
+    extra = {name: value for name, value in (options or {}).items() if name not in _ALIASES}
+    return {**DEFAULT_OPTIONS, **extra, **FIXED_OPTIONS, "bootstrap.servers": bootstrap_servers}
 
 
 def make_producer(options: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Producer:
@@ -76,8 +77,8 @@ def append_ms(message: Message) -> int:
     return int(message.timestamp()[1])
 
 
-SHORTEST_REQUEST, LONGEST_REQUEST = 0.05, 2.0
-"""The first and the maximum time limit of a metadata request, in seconds. It is doubled after each timeout."""
+MIN_REQUEST_S, MAX_REQUEST_S = 0.05, 2.0
+"""The first and the maximum time limit of a metadata request. It is doubled after each timeout."""
 
 _log = logging.getLogger("tallystream")
 
@@ -101,9 +102,9 @@ class Connection:
         self.all_down = False
         self.error = ""
         self._make = make
-        self._producers: list[Producer] = []  # one or none; `_destroy` clears the list, to delete the last reference
-        self._settled = False
-        self._wait = SHORTEST_REQUEST
+        self._producers: list[Producer] = []  # one or none; `_delete` clears the list, to delete the last reference
+        self._healthy = False
+        self._request_s = MIN_REQUEST_S
 
     @property
     def is_open(self) -> bool:
@@ -127,24 +128,24 @@ class Connection:
         if not self._producers:
             return None
         try:
-            metadata = self._producers[0].list_topics(topic, timeout=max(min(timeout, self._wait), 0.0))
+            metadata = self._producers[0].list_topics(topic, timeout=max(min(timeout, self._request_s), 0.0))
         except KafkaException as error:
             if error.args[0].code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - confluent-kafka's public name for it
-                self._wait = min(2 * self._wait, LONGEST_REQUEST)
+                self._request_s = min(2 * self._request_s, MAX_REQUEST_S)
             return None
         return metadata.cluster_id or str(self.options["bootstrap.servers"])
 
     def produce(
-        self, topic: str, key: bytes, value: bytes, landed: Callable[[KafkaError | None, Message], None]
+        self, topic: str, key: bytes, value: bytes, on_result: Callable[[KafkaError | None, Message], None]
     ) -> None:
-        """Send a record. `landed` is called with the result by a later `poll`. Raises the errors of librdkafka."""
+        """Send a record. `on_result` is called with the result by a later `poll`. Raises the errors of librdkafka."""
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
-            self._settled = error is None
+            self._healthy = error is None
             if error is None:
                 self.all_down, self.error = False, ""
             self.broken = self.broken or (error is not None and error.fatal())
-            landed(error, message)
+            on_result(error, message)
 
         self._producers[0].produce(topic, key=key, value=value, on_delivery=on_delivery)
 
@@ -166,35 +167,35 @@ class Connection:
             while is_waiting() and (left := deadline.left()):
                 producers[0].flush(min(left, 0.05))
         if producers:
-            _destroy(producers, deadline)
+            _delete(producers, deadline)
 
     @property
-    def may_be_searching(self) -> bool:
+    def may_be_resolving_names(self) -> bool:
         """Whether the producer may be resolving its broker's name now, so that the process should not fork.
 
-        The C library takes a lock to resolve a name. A child that is forked in that time inherits the taken lock and
-        can never find a broker. A producer that has just delivered a record is connected, and resolves no names.
+        The C library holds a lock while it resolves a name. A child that is forked at that time inherits the lock
+        and can never find a broker. A producer that has just delivered a record is connected, and resolves no names.
         """
-        return self.is_open and not self._settled
+        return self.is_open and not self._healthy
 
     @property
     def is_connected(self) -> bool:
         """Whether the last record was delivered and no connection has failed since."""
-        return self.is_open and self._settled
+        return self.is_open and self._healthy
 
     def abandon(self) -> None:
         """Drop the producer without closing it: in a forked child, that would wait for threads only the parent has."""
         for producer in self._producers:
-            _keep(producer)
+            _never_delete(producer)
         self._producers = []
         self._forget()
 
     def _forget(self) -> None:
-        self.broken = self.all_down = self._settled = False
+        self.broken = self.all_down = self._healthy = False
         self.error = ""
 
     def _on_error(self, error: KafkaError) -> None:
-        self._settled = False
+        self._healthy = False
         if error.code() == error._ALL_BROKERS_DOWN:  # noqa: SLF001 - confluent-kafka's public name for it
             self.all_down = True
         else:
@@ -203,33 +204,33 @@ class Connection:
         _log.log(logging.ERROR if error.fatal() else logging.DEBUG, "librdkafka: %s", error.str())
 
 
-_ending: WeakSet[Thread] = WeakSet()
+_closing_threads: WeakSet[Thread] = WeakSet()
 
 
-def _destroy(producers: list[Producer], deadline: Deadline) -> None:
+def _delete(producers: list[Producer], deadline: Deadline) -> None:
     # Deleting the last reference joins librdkafka's threads.
-    thread = Thread(target=producers.clear, name="tallystream-end", daemon=True)
+    thread = Thread(target=producers.clear, name="tallystream-close", daemon=True)
     try:
         thread.start()
     except RuntimeError:  # the interpreter is shutting down and starts no more threads
         for producer in producers:
-            _keep(producer)
+            _never_delete(producer)
         return
-    _ending.add(thread)
+    _closing_threads.add(thread)
     thread.join(deadline.left())
 
 
-def _await_ends(deadline: Deadline) -> tuple[()]:
-    # A producer that is closing may be resolving its broker's name: see `may_be_searching`.
-    for thread in list(_ending):
+def _wait_for_closing(deadline: Deadline) -> tuple[()]:
+    # A producer that is closing may be resolving its broker's name: see `may_be_resolving_names`.
+    for thread in list(_closing_threads):
         thread.join(deadline.left())
     return ()
 
 
-before_fork(Step.ACCOUNTS, _await_ends)
+before_fork(Step.DESTINATIONS, _wait_for_closing)
 
 
-def _keep(producer: Producer) -> None:
+def _never_delete(producer: Producer) -> None:
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(producer))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tallystream.clock import Deadline
 from tallystream.kafka import destinations
 from tallystream.kafka.life import LifeHistory
-from tallystream.kafka.producer import LONGEST_REQUEST, Connection, append_ms, make_producer, producer_options
-from tallystream.reporters.base import registry_of
-from tallystream.reporters.filters import MetricFilter
+from tallystream.kafka.producer import MAX_REQUEST_S, Connection, append_ms, make_producer, producer_options
+from tallystream.registry import registry_of
 from tallystream.reporters.scheduled import ScheduledReporter
 from tallystream.validation import check_instance
 
@@ -20,51 +19,50 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
     from tallystream.kafka.life import PendingRecord
-    from tallystream.registry import MetricRegistry
-    from tallystream.reporters.base import Reportable
+    from tallystream.registry import MetricRegistry, Reportable
 
 
 class AcknowledgementTimeout:
     """The time since the first report that was not followed by an acknowledgement.
 
     Args:
-        limit: the seconds after which it is `long`.
+        seconds: the time after which it has `expired`.
         monotonic: the clock.
     """
 
-    def __init__(self, limit: float, monotonic: Callable[[], float]) -> None:
-        self.limit, self._monotonic = limit, monotonic
-        self.long = False
+    def __init__(self, seconds: float, monotonic: Callable[[], float]) -> None:
+        self.seconds, self._monotonic = seconds, monotonic
+        self.expired = False
         self._since: float | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the time when a report is due, if it is not running."""
         if self._since is None:
             self._since = self._monotonic()
 
-    def becomes_long(self) -> bool:
-        """Return True once when the time reaches the limit, otherwise False."""
-        if self.long or self._since is None or self._monotonic() - self._since < self.limit:
+    def expires(self) -> bool:
+        """Return True once, when the time is over, otherwise False."""
+        if self.expired or self._since is None or self._monotonic() - self._since < self.seconds:
             return False
-        self.long = True
+        self.expired = True
         return True
 
-    def end(self) -> bool:
-        """Stop the time, since an acknowledgement came or none is expected; return whether it was long."""
-        was_long, self.long = self.long, False
+    def stop(self) -> bool:
+        """Stop the time, since an acknowledgement came or none is expected; return whether it had expired."""
+        had_expired, self.expired = self.expired, False
         self._since = None
-        return was_long
+        return had_expired
 
 
 ACKNOWLEDGEMENT_TIMEOUT_S = 10.0
 """Seconds without an acknowledgement after which a warning is logged (three intervals, if that is longer)."""
 
-LAST_TRY = 1.0
+MAX_UNREACHABLE_S = 1.0
 """The maximum seconds for the last report if no broker could be reached since the start."""
 
 NO_ANSWER = "the broker does not answer"
 
-REPLACE = 1.0
+MAX_REPLACING_S = 1.0
 """The maximum seconds for closing a producer that another one replaces."""
 
 _log = logging.getLogger("tallystream")
@@ -117,20 +115,20 @@ class KafkaReporter(ScheduledReporter):
         producer: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer] = make_producer,
     ) -> None:
         registry = registry_of(registry)
-        self._link = Connection(producer_options(bootstrap_servers, options), producer)
+        self._connection = Connection(producer_options(bootstrap_servers, options), producer)
         self.instance = check_instance(instance)
         self.topic = topic
         self.sent = 0
         self._local_stats = local_stats
-        self._selection = MetricFilter(include, exclude)
         self._servers = bootstrap_servers
-        self._account: destinations.Destination | None = None
-        self._lives = LifeHistory(registry.app, 1000)
+        self._destination: destinations.Destination | None = None
+        self._lives = LifeHistory(registry.app)
         self._identified = False  # whether the cluster's ID is known
         self._report_due = False  # whether a report is due; it is sent when no record is in flight
         self._closing = False
-        self._silence = AcknowledgementTimeout(max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * interval), registry.clock.monotonic)
-        super().__init__(registry, interval=interval, own_metrics=own_metrics)
+        timeout = max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * interval)
+        self._acknowledgement = AcknowledgementTimeout(timeout, registry.clock.monotonic)
+        super().__init__(registry, interval=interval, include=include, exclude=exclude, own_metrics=own_metrics)
         if local_stats:
             registry.keep_samples()
 
@@ -140,49 +138,51 @@ class KafkaReporter(ScheduledReporter):
     @property
     def connected(self) -> bool:
         """Whether, as of the last report, the last record was delivered and no connection has failed since."""
-        return self._link.is_connected and not self._silence.long
+        return self._connection.is_connected and not self._acknowledgement.expired
 
     def _open(self) -> None:
-        if self._account is None:
-            self._account = destinations.claim(self, self.registry, self._servers, self.topic, self.instance)
-        self._link.open()
+        if self._destination is None:
+            self._destination = destinations.claim(self, self.registry, self._servers, self.topic, self.instance)
+        self._connection.open()
 
     def _identify(self, timeout: float) -> bool:
         """Return whether the cluster's ID is known; request it for at most `timeout` seconds if not.
 
         Nothing is sent before it is known: another reporter may report the registry there, under another address.
         """
-        if not self._identified and self._account is not None:
-            cluster = self._link.cluster(self.topic, timeout)
+        if not self._identified and self._destination is not None:
+            cluster = self._connection.cluster(self.topic, timeout)
             if cluster is not None:
-                self._account = destinations.identify(self._account, cluster, self, self.registry)
-                self._lives = self._account.lives
+                self._destination = destinations.identify(self._destination, cluster, self, self.registry)
+                self._lives = self._destination.lives
                 self._lives.every_ms = round(self.interval * 1000)
                 self._identified = True
         return self._identified
 
     def _report(self) -> bool:
-        self._silence.begin()
+        self._acknowledgement.start()
         self._poll(0)
         self._report_due = True
         return self._send_if_free()
 
-    def _attend(self) -> bool:
+    def _continue_report(self) -> bool:
         self._poll(0)
         return self._send_if_free()
 
     def _send_if_free(self) -> bool:
-        if self._report_due and self._identify(LONGEST_REQUEST) and not self._lives.in_flight:
+        if self._report_due and self._identify(MAX_REQUEST_S) and not self._lives.in_flight:
             self._send(final=False)
         return self._report_due or bool(self._lives.in_flight)
 
     def _report_and_wait(self, timeout: float, *, final: bool) -> bool:
-        deadline, last_try = (Deadline(seconds, self._monotonic) for seconds in (timeout, min(timeout, LAST_TRY)))
+        deadline, unreachable = (
+            Deadline(seconds, self._monotonic) for seconds in (timeout, min(timeout, MAX_UNREACHABLE_S))
+        )
 
         def left() -> float:
-            return (last_try if final and self._was_never_reached else deadline).left()
+            return (unreachable if final and self._was_never_reached else deadline).left()
 
-        self._silence.begin()
+        self._acknowledgement.start()
         while not self._identify(left()) and left():
             self._poll(min(left(), 0.05))
         while self._identified:
@@ -195,99 +195,99 @@ class KafkaReporter(ScheduledReporter):
             if not records or self._lives.in_flight or not self._lives.new_life_due:
                 break
         if final and self._was_never_reached:
-            what = "this process reported no metrics: none have arrived at %s: %s"
-            _log.warning(what, self._servers, self._link.error or NO_ANSWER)
+            text = "this process reported no metrics: none have arrived at %s: %s"
+            _log.warning(text, self._servers, self._connection.error or NO_ANSWER)
         return False
 
     @property
     def _was_never_reached(self) -> bool:
-        return not (self.sent or self._identified) and (self._link.all_down or self._silence.long)
+        return not (self.sent or self._identified) and (self._connection.all_down or self._acknowledgement.expired)
 
     def _wait_until_free(self, left: Callable[[], float]) -> None:
         while self._lives.in_flight and (seconds := left()):
             self._poll(min(seconds, 0.1))
 
     def _poll(self, seconds: float) -> None:
-        self._link.poll(seconds)
-        if self._silence.becomes_long():
-            what = f"no metrics have arrived at {self._servers} for {self._silence.limit:g} s"
-            self._error(what, self._link.error or NO_ANSWER, logging.WARNING)
+        self._connection.poll(seconds)
+        if self._acknowledgement.expires():
+            what = f"no metrics have arrived at {self._servers} for {self._acknowledgement.seconds:g} s"
+            self._fail(what, self._connection.error or NO_ANSWER, logging.WARNING)
 
     def _send(self, *, final: bool) -> list[PendingRecord]:
         """Send the current values and return the records, or none while others are in flight."""
         if self._lives.in_flight:
             return []
         self._report_due = False
-        if self._link.broken:
-            self._close_link(Deadline(REPLACE, self._monotonic))
+        if self._connection.broken:
+            self._disconnect(Deadline(MAX_REPLACING_S, self._monotonic))
         self._open()  # a fork may have closed the connection since the report became due
         registry, begin = self.registry, self._monotonic()
-        metrics = self._selection.apply(registry.snapshot(views=self._local_stats))
+        metrics = self._filter.apply(registry.snapshot(views=self._local_stats))
         self._lives.app = registry.app
-        ready = self._lives.prepare(metrics, registry.clock.now(), final=final, groups=registry.groups())
-        for sentence in self._lives.errors:
-            self._error("metrics are not reported", sentence)
+        ready = self._lives.prepare(metrics, registry.clock.wall_ms(), final=final, groups=registry.groups())
+        for error in self._lives.errors:
+            self._fail("metrics are not reported", error)
         self._lives.errors.clear()
-        for outgoing in ready:
-            self._produce(outgoing)
+        for pending in ready:
+            self._produce(pending)
         if self._own:
             self._own.duration.update(self._monotonic() - begin)
         return ready
 
-    def _produce(self, outgoing: PendingRecord) -> None:
-        key, value = self.instance.encode(), outgoing.value
+    def _produce(self, pending: PendingRecord) -> None:
+        key, value = self.instance.encode(), pending.value
         try:
-            self._link.produce(self.topic, key, value, lambda *landed: self._on_delivery(outgoing, *landed))
+            self._connection.produce(self.topic, key, value, lambda *result: self._on_delivery(pending, *result))
         except Exception as error:  # noqa: BLE001 - the record was not sent, and the next report has newer values
             _log.debug("the failure in full", exc_info=True)
-            self._lives.failed(outgoing, never_sent=True)
-            self._error(f"a snapshot for {self.topic!r} can't be sent", error)
+            self._lives.failed(pending, never_sent=True)
+            self._fail(f"a snapshot for {self.topic!r} can't be sent", error)
 
-    def _on_delivery(self, outgoing: PendingRecord, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, pending: PendingRecord, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.sent += 1
-            if self._silence.end():
+            if self._acknowledgement.stop():
                 _log.info("metrics arrive at %s again", self._servers)
             if self._own:
                 self._own.sent.inc()
-                self._own.bytes.inc(len(outgoing.value))
-            self._lives.acknowledged(outgoing, append_ms(message), self.registry.clock.now())
+                self._own.bytes.inc(len(pending.value))
+            self._lives.acknowledged(pending, append_ms(message), self.registry.clock.wall_ms())
             self._report_due = self._report_due or self._lives.new_life_due
             if self._lives.refused:
-                self._error(
+                self._fail(
                     "a life has ended",
-                    "its record was appended a day late, or our clock is a day ahead; a new one counts on",
+                    "its record was appended a day late, or this clock is a day ahead; a new life continues the counts",
                 )
             return
-        self._lives.failed(outgoing)
+        self._lives.failed(pending)
         if not self._closing:
-            self._error(f"a snapshot for {self.topic!r} was not delivered", error.str())
+            self._fail(f"a snapshot for {self.topic!r} was not delivered", error.str())
 
     def _close(self, deadline: Deadline) -> None:
-        self._close_link(deadline)
-        self._silence.end()
-        if self._account is not None:
-            self._account.release()
-            self._account, self._identified = None, False
+        self._disconnect(deadline)
+        self._acknowledgement.stop()
+        if self._destination is not None:
+            self._destination.release()
+            self._destination, self._identified = None, False
 
-    def _close_link(self, deadline: Deadline) -> None:
+    def _disconnect(self, deadline: Deadline) -> None:
         self._closing = True
         try:
-            self._link.close(lambda: self._lives.in_flight, deadline)
+            self._connection.close(lambda: self._lives.in_flight, deadline)
         finally:
             self._closing = False
         # Records that are still in flight may or may not arrive. The next record of their life replaces them.
-        for outgoing in self._lives.in_flight:
-            self._lives.failed(outgoing)
+        for pending in self._lives.in_flight:
+            self._lives.failed(pending)
 
-    def _rest(self, deadline: Deadline) -> None:
-        if self._link.may_be_searching:
-            self._close_link(deadline)
+    def _prepare_fork(self, deadline: Deadline) -> None:
+        if self._connection.may_be_resolving_names:
+            self._disconnect(deadline)
 
     def _abandon(self) -> None:
-        self._link.abandon()
-        self._account, self._identified = None, False
-        self._lives = LifeHistory(self.registry.app, 1000)
+        self._connection.abandon()
+        self._destination, self._identified = None, False
+        self._lives = LifeHistory(self.registry.app)
         self.sent = 0
         self._report_due = False
-        self._silence.end()
+        self._acknowledgement.stop()

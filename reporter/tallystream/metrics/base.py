@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from tallystream import record
 
 
-_FOR_SNAPSHOTS_AND_FORKS = {"collect", "compute", "keep_sample", "reset_after_fork"}
-_BETWEEN_METRICS = {"clock", "due", "monotonic", "take", "took"}
-_NOT_OFFERED = _FOR_SNAPSHOTS_AND_FORKS | _BETWEEN_METRICS
+_INTERNAL = {
+    *("collect", "compute", "keep_sample", "reset_after_fork"),
+    *("add", "add_before_due", "clock", "due", "monotonic"),
+}
+"""What only snapshots, forks and other metrics use. `dir()`, and so completion, leaves it out."""
 
 
 class Metric(ABC):
@@ -35,23 +37,23 @@ class Metric(ABC):
         """The key by which the metric is summed over instances: (name, type, sorted tags)."""
         return identity(self.name, self.kind, self.tags)
 
-    @abstractmethod
     def read(self) -> record.Metric | None:
         """Return the current value as a record struct, or None if there is nothing to report."""
+        return self.collect(views=True)
 
-    def collect(self, *, views: bool) -> record.Metric | None:  # noqa: ARG002 - used by distributions
+    @abstractmethod
+    def collect(self, *, views: bool) -> record.Metric | None:
         """Return the current value for a snapshot. The registry is locked: no code of the application may run here.
 
         `views` tells whether the record of a distribution includes its view.
         """
-        return self.read()
 
     @abstractmethod
     def reset_after_fork(self) -> None:
         """Reset the values and create new locks: in the child of a fork, before it has threads."""
 
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _NOT_OFFERED]
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     def __repr__(self) -> str:
         tags = f", tags={self.tags!r}" if self.tags else ""

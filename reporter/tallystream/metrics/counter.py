@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 BUFFER = 256
-"""The number of increments that are added up together."""
+"""The number of increments that are added up together, so that most of them cost one append."""
 
 
 class Counter(Metric):
@@ -53,7 +53,7 @@ class Counter(Metric):
         self._add_up()
         return sum(self._amounts[:])
 
-    def read(self) -> record.Counter:
+    def collect(self, *, views: bool) -> record.Counter:  # noqa: ARG002 - used by distributions
         """Return the count as a record struct."""
         return record.Counter(name=self.name, tags=self.tags, count=self.count)
 
@@ -103,7 +103,7 @@ class UpDownCounter(Metric):
         """The current value: an int as long as only integers were added."""
         return self._value
 
-    def read(self) -> record.UpDown:
+    def collect(self, *, views: bool) -> record.UpDown:  # noqa: ARG002 - used by distributions
         """Return the value as a record struct."""
         return record.UpDown(name=self.name, tags=self.tags, value=self._value)
 

@@ -1,4 +1,4 @@
-"""A gauge: a current value, set by the application or returned by a function, which may be cached."""
+"""Gauges, which are set or computed by functions, and functions that compute one from other metrics."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from tallystream import record
 from tallystream.errors import ConfigError
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.metrics.base import Metric
+from tallystream.metrics.counter import Counter, UpDownCounter
+from tallystream.metrics.histogram import Histogram
+from tallystream.metrics.meter import Meter
 from tallystream.validation import as_number, label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import TypeAlias
 
     from tallystream.clock import Clock
+
+    Source: TypeAlias = "Counter | UpDownCounter | Gauge | Meter | Histogram | Callable[[], float | None]"
 
 
 class Cached:
@@ -94,8 +100,8 @@ class Gauge(Metric):
 
     def read(self) -> record.Gauge | None:
         """Return the value as a record struct, or None if there is no valid value. An invalid value is logged."""
-        found = self.compute()
-        return None if found is None else checked(found)
+        gauge = self.compute()
+        return None if gauge is None else checked(gauge)
 
     def compute(self) -> record.Gauge | None:
         """Return the current value, not yet `checked`, or None if there is none. If the function fails, log it.
@@ -132,3 +138,45 @@ def checked(gauge: record.Gauge) -> record.Gauge | None:
     text = "gauge %s is skipped in this snapshot: %.100r is not a finite number"
     _log.warning(text, label(gauge.name, gauge.tags), gauge.value)
     return None
+
+
+def derived(source: Source, transform: Callable[[float], float | None]) -> Callable[[], float | None]:
+    """Return a function for a gauge: `transform` applied to the source's value, or None if the source has no value.
+
+    Args:
+        source: a gauge or updown (its value), a counter, meter, histogram or timer (its count), or any function.
+        transform: a function of that value.
+    """
+    read = _reader(source)
+
+    def compute() -> float | None:
+        value = read()
+        return None if value is None else transform(value)
+
+    return compute
+
+
+def ratio(numerator: Source, denominator: Source) -> Callable[[], float | None]:
+    """Return a function for a gauge: one value divided by another, or None if one is missing or the divisor is 0.
+
+    Args:
+        numerator: as `source` of `derived`.
+        denominator: as `source` of `derived`.
+    """
+    read_numerator, read_denominator = _reader(numerator), _reader(denominator)
+
+    def compute() -> float | None:
+        # The divisor is read last, so that of two counts that grow together, it is not the older one.
+        dividend = read_numerator()
+        divisor = read_denominator()
+        return None if dividend is None or not divisor else dividend / divisor
+
+    return compute
+
+
+def _reader(source: Source) -> Callable[[], float | None]:
+    if isinstance(source, Gauge | UpDownCounter):
+        return lambda: source.value
+    if isinstance(source, Counter | Meter | Histogram):
+        return lambda: source.count
+    return source

@@ -44,7 +44,7 @@ class Averages:
         """The time of the next tick, monotonic seconds."""
         return self._last_tick + TICK
 
-    def take(self, n: int) -> None:
+    def add(self, n: int) -> None:
         """Add `n` events that happened before the next tick was due."""
         self._uncounted += n
 
@@ -108,7 +108,7 @@ class Meter(Metric):
             self.rates()
         self._counter.inc(n)
 
-    def _inc_before_due(self, n: int) -> None:
+    def add_before_due(self, n: int) -> None:
         """Add `n` events that happened before the next tick was `due`: for a timer, which checks the clock itself."""
         self._counter.inc(n)
 
@@ -121,7 +121,7 @@ class Meter(Metric):
         """Return the four current rates."""
         return self._sample()[1]
 
-    def read(self) -> record.Meter:
+    def collect(self, *, views: bool) -> record.Meter:  # noqa: ARG002 - used by distributions
         """Return count and rates as a record struct."""
         count, rates = self._sample()
         return record.Meter(
@@ -152,7 +152,7 @@ class Meter(Metric):
         with self._lock:
             now = self._monotonic()
             count = self._counter.count
-            self._averages.take(count - self._seen)
+            self._averages.add(count - self._seen)
             self._seen = count
             self._latest = self._averages.rates(now)
             self.due = self._averages.due

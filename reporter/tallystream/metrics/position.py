@@ -38,7 +38,9 @@ class Position(Metric):
         """
         start, position = index(start), index(position)
         if not 0 <= start <= position:
-            raise ValueError(f"{self!r} can't cover the offsets from {start} to {position}; use 0 <= start <= position")
+            raise ValueError(
+                f"{self!r} can't advance by the offsets from {start} to {position}; use 0 <= start <= position"
+            )
         with self._lock:
             self._start = start if self._start is None else min(self._start, start)
             self._position = max(self._position, position)
@@ -53,7 +55,7 @@ class Position(Metric):
         """The offset after the highest processed one, or None if there is none."""
         return None if self._start is None else self._position
 
-    def read(self) -> record.Position | None:
+    def collect(self, *, views: bool) -> record.Position | None:  # noqa: ARG002 - used by distributions
         """Return start and position as a record struct, or None before the first offset."""
         with self._lock:
             if self._start is None:

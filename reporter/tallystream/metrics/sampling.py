@@ -1,31 +1,222 @@
-"""The kinds of samples that histograms and timers keep: selected for one metric, or for a whole registry."""
+"""Samples of a distribution for the instance's own view: decaying, uniform, and the latest by number or by time.
+
+Percentiles of a sample can't be merged over instances, so count, sum, min, max and sketch are kept separately. The
+samples and their views are those of Dropwizard's reservoirs of the same names.
+"""
 
 from __future__ import annotations
 
-from math import isfinite
-from typing import TYPE_CHECKING, Protocol
+import random
+from bisect import bisect_left
+from collections import deque
+from heapq import heappush, heapreplace
+from itertools import accumulate
+from math import exp, fsum, isfinite, log, sqrt
+from operator import mul
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
 from tallystream.errors import ConfigError
-from tallystream.metrics.reservoirs import (
-    DecayingReservoir,
-    SlidingTimeWindowReservoir,
-    SlidingWindowReservoir,
-    UniformReservoir,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Sequence
 
-    from tallystream.metrics.reservoirs import Reservoir
+QUANTILES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
+
+
+class View(NamedTuple):
+    """The statistics of a sample."""
+
+    mean: float
+    stddev: float
+    p50: float
+    p75: float
+    p95: float
+    p98: float
+    p99: float
+    p999: float
+
+
+def weighted_view(pairs: Sequence[tuple[float, float]]) -> View | None:
+    """Return mean, standard deviation and quantiles of (value, weight) pairs, or None if there are none.
+
+    The quantile q is the smallest value for which the values up to it have at least the share q of the weight. The
+    deviation is that of a population (Dropwizard's WeightedSnapshot).
+    """
+    if not pairs:
+        return None
+    ordered = sorted(pairs)
+    values, weights = [value for value, _ in ordered], [weight for _, weight in ordered]
+    passed = list(accumulate(weights))
+    total = passed[-1]
+    mean = fsum(map(mul, weights, values)) / total
+    variance = fsum(weight * (value - mean) ** 2 for value, weight in ordered) / total
+    return View(mean, sqrt(variance), *[values[bisect_left(passed, share * total)] for share in QUANTILES.values()])
+
+
+def plain_view(values: Sequence[float]) -> View | None:
+    """Return mean, standard deviation and quantiles of values of equal weight, or None if there are none.
+
+    The deviation is that of a sample, with the divisor n - 1 (Dropwizard's UniformSnapshot).
+    """
+    if not values:
+        return None
+    ordered = sorted(values)
+    size = len(ordered)
+    mean = fsum(ordered) / size
+    deviation = sqrt(fsum((value - mean) ** 2 for value in ordered) / (size - 1)) if size > 1 else 0.0
+    return View(mean, deviation, *[quantile(ordered, share) for share in QUANTILES.values()])
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the value at the rank share * (n + 1) of n sorted values, at least one, interpolated between two values.
+
+    It is one of the definitions in R. J. Hyndman and Y. Fan, "Sample Quantiles in Statistical Packages", The American
+    Statistician 50 (1996): type 6.
+    """
+    rank = share * (len(ordered) + 1)
+    below = int(rank)
+    if below < 1:
+        return ordered[0]
+    if below >= len(ordered):
+        return ordered[-1]
+    low, high = ordered[below - 1 : below + 1]
+    return low + (rank - below) * (high - low)
+
+
+class Reservoir(Protocol):
+    """A sample. Not thread-safe: the caller locks it."""
+
+    def update(self, values: list[float], now: float) -> None:
+        """Add values that were observed at `now`, monotonic seconds."""
+
+    def view(self, now: float) -> View | None:
+        """Return the statistics of the sample at `now`, or None if it is empty."""
+
+
+class DecayingReservoir:
+    """A forward-decaying priority sample, Dropwizard's default: 1028 values, alpha 0.015, about the last five minutes.
+
+    Formula: Cormode et al., "Forward Decay: A Practical Time Decay Model for Streaming Systems", ICDE 2009: the weight
+    of a value is exp(alpha * time), its priority weight / u with u uniform in (0, 1]. The values with the highest
+    priorities stay. The logarithms of both are stored, to avoid overflow. Not thread-safe: the caller locks it.
+
+    Args:
+        size: the maximum number of values.
+        alpha: the decay of weights, by the factor exp(-alpha) each second.
+        random: returns numbers in [0, 1).
+    """
+
+    __slots__ = ("_alpha", "_heap", "_random", "_size")
+
+    def __init__(self, size: int = 1028, alpha: float = 0.015, random: Callable[[], float] = random.random) -> None:
+        self._size, self._alpha, self._random = size, alpha, random
+        self._heap: list[tuple[float, float, float]] = []  # log(priority), log(weight), value
+
+    def update(self, values: Iterable[float], now: float) -> None:
+        """Add values that were observed at `now`, monotonic seconds."""
+        heap, size, draw, weight = self._heap, self._size, self._random, self._alpha * now
+        for value in values:
+            priority = weight - log(1.0 - draw())
+            if len(heap) < size:
+                heappush(heap, (priority, weight, value))
+            elif priority > heap[0][0]:
+                heapreplace(heap, (priority, weight, value))
+
+    def sample(self) -> list[tuple[float, float]]:
+        """Return the sampled values with their weights, unordered. The largest weight is 1."""
+        newest = max((weight for _, weight, _ in self._heap), default=0.0)
+        return [(value, exp(weight - newest)) for _, weight, value in self._heap]
+
+    def view(self, now: float) -> View | None:  # noqa: ARG002 - weights are relative to one another
+        """Return the statistics of the sample."""
+        return weighted_view(self.sample())
+
+
+class SlidingWindowReservoir:
+    """The last `size` values. Not thread-safe: the caller locks it."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, size: int) -> None:
+        self.values: deque[float] = deque(maxlen=size)
+
+    def update(self, values: Iterable[float], now: float) -> None:  # noqa: ARG002 - their number matters, not their age
+        """Add values."""
+        self.values.extend(values)
+
+    def view(self, now: float) -> View | None:  # noqa: ARG002 - as above
+        """Return the statistics of the sample."""
+        return plain_view(self.values)
+
+
+class SlidingTimeWindowReservoir:
+    """The values of the last `seconds`, at most the newest `size` of them. Not thread-safe: the caller locks it.
+
+    Dropwizard's reservoir has no size limit, and uses much memory at high rates.
+    """
+
+    __slots__ = ("_seconds", "_values")
+
+    def __init__(self, seconds: float, size: int) -> None:
+        self._seconds = seconds
+        self._values: deque[tuple[float, float]] = deque(maxlen=size)  # (monotonic seconds, value)
+
+    def update(self, values: Iterable[float], now: float) -> None:
+        """Add values that were observed at `now`, monotonic seconds, not before the earlier ones."""
+        self._values.extend((now, value) for value in values)
+
+    def values(self, now: float) -> list[float]:
+        """Return the sampled values at `now`, and remove those that are older than the window."""
+        stamped, oldest = self._values, now - self._seconds
+        while stamped and stamped[0][0] < oldest:
+            stamped.popleft()
+        return [value for _, value in stamped]
+
+    def view(self, now: float) -> View | None:
+        """Return the statistics of the sample at `now`."""
+        return plain_view(self.values(now))
+
+
+class UniformReservoir:
+    """A uniform sample of `size` of all values. Not thread-safe: the caller locks it.
+
+    Algorithm R of Vitter, "Random Sampling with a Reservoir", ACM TOMS 11 (1985).
+
+    Args:
+        size: the maximum number of values.
+        random: returns numbers in [0, 1).
+    """
+
+    __slots__ = ("_random", "_seen", "_size", "values")
+
+    def __init__(self, size: int, random: Callable[[], float] = random.random) -> None:
+        self._size, self._random = size, random
+        self._seen = 0
+        self.values: list[float] = []
+
+    def update(self, values: Iterable[float], now: float) -> None:  # noqa: ARG002 - a value's age does not matter
+        """Add values."""
+        sample, size, draw, seen = self.values, self._size, self._random, self._seen
+        for value in values:
+            seen += 1
+            if seen <= size:
+                sample.append(value)
+            elif (place := int(draw() * seen)) < size:
+                sample[place] = value
+        self._seen = seen
+
+    def view(self, now: float) -> View | None:  # noqa: ARG002 - as above
+        """Return the statistics of the sample."""
+        return plain_view(self.values)
 
 
 class Sampling(Protocol):
     """The kind of a sample. Kinds are compared: requesting a metric again with an equal one is not an error."""
 
-    def new(self, now: float) -> Reservoir:
-        """Return an empty sample; `now` is in monotonic seconds."""
+    def new(self) -> Reservoir:
+        """Return an empty sample."""
 
 
 class ExponentiallyDecaying(msgspec.Struct, frozen=True):
@@ -40,9 +231,9 @@ class ExponentiallyDecaying(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         _check_size(self.size)
-        _check_positive({"alpha": self.alpha})
+        _check_positive("alpha", self.alpha)
 
-    def new(self, now: float) -> Reservoir:  # noqa: ARG002 - an empty sample has no beginning
+    def new(self) -> Reservoir:
         """Return an empty sample."""
         return DecayingReservoir(self.size, self.alpha)
 
@@ -59,7 +250,7 @@ class SlidingWindow(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         _check_size(self.size)
 
-    def new(self, now: float) -> Reservoir:  # noqa: ARG002 - a value's age does not matter
+    def new(self) -> Reservoir:
         """Return an empty sample."""
         return SlidingWindowReservoir(self.size)
 
@@ -76,9 +267,9 @@ class SlidingTimeWindow(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         _check_size(self.size)
-        _check_positive({"seconds": self.seconds})
+        _check_positive("seconds", self.seconds)
 
-    def new(self, now: float) -> Reservoir:  # noqa: ARG002 - an empty window has no beginning
+    def new(self) -> Reservoir:
         """Return an empty sample."""
         return SlidingTimeWindowReservoir(self.seconds, self.size)
 
@@ -95,7 +286,7 @@ class Uniform(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         _check_size(self.size)
 
-    def new(self, now: float) -> Reservoir:  # noqa: ARG002 - a value's age does not matter
+    def new(self) -> Reservoir:
         """Return an empty sample."""
         return UniformReservoir(self.size)
 
@@ -105,10 +296,9 @@ def _check_size(size: int) -> None:
         raise ConfigError("size", size, "a sample keeps 1 to 1,000,000 values")
 
 
-def _check_positive(numbers: Mapping[str, float]) -> None:
-    for name, number in numbers.items():
-        if not isfinite(number) or number <= 0:
-            raise ConfigError(name, number, "give a number above 0")
+def _check_positive(field: str, number: float) -> None:
+    if not isfinite(number) or number <= 0:
+        raise ConfigError(field, number, "give a number above 0")
 
 
 DEFAULT_SAMPLING: Sampling = ExponentiallyDecaying()

@@ -203,9 +203,11 @@ class Sketch:
                 yield sign * _middle(self.scale, index), count
 
     def _ascending(self) -> Iterator[tuple[int, int, int]]:
-        yield from ((-1, index, count) for index, count in reversed(list(enumerate(*_from(self.negative)))))
+        yield from (
+            (-1, index, count) for index, count in reversed(list(enumerate(self.negative.counts, self.negative.offset)))
+        )
         yield 0, 0, self.zeros
-        yield from ((1, index, count) for index, count in enumerate(*_from(self.positive)))
+        yield from ((1, index, count) for index, count in enumerate(self.positive.counts, self.positive.offset))
 
     def encode(self) -> record.Sketch:
         """Return the sketch as a record struct."""
@@ -223,23 +225,19 @@ class Sketch:
         Raises:
             ValueError: it has too many buckets, or some are outside the range of floats.
         """
-        made = cls(sketch.scale)
-        made.zeros = sketch.zero_count
+        decoded = cls(sketch.scale)
+        decoded.zeros = sketch.zero_count
         size_of(sketch.positive, sketch.scale)
         size_of(sketch.negative, sketch.scale)
-        made.positive, made.negative = (expanded(each).copy() for each in (sketch.positive, sketch.negative))
-        made.positive.trim()
-        made.negative.trim()
-        return made
+        decoded.positive, decoded.negative = (expanded(each).copy() for each in (sketch.positive, sketch.negative))
+        decoded.positive.trim()
+        decoded.negative.trim()
+        return decoded
 
     def _halve(self) -> None:
         self._set_scale(self.scale - 1)
         self.positive.halve()
         self.negative.halve()
-
-
-def _from(buckets: Buckets) -> tuple[list[int], int]:
-    return buckets.counts, buckets.offset
 
 
 def _contains(buckets: Buckets, earlier: Buckets) -> bool:
@@ -256,14 +254,14 @@ def quantiles(
     """
     buckets = iter(ascending)
     sign, index, passed = next(buckets)
-    found = []
+    estimates = []
     for share in shares:
         rank = int(share * (count - 1))
         while passed <= rank:
             sign, index, more = next(buckets)
             passed += more
-        found.append(sign * _middle(scale, index))
-    return found
+        estimates.append(sign * _middle(scale, index))
+    return estimates
 
 
 def _middle(scale: int, index: int) -> float:
@@ -276,15 +274,16 @@ def _encoded(buckets: Buckets) -> record.Buckets | None:
     counts = buckets.counts
     if not counts:
         return None
-    written: list[int] = []
+    encoded: list[int] = []
     first = 0
-    if 2 * counts.count(0) > len(counts):  # otherwise it would save little
+    sample = counts[::8]  # counting the zeros of all buckets would take longer than everything else here
+    if 2 * sample.count(0) > len(sample):  # otherwise the runs would save little
         for run in _LONG_RUN.finditer(bytes(map(bool, counts))):
             begin, end = run.span()
-            written += counts[first:begin]
-            written.append(begin - end)
+            encoded += counts[first:begin]
+            encoded.append(begin - end)
             first = end
-    return record.Buckets(offset=buckets.offset, counts=written + counts[first:])
+    return record.Buckets(offset=buckets.offset, counts=encoded + counts[first:])
 
 
 def size_of(buckets: record.Buckets | None, scale: int) -> int:
@@ -295,30 +294,30 @@ def size_of(buckets: record.Buckets | None, scale: int) -> int:
     """
     if buckets is None:
         return 0
-    written = buckets.counts
-    runs = [] if min(written, default=0) >= 0 else [count for count in written if count < 0]
-    size = len(written) - len(runs) - sum(runs)
+    encoded = buckets.counts
+    runs = [] if min(encoded, default=0) >= 0 else [count for count in encoded if count < 0]
+    size = len(encoded) - len(runs) - sum(runs)
     if size > MAX_BUCKETS:
         raise ValueError(f"it has {size} buckets of one sign, {MAX_BUCKETS} at most are taken")
     lowest, end = (
         exponent << scale if scale >= 0 else exponent >> -scale for exponent in (_LOWEST_EXPONENT, _HIGHEST_EXPONENT)
     )
     if not lowest <= buckets.offset <= buckets.offset + size <= end:
-        raise ValueError(f"the buckets from {buckets.offset} on are beyond the range of floats")
-    return sum(written) - sum(runs)
+        raise ValueError(f"the buckets from {buckets.offset} on are outside the range of floats")
+    return sum(encoded) - sum(runs)
 
 
 def expanded(buckets: record.Buckets | None) -> Buckets:
     """Return the buckets of a record that `size_of` has validated, with the runs of empty buckets expanded."""
     if buckets is None:
         return Buckets()
-    written = buckets.counts
-    if min(written, default=0) >= 0:
-        return Buckets(buckets.offset, written)
+    encoded = buckets.counts
+    if min(encoded, default=0) >= 0:
+        return Buckets(buckets.offset, encoded)
     counts: list[int] = []
     first = 0
-    for at in [at for at, count in enumerate(written) if count < 0]:
-        counts += written[first:at]
-        counts += [0] * -written[at]
+    for at in [at for at, count in enumerate(encoded) if count < 0]:
+        counts += encoded[first:at]
+        counts += [0] * -encoded[at]
         first = at + 1
-    return Buckets(buckets.offset, counts + written[first:])
+    return Buckets(buckets.offset, counts + encoded[first:])

@@ -47,7 +47,7 @@ class Timing:
     ) -> None:
         now = self._timer.monotonic()
         self.elapsed = now - self._start
-        self._timer.take(self.elapsed, now)
+        self._timer.add(self.elapsed, now)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -80,9 +80,9 @@ class Timer(Histogram):
             ValueError: it is negative, NaN, infinite or above 1e150.
             TypeError: it is not a real number.
         """
-        self.take(value, self.monotonic())
+        self.add(value, self.monotonic())
 
-    def take(self, value: float, now: float) -> None:
+    def add(self, value: float, now: float) -> None:
         """Add one duration that ended at `now`, by the timer's monotonic clock. Raises the errors of `update`."""
         if value.__class__ is not float:
             value = as_number(value)
@@ -93,7 +93,7 @@ class Timer(Histogram):
         # Buffered durations ended before this tick was due, so they are counted before the rates are updated.
         if now >= self._meter.due:
             self.rates()
-        self._put((now, value) if self._distribution.is_timed else value)
+        self._append(value)
 
     def time(self) -> Timing:
         """Return a context manager that measures its block and adds the duration."""
@@ -128,17 +128,13 @@ class Timer(Histogram):
     def rates(self) -> Rates:
         """Return the calls per second: mean, m1, m5, m15."""
         with self._lock:
-            self._work_in()
+            self._flush()
             return self._meter.rates()
 
-    def read(self) -> record.Timer:
-        """Return the histogram and the rates as a record struct."""
-        return self.collect(views=True)
-
     def collect(self, *, views: bool) -> record.Timer:
-        """Return the same, for a snapshot. Without `views`, it has no view."""
+        """Return the histogram and the rates as a record struct, with the view if `views`."""
         with self._lock:
-            self._work_in()
+            self._flush()
             rates = self._meter.rates()
             fields = self._distribution.fields(self.monotonic(), views=views)
         return record.Timer(name=self.name, tags=self.tags, **fields, **rates._asdict())
@@ -148,8 +144,8 @@ class Timer(Histogram):
         super().reset_after_fork()
         self._meter.reset_after_fork()
 
-    def _work_in(self) -> int:
-        worked_in = super()._work_in()
-        if worked_in:
-            self._meter._inc_before_due(worked_in)  # noqa: SLF001 (a timer is a meter too)
-        return worked_in
+    def _flush(self) -> int:
+        flushed = super()._flush()
+        if flushed:
+            self._meter.add_before_due(flushed)
+        return flushed

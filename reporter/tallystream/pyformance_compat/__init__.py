@@ -13,8 +13,10 @@ docs/pyformance.md lists the differences from pyformance 0.4.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
+from tallystream.log_throttle import RateLimitFilter
 from tallystream.pyformance_compat import decorators, meters, registry, stats
 from tallystream.pyformance_compat.meters.counter import CounterFellWarning
 from tallystream.pyformance_compat.registry import (
@@ -64,6 +66,10 @@ __all__ = [
     "time_calls",
     "timer",
 ]
+
+
+# Messages about the same metric are logged at most once a minute.
+logging.getLogger(__name__).addFilter(RateLimitFilter())
 
 
 def __getattr__(name: str) -> Any:

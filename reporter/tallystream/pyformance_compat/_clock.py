@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from tallystream.clock import SYSTEM_CLOCK, Instant
+from tallystream.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,8 @@ class _GivenClock:
     def __init__(self, clock: Clock) -> None:
         self.monotonic: Callable[[], float] = clock.time
 
-    def now(self) -> Instant:
-        return Instant(self.monotonic(), int(self.monotonic() * 1000))
+    def wall_ms(self) -> int:
+        return int(self.monotonic() * 1000)
 
 
 def metric_clock(clock: Clock) -> MetricClock:

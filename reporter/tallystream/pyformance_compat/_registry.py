@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from tallystream import record
-from tallystream.baselines import identity_of, until
+from tallystream.baselines import add
 from tallystream.pyformance_compat._clock import WALL, Clock
-from tallystream.pyformance_compat._log import log
 from tallystream.pyformance_compat.meters.counter import Counter
 from tallystream.pyformance_compat.meters.gauge import CallbackGauge, Gauge, SimpleGauge
 from tallystream.pyformance_compat.meters.histogram import Histogram
@@ -23,8 +21,10 @@ from tallystream.validation import check_name, check_tags, label
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    Key = tuple[Any, tuple[tuple[str, str], ...]]  # (key, sorted tags)
+    Series = tuple[Any, tuple[tuple[str, str], ...]]  # (key, sorted tags)
     Tags = Mapping[str, object] | None
+
+_log = logging.getLogger("tallystream.pyformance_compat")
 
 M = TypeVar("M", Counter, Histogram, Meter, Timer, Gauge)
 _CLASSES: tuple[type[Any], ...] = (Counter, Histogram, Meter, Timer, Gauge)
@@ -47,8 +47,8 @@ class MetricsRegistry:
     def __init__(self, clock: Clock = WALL) -> None:
         self._clock = clock
         self._making = RLock()
-        self._metrics: dict[type[Any], dict[Key, Any]] = {each: {} for each in _CLASSES}
-        self._retired: dict[tuple[type[Any], Key], record.Metric] = {}
+        self._metrics: dict[type[Any], dict[Series, Any]] = {each: {} for each in _CLASSES}
+        self._retired: dict[tuple[type[Any], Series], record.Metric] = {}
         self._reported = _ReportedRegistry(self)
 
     @property
@@ -78,11 +78,11 @@ class MetricsRegistry:
         """
         for kind in reversed(_CLASSES):  # a Timer is also a Histogram
             if isinstance(metric, kind):
-                place = _place(key, tags)
+                series = _series(key, tags)
                 with self._making:
-                    if place in self._metrics[kind]:
+                    if series in self._metrics[kind]:
                         raise LookupError(f"Metric {key!r} already registered")
-                    self._put(kind, place, metric)
+                    self._put(kind, series, metric)
                 return
         raise TypeError(f"Invalid class. Could not register metric {key!r}")
 
@@ -134,15 +134,15 @@ class MetricsRegistry:
         """Remove all metrics. A new metric of the same key starts at zero, but its count in the record continues."""
         with self._making:
             for kind, metrics in self._metrics.items():
-                for place, metric in metrics.items():
-                    value = metric.tallystream_retire(_name(place), dict(place[1]))
+                for series, metric in metrics.items():
+                    value = metric.tallystream_retire(_record_name(series), dict(series[1]))
                     if value is not None:
-                        self._retired[kind, place] = _with_retired(value, self._retired.get((kind, place)))
+                        self._retired[kind, series] = add(value, self._retired.get((kind, series)))
                 metrics.clear()
 
     def get_metrics(self, key: str, tags: Tags = None) -> dict[str, Any]:
         """Return the values of all metrics of a key, by attribute."""
-        return self._values(_place(key, tags))
+        return self._values(_series(key, tags))
 
     def dump_metrics(self) -> dict[str, dict[str, Any]]:
         """Return the values of all metrics, by key and attribute; tagged metrics have the key `key{tag=value,…}`.
@@ -155,33 +155,33 @@ class MetricsRegistry:
                 name = f"{key}{{{','.join(f'{tag}={value}' for tag, value in tags)}}}" if tags else key
                 dumped[name] = self._values((key, tags))
             except Exception:  # noqa: BLE001 - the application's function; the other metrics must be dumped
-                log.exception("%s is skipped in this dump", label(key, dict(tags)))
+                _log.exception("%s is skipped in this dump", label(key, dict(tags)))
         return dumped
 
-    def _values(self, place: Key) -> dict[str, Any]:
-        found = [self._metrics[kind].get(place) for kind in _CLASSES]
+    def _values(self, series: Series) -> dict[str, Any]:
+        found = [self._metrics[kind].get(series) for kind in _CLASSES]
         dumps = [metric.tallystream_dump() for metric in found if metric is not None]
         return {name: value for dump in dumps for name, value in dump.items()}
 
     def _get(self, kind: type[M], key: str, tags: Tags, make: Callable[[], M]) -> M:
-        place = _place(key, tags)
-        metric: M | None = self._metrics[kind].get(place)
+        series = _series(key, tags)
+        metric: M | None = self._metrics[kind].get(series)
         if metric is not None:
             return metric
         with self._making:
-            metric = self._metrics[kind].get(place)
+            metric = self._metrics[kind].get(series)
             if metric is None:
                 metric = make()
-                self._put(kind, place, metric)
+                self._put(kind, series, metric)
             return metric
 
-    def _put(self, kind: type[Any], place: Key, metric: Any) -> None:
-        metric.tallystream_join(str(place[0]))
-        self._metrics[kind][place] = metric
+    def _put(self, kind: type[Any], series: Series, metric: Any) -> None:
+        metric.tallystream_register(str(series[0]))
+        self._metrics[kind][series] = metric
 
-    def _members(self) -> list[tuple[type[Any], Key, Any]]:
+    def _members(self) -> list[tuple[type[Any], Series, Any]]:
         with self._making:
-            return [(kind, place, each) for kind, found in self._metrics.items() for place, each in found.items()]
+            return [(kind, series, each) for kind, found in self._metrics.items() for series, each in found.items()]
 
     def _report(self) -> list[record.Metric]:
         # Return the metrics as record structs. The lock prevents a clear() between reading a count and adding the
@@ -192,13 +192,13 @@ class MetricsRegistry:
         found += [self._read(*each) for each in members if each[0] is Gauge]
         return [value for value in found if value is not None]
 
-    def _read(self, kind: type[Any], place: Key, metric: Any) -> record.Metric | None:
-        name, tags = _name(place), dict(place[1])
+    def _read(self, kind: type[Any], series: Series, metric: Any) -> record.Metric | None:
+        name, tags = _record_name(series), dict(series[1])
         try:
             value = metric.tallystream_read(check_name("the name of a metric", name), check_tags(name, tags))
-            return None if value is None else _with_retired(value, self._retired.get((kind, place)))
+            return None if value is None else add(value, self._retired.get((kind, series)))
         except Exception as error:  # noqa: BLE001 - the other metrics must be reported
-            log.warning("%s is skipped in this snapshot: %s: %s", label(name, tags), type(error).__name__, error)
+            _log.warning("%s is skipped in this snapshot: %s: %s", label(name, tags), type(error).__name__, error)
             return None
 
     def _reset_after_fork(self) -> None:
@@ -241,17 +241,17 @@ class _ReportedRegistry(MetricRegistry):
 
         A metric that can't be read, or whose name is invalid or used twice, is skipped and logged.
         """
-        found = super().snapshot(views=views)
-        known = {identity_of(metric) for metric in found}
+        snapshot = super().snapshot(views=views)
+        identities = {metric.identity for metric in snapshot}
         for metric in self._compatible._report():  # noqa: SLF001 - of the same module
-            identity = identity_of(metric)
-            if identity in known:
+            identity = metric.identity
+            if identity in identities:
                 what = label(metric.name, metric.tags)
-                log.warning("%s is skipped: there is another %s with this name and these tags", what, metric.type)
+                _log.warning("%s is skipped: there is another %s with this name and these tags", what, metric.type)
                 continue
-            known.add(identity)
-            found.append(metric)
-        return found
+            identities.add(identity)
+            snapshot.append(metric)
+        return snapshot
 
     def reset_after_fork(self) -> None:
         """Reset all metrics in the child of a fork."""
@@ -259,24 +259,12 @@ class _ReportedRegistry(MetricRegistry):
         self._compatible._reset_after_fork()  # noqa: SLF001 - of the same module
 
 
-def _place(key: Any, tags: Tags) -> Key:
+def _series(key: Any, tags: Tags) -> Series:
     return key, tuple(sorted((str(name), str(value)) for name, value in tags.items())) if tags else ()
 
 
-def _name(place: Key) -> str:
-    return str(place[0]) or UNMATCHED
-
-
-def _with_retired(metric: record.Metric, retired: record.Metric | None) -> record.Metric:
-    """Return the metric plus the counts of cleared metrics with the same name."""
-    if retired is None:
-        return metric
-    (merged,) = until([metric], {identity_of(metric): retired})
-    if not isinstance(merged, record.Histogram) or not isinstance(retired, record.Histogram):
-        return merged
-    lowest = [each for each in (merged.min, retired.min) if each is not None]
-    highest = [each for each in (merged.max, retired.max) if each is not None]
-    return msgspec.structs.replace(merged, min=min(lowest, default=None), max=max(highest, default=None))
+def _record_name(series: Series) -> str:
+    return str(series[0]) or UNMATCHED
 
 
 _global = MetricsRegistry()

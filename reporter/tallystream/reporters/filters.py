@@ -40,14 +40,14 @@ class MetricFilter(msgspec.Struct, frozen=True):
             if isinstance(patterns, str) or not all(patterns):
                 raise ConfigError(name, patterns, 'give a list of patterns, such as ["orders.*"]')
 
-    def takes(self, name: str) -> bool:
+    def selects(self, name: str) -> bool:
         """Return whether a metric of this name is selected."""
         return _matches(name, self.include) and not _matches(name, self.exclude)
 
     def apply(self, metrics: list[Metric]) -> list[Metric]:
         """Return the selected metrics."""
         if self.exclude or tuple(self.include) != ("*",):
-            return [metric for metric in metrics if self.takes(metric.name)]
+            return [metric for metric in metrics if self.selects(metric.name)]
         return metrics
 
 
@@ -74,7 +74,7 @@ class AttributeFilter(msgspec.Struct, frozen=True):
 
     def values(self, metric: Metric) -> Values:
         """Return the selected attributes that have a value, by name, in the selected units."""
-        found = {}
+        selected = {}
         for attribute in ATTRIBUTES[metric.type]:
             value = getattr(metric, attribute)
             if value is None or (self.attributes is not None and attribute not in self.attributes):
@@ -83,8 +83,8 @@ class AttributeFilter(msgspec.Struct, frozen=True):
                 value *= RATE_UNITS[self.rate_unit]
             elif attribute in _DURATIONS and isinstance(metric, Timer):
                 value *= DURATION_UNITS[self.duration_unit]
-            found[attribute] = value
-        return found
+            selected[attribute] = value
+        return selected
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

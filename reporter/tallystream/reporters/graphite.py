@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tallystream.reporters.lines import graphite
 from tallystream.reporters.local import LocalReporter
 from tallystream.validation import check_instance
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tallystream.record import Metric
-    from tallystream.registry import MetricRegistry
-    from tallystream.reporters.base import Reportable
+    from tallystream.registry import MetricRegistry, Reportable
+    from tallystream.reporters.filters import Values
+
+_NOT_GRAPHITE = re.compile(r"[\s;!^=~\x00-\x1f\x7f]")
+
+
+def graphite_lines(metric: Metric, values: Values, prefix: str, tags: Mapping[str, str], ts_ms: int) -> list[str]:
+    """Return a plaintext line for each attribute: `prefix.name.attribute;tag=value VALUE SECONDS`.
+
+    Tags need Graphite 1.1 or later. Characters that the format can't represent become `_`. A tag with an empty value is
+    skipped, since Graphite does not accept it.
+    """
+    path = ".".join(_escape(part) for part in (prefix, metric.name) if part)
+    all_tags = sorted({**tags, **metric.tags}.items())
+    suffix = "".join(f";{_escape(name)}={_escape(value)}" for name, value in all_tags if value)
+    return [f"{path}.{attribute}{suffix} {value!r} {ts_ms // 1000}" for attribute, value in values.items()]
+
+
+def _escape(text: str) -> str:
+    return _NOT_GRAPHITE.sub("_", text)
 
 
 class GraphiteReporter(LocalReporter):
@@ -41,7 +61,7 @@ class GraphiteReporter(LocalReporter):
         timeout: float = 5.0,
         **options: Any,
     ) -> None:
-        self._where, self._timeout, self._prefix = (host, port), timeout, prefix
+        self._address, self._timeout, self._prefix = (host, port), timeout, prefix
         self._instance = check_instance(instance)
         super().__init__(registry, **options)
 
@@ -52,10 +72,10 @@ class GraphiteReporter(LocalReporter):
         lines = [
             line
             for metric in metrics
-            for line in graphite(metric, self.shape.values(metric), self._prefix, tags, ts_ms)
+            for line in graphite_lines(metric, self.attributes.values(metric), self._prefix, tags, ts_ms)
         ]
         data = "".join(line + "\n" for line in lines).encode()
-        with socket.create_connection(self._where, timeout=self._timeout) as connection:
+        with socket.create_connection(self._address, timeout=self._timeout) as connection:
             connection.sendall(data)
             # Carbon closes the connection when it has read everything, which confirms that the data was received.
             connection.shutdown(socket.SHUT_WR)

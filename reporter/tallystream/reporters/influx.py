@@ -5,14 +5,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream.reporters.lines import influx
 from tallystream.reporters.local import LocalReporter
 from tallystream.validation import check_instance
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tallystream.record import Metric
-    from tallystream.registry import MetricRegistry
-    from tallystream.reporters.base import Reportable
+    from tallystream.registry import MetricRegistry, Reportable
+    from tallystream.reporters.filters import Values
+
+_INTEGERS = frozenset({"count", "start", "position"})
+_MEASUREMENT = str.maketrans({",": "\\,", " ": "\\ ", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+_TAG = {**_MEASUREMENT, ord("="): "\\="}
+
+
+def influx_line(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: int) -> str | None:
+    r"""Return the point in InfluxDB's line protocol, its time in milliseconds, or None if it has no field.
+
+    Counts and offsets are written as integers, all other values as floats, so that the type of a field never changes. A
+    line break or tab in a name or tag is written as \n, \r or \t, as in the official client. A backslash at the end of
+    one would escape the next character, so `_` is appended. A tag with an empty value is skipped, since InfluxDB does
+    not accept it.
+    """
+    if not values:
+        return None
+    measurement = _escape(metric.name, _MEASUREMENT)
+    all_tags = sorted({**tags, **metric.tags}.items())
+    suffix = "".join(f",{_escape(name, _TAG)}={_escape(value, _TAG)}" for name, value in all_tags if value)
+    fields = ",".join(f"{name}={v}i" if name in _INTEGERS else f"{name}={float(v)!r}" for name, v in values.items())
+    return f"{measurement}{suffix} {fields} {ts_ms}"
+
+
+def _escape(text: str, escapes: dict[int, str]) -> str:
+    return (text + "_" if text.endswith("\\") else text).translate(escapes)
 
 
 class InfluxReporter(LocalReporter):
@@ -53,7 +79,7 @@ class InfluxReporter(LocalReporter):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError("url", url.rpartition("@")[2], "give http://host:port or https://host:port")
         self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._where, self._timeout = parts.netloc.rpartition("@")[2], timeout
+        self._address, self._timeout = parts.netloc.rpartition("@")[2], timeout
         query = urlencode({"org": org, "bucket": bucket, "precision": "ms"})
         self._path = f"{parts.path.rstrip('/')}/api/v2/write?{query}"
         self._headers = {"Authorization": f"Token {token}", "Content-Type": "text/plain; charset=utf-8"}
@@ -65,20 +91,21 @@ class InfluxReporter(LocalReporter):
 
         tags = {"app": self.registry.app, "instance": self._instance}
         lines = [
-            influx(metric, self.shape.values(metric), {**tags, "metric_type": metric.type}, ts_ms) for metric in metrics
+            influx_line(metric, self.attributes.values(metric), {**tags, "metric_type": metric.type}, ts_ms)
+            for metric in metrics
         ]
         data = "\n".join(line for line in lines if line).encode()
         if not data:
             return 0
-        connection = self._connect(self._where, timeout=self._timeout)
+        connection = self._connect(self._address, timeout=self._timeout)
         try:
             connection.request("POST", self._path, data, self._headers)
-            answer = connection.getresponse()
-            body = answer.read(500).decode(errors="replace")
+            response = connection.getresponse()
+            body = response.read(500).decode(errors="replace")
         except HTTPException as error:
-            raise TallystreamError(f"InfluxDB's answer is no HTTP: {error!r}") from error
+            raise TallystreamError(f"InfluxDB did not return a valid HTTP response: {error!r}") from error
         finally:
             connection.close()
-        if answer.status != 204:  # "no content": written
-            raise TallystreamError(f"InfluxDB answered {answer.status} {answer.reason}: {body}")
+        if response.status != 204:  # "no content": written
+            raise TallystreamError(f"InfluxDB returned {response.status} {response.reason}: {body}")
         return len(data)

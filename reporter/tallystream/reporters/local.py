@@ -5,16 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from tallystream.reporters.filters import AttributeFilter, MetricFilter
+from tallystream.reporters.filters import AttributeFilter
 from tallystream.reporters.scheduled import ScheduledReporter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystream.clock import Deadline
     from tallystream.record import Metric
-    from tallystream.registry import MetricRegistry
-    from tallystream.reporters.base import Reportable
+    from tallystream.registry import MetricRegistry, Reportable
 
 
 class LocalReporter(ScheduledReporter):
@@ -47,40 +45,20 @@ class LocalReporter(ScheduledReporter):
         duration_unit: str = "s",
         own_metrics: bool = True,
     ) -> None:
-        self._selection = MetricFilter(include, exclude)
-        self.shape = AttributeFilter(attributes, rate_unit, duration_unit)
-        super().__init__(registry, interval=interval, own_metrics=own_metrics)
+        self.attributes = AttributeFilter(attributes, rate_unit, duration_unit)
+        super().__init__(registry, interval=interval, include=include, exclude=exclude, own_metrics=own_metrics)
         self.registry.keep_samples()
 
     @abstractmethod
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         """Write one snapshot, taken at `ts_ms` (epoch ms), and return the number of bytes."""
 
-    def _open(self) -> None:
-        """Nothing to acquire."""
-
     def _report(self) -> bool:
         begin = self._monotonic()
-        metrics = self._selection.apply(self.registry.snapshot())
-        size = self._write(metrics, self.registry.clock.now().wall_ms)
+        metrics = self._filter.apply(self.registry.snapshot())
+        size = self._write(metrics, self.registry.clock.wall_ms())
         if self._own:
             self._own.sent.inc()
             self._own.bytes.inc(size)
             self._own.duration.update(self._monotonic() - begin)
         return False
-
-    def _attend(self) -> bool:
-        return False
-
-    def _report_and_wait(self, timeout: float, *, final: bool) -> bool:  # noqa: ARG002 - for Kafka only
-        self._report()
-        return True
-
-    def _close(self, deadline: Deadline) -> None:
-        """Nothing to release."""
-
-    def _rest(self, deadline: Deadline) -> None:
-        """Nothing to release before a fork."""
-
-    def _abandon(self) -> None:
-        """Nothing belongs to the parent process."""

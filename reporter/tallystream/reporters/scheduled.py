@@ -6,82 +6,55 @@ import atexit
 import logging
 import sys
 import threading
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Self
 from weakref import WeakSet
 
 from tallystream.clock import Deadline, call_within
 from tallystream.errors import ConfigError, DuplicateReporterError
 from tallystream.fork import Step, after_fork_in_child, before_fork
 from tallystream.record import MAX_EVERY_MS, MIN_EVERY_MS
-from tallystream.reporters.base import OwnMetrics, ReporterBase, ReportingThread, registry_of
+from tallystream.registry import registry_of
+from tallystream.reporters.filters import MetricFilter
+from tallystream.reporters.thread import ReportingThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
-    from tallystream.registry import MetricRegistry
-    from tallystream.reporters.base import Reportable
+    from tallystream.registry import MetricRegistry, Reportable
 
-
-class ForkListener(Protocol):
-    """The methods of a reporter that take part in a fork."""
-
-    def before_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
-        """Pause for a fork. Return functions that resume it in the parent."""
-
-    def after_fork_in_child(self) -> None:
-        """Start again, with the counts of this process only."""
-
-    def stop(self) -> bool:
-        """Make the last report."""
-
-
-_followers: WeakSet[ForkListener] = WeakSet()
-
-
-def follow(reporter: ForkListener) -> None:
-    """Include the reporter in every fork, and stop it at the end of a child of multiprocessing."""
-    _followers.add(reporter)
-    _stop_with_multiprocessing(reporter)
-
-
-def _before(deadline: Deadline) -> list[Callable[[], None]]:
-    return [resume for reporter in list(_followers) for resume in reporter.before_fork(deadline)]
-
-
-def _in_child() -> None:
-    for reporter in list(_followers):
-        reporter.after_fork_in_child()
-        _stop_with_multiprocessing(reporter)
-
-
-def _stop_with_multiprocessing(reporter: ForkListener) -> None:
-    # Before Python 3.14, a child that multiprocessing or its fork server forks runs no atexit functions. It runs the
-    # finalizers of multiprocessing, but first clears those that were registered before its own code runs, for example
-    # by the import of the main module. Then it calls the functions that are registered for after the fork.
-    util = sys.modules.get("multiprocessing.util")
-    if util is None:
-        return
-
-    def stop_at_exit(it: ForkListener) -> None:
-        util.Finalize(None, it.stop, exitpriority=1)
-
-    util.register_after_fork(reporter, stop_at_exit)
-    if sys.modules["multiprocessing.process"].parent_process() is not None:
-        stop_at_exit(reporter)
-
-
-before_fork(Step.REPORTERS, _before)
-after_fork_in_child(Step.REPORTERS, _in_child)
-
-
-MOST_FOR_THE_END, SHARE_FOR_THE_END = 1.0, 0.2
+PREFIX = "tallystream.reporter."
+MAX_CLOSING_S, CLOSING_SHARE = 1.0, 0.2
 """The time of `stop()` that is reserved for closing: at most so many seconds, and at most this share of its timeout."""
 
 _log = logging.getLogger("tallystream")
 
 
-class ScheduledReporter(ReporterBase):
+class OwnMetrics:
+    """The metrics of a reporter. Reporters of the same kind share them in a registry.
+
+    Args:
+        registry: the registry of the metrics.
+        kind: the value of the tag `reporter`, such as kafka or console.
+    """
+
+    def __init__(self, registry: MetricRegistry, kind: str) -> None:
+        tags = {"reporter": kind}
+        self._clock = registry.clock
+        self.sent = registry.counter(PREFIX + "sent", tags=tags)
+        self.failed = registry.counter(PREFIX + "failed", tags=tags)
+        self.bytes = registry.counter(PREFIX + "bytes", tags=tags)
+        self.duration = registry.timer(PREFIX + "duration", tags=tags)
+        self.last_error = registry.gauge(PREFIX + "last_error", tags=tags)
+
+    def fail(self) -> None:
+        """Count a failure, and set `last_error` to its time in epoch seconds."""
+        self.failed.inc()
+        self.last_error.set(self._clock.wall_ms() / 1000)
+
+
+class ScheduledReporter(ABC):
     """Reports a registry every `interval` seconds from a daemon thread, from `start()` to `stop()`.
 
     The first report is made at a random time in the first interval, so that instances that start together do not report
@@ -90,23 +63,34 @@ class ScheduledReporter(ReporterBase):
     block and at the end of the process. After a fork, the child reports its own metrics.
 
     A subclass must set its attributes before it calls `__init__`, which adds metrics to the registry and includes the
-    reporter in forks. So a reporter with invalid arguments leaves nothing behind.
+    reporter in forks. So a reporter with invalid arguments leaves nothing behind. The methods that a subclass defines
+    are called by one thread at a time.
 
     Args:
         registry: the registry to report.
         interval: seconds between two reports, from 0.01 to 3600.
+        include, exclude: shell patterns of metric names. Metrics that match an `include` and no `exclude` are reported.
         own_metrics: whether the registry has metrics of this reporter, as `tallystream.reporter.*`.
 
     Raises:
-        ConfigError: the interval is out of bounds.
+        ConfigError: the interval is out of bounds, or a pattern can't be used.
     """
 
     kind: ClassVar[str]
     """The value of the tag `reporter` of its own metrics."""
 
-    def __init__(self, registry: MetricRegistry | Reportable, *, interval: float, own_metrics: bool = True) -> None:
+    def __init__(
+        self,
+        registry: MetricRegistry | Reportable,
+        *,
+        interval: float,
+        include: Sequence[str] = ("*",),
+        exclude: Sequence[str] = (),
+        own_metrics: bool = True,
+    ) -> None:
         if not MIN_EVERY_MS <= interval * 1000 <= MAX_EVERY_MS:
             raise ConfigError("interval", interval, f"use {MIN_EVERY_MS / 1000} to {MAX_EVERY_MS // 1000} seconds")
+        self._filter = MetricFilter(include, exclude)
         registry = registry_of(registry)
         self.registry, self.interval = registry, interval
         self.failures = 0
@@ -115,8 +99,34 @@ class ScheduledReporter(ReporterBase):
         self._thread: ReportingThread | None = None
         self._opened = False
         self._monotonic = registry.clock.monotonic
-        self._make_locks()
-        follow(self)
+        self._create_locks()
+        _reporters.add(self)
+        _stop_with_multiprocessing(self)
+
+    @abstractmethod
+    def _report(self) -> bool:
+        """Make one report without waiting for its delivery; return whether something is in progress."""
+
+    def _open(self) -> None:  # noqa: B027 - most reporters have nothing to open
+        """Acquire what is needed to report; safe to call again. May raise ConfigError."""
+
+    def _continue_report(self) -> bool:
+        """Process what is in progress; return whether something still is."""
+        return False
+
+    def _report_and_wait(self, timeout: float, *, final: bool) -> bool:  # noqa: ARG002 - used by subclasses
+        """Make one report and wait for at most `timeout` seconds; return whether it was delivered."""
+        self._report()
+        return True
+
+    def _close(self, deadline: Deadline) -> None:  # noqa: B027
+        """Release what `_open` acquired, within the deadline."""
+
+    def _prepare_fork(self, deadline: Deadline) -> None:  # noqa: B027
+        """Release what a fork would break, within the deadline: before a fork, while no report is made."""
+
+    def _abandon(self) -> None:  # noqa: B027
+        """Drop everything that belongs to the parent process, without closing it: in the child of a fork."""
 
     def start(self) -> Self:
         """Start reporting, and return the reporter. Does nothing if it is running.
@@ -124,10 +134,10 @@ class ScheduledReporter(ReporterBase):
         Raises:
             ConfigError: an option can't be used.
         """
-        with self._life_cycle:
+        with self._start_stop_lock:
             if self._thread is None or self._thread.has_ended:
-                with self._reporting:
-                    self._ready()
+                with self._report_lock:
+                    self._ensure_open()
                 self._start_thread()
         return self
 
@@ -138,15 +148,15 @@ class ScheduledReporter(ReporterBase):
         takes longer ends in the background. A signal handler may call it too, since another thread makes the report.
         """
         deadline = Deadline(timeout, self._monotonic)
-        if not self._life_cycle.acquire(timeout=deadline.left()):
+        if not self._start_stop_lock.acquire(timeout=deadline.left()):
             return False
         try:
             thread, self._thread = self._thread, None
             if thread is not None:
-                return thread.end(deadline)
-            return call_within(deadline, lambda: self._end(deadline)) if self._opened else True
+                return thread.stop(deadline)
+            return call_within(deadline, lambda: self._report_and_close(deadline)) if self._opened else True
         finally:
-            self._life_cycle.release()
+            self._start_stop_lock.release()
 
     def report_now(self, timeout: float = 10.0) -> bool:
         """Report the current values and wait for delivery; return False if they are not delivered in `timeout` seconds.
@@ -158,7 +168,7 @@ class ScheduledReporter(ReporterBase):
             ConfigError: an option can't be used.
         """
         deadline = Deadline(timeout, self._monotonic)
-        return call_within(deadline, lambda: self._exclusive(deadline, final=False))
+        return call_within(deadline, lambda: self._report_by(deadline, final=False))
 
     def __enter__(self) -> Self:
         return self.start()
@@ -171,105 +181,133 @@ class ScheduledReporter(ReporterBase):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.registry.app!r}>"
 
-    def _error(self, what: str, error: object, level: int = logging.ERROR) -> None:
+    def _fail(self, what: str, reason: object, level: int = logging.ERROR) -> None:
         self.failures += 1
-        self.last_error = f"{what}: {error}"
+        self.last_error = f"{what}: {reason}"
         if self._own:
             self._own.fail()
         _log.log(level, "%s", self.last_error)
 
-    def _ready(self) -> None:
+    def _ensure_open(self) -> None:
         self._open()
         if not self._opened:
             self._opened = True
             atexit.register(self.stop)
 
-    def _shut(self, deadline: Deadline) -> None:
+    def _close_and_unregister(self, deadline: Deadline) -> None:
         self._close(deadline)
         self._opened = False
         atexit.unregister(self.stop)
 
-    def _end(self, deadline: Deadline) -> bool:
+    def _report_and_close(self, deadline: Deadline) -> bool:
         left = deadline.left()
         try:
-            seconds = left - min(MOST_FOR_THE_END, SHARE_FOR_THE_END * left)
-            return self._exclusive(Deadline(seconds, self._monotonic), final=True)
+            seconds = left - min(MAX_CLOSING_S, CLOSING_SHARE * left)
+            return self._report_by(Deadline(seconds, self._monotonic), final=True)
         except ConfigError as error:
-            self._error("the last report failed", error)
+            self._fail("the last report failed", error)
             return False
         finally:
             # If there is no time left, since a metric's lock was held, the report at exit closes the reporter.
             in_time = deadline.left() or not deadline.seconds
-            if in_time and self._reporting.acquire(timeout=deadline.left()):
+            if in_time and self._report_lock.acquire(timeout=deadline.left()):
                 try:
-                    self._shut(deadline)
+                    self._close_and_unregister(deadline)
                 finally:
-                    self._reporting.release()
+                    self._report_lock.release()
 
-    def _exclusive(self, deadline: Deadline, *, final: bool) -> bool:
-        if not self._reporting.acquire(timeout=deadline.left()):
+    def _report_by(self, deadline: Deadline, *, final: bool) -> bool:
+        if not self._report_lock.acquire(timeout=deadline.left()):
             return False
         try:
-            self._ready()
+            self._ensure_open()
             try:
                 return self._report_and_wait(deadline.left(), final=final)
             except DuplicateReporterError:
-                self._shut(deadline)
+                self._close_and_unregister(deadline)
                 raise
             except Exception as error:  # noqa: BLE001 - the result reports the failure, and the log has the reason
                 _log.debug("the failure in full", exc_info=True)
-                self._error("a report failed", error)
+                self._fail("a report failed", error)
                 return False
         finally:
-            self._reporting.release()
+            self._report_lock.release()
 
-    def _make_locks(self) -> None:
-        self._life_cycle = threading.RLock()
-        self._reporting = threading.Lock()
+    def _create_locks(self) -> None:
+        self._start_stop_lock = threading.RLock()
+        self._report_lock = threading.Lock()
 
     def _start_thread(self) -> None:
-        self._thread = ReportingThread(
-            f"tallystream-{type(self).__name__}",
-            self.interval,
-            self._monotonic,
-            self._turn,
-            self._end,
-        )
+        name = f"tallystream-{type(self).__name__}"
+        self._thread = ReportingThread(name, self.interval, self._monotonic, self._step, self._report_and_close)
 
-    def _turn(self, is_due: Callable[[], bool]) -> bool | None:
+    def _step(self, is_due: Callable[[], bool]) -> bool | None:
         # Another thread is making a report, which has the newest values: this one is skipped.
-        if not self._reporting.acquire(blocking=False):
+        if not self._report_lock.acquire(blocking=False):
             is_due()
             return None
         try:
             if is_due():
-                self._ready()
+                self._ensure_open()
                 return self._report()
-            return self._attend()
+            return self._continue_report()
         except DuplicateReporterError as error:  # any later report would fail in the same way
-            self._error("the reporter has stopped", error)
-            self._shut(Deadline(MOST_FOR_THE_END, self._monotonic))
+            self._fail("the reporter has stopped", error)
+            self._close_and_unregister(Deadline(MAX_CLOSING_S, self._monotonic))
             raise
         except Exception as error:  # noqa: BLE001 - one failed report must not stop the reporter
             _log.debug("the failure in full", exc_info=True)
-            self._error("a report failed", error)
+            self._fail("a report failed", error)
             return None
         finally:
-            self._reporting.release()
+            self._report_lock.release()
 
-    def before_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
-        """Pause for a fork. Return functions that resume it in the parent."""
-        if not self._reporting.acquire(timeout=deadline.left()):
+    def pause_for_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
+        """Wait for the report that is being made. Return functions that resume the reporter in the parent."""
+        if not self._report_lock.acquire(timeout=deadline.left()):
             return ()
-        self._rest(deadline)
-        return (self._reporting.release,)
+        self._prepare_fork(deadline)
+        return (self._report_lock.release,)
 
-    def after_fork_in_child(self) -> None:
+    def restart_in_child(self) -> None:
         """Start again in the child of a fork, if it was running."""
-        running, self._thread = self._thread is not None and not self._thread.has_ended, None
+        was_running, self._thread = self._thread is not None and not self._thread.has_ended, None
         self._opened = False
         self.failures, self.last_error = 0, None
-        self._make_locks()
+        self._create_locks()
         self._abandon()
-        if running:
+        if was_running:
             self._start_thread()
+
+
+_reporters: WeakSet[ScheduledReporter] = WeakSet()
+
+
+def _pause_all(deadline: Deadline) -> list[Callable[[], None]]:
+    return [resume for reporter in list(_reporters) for resume in reporter.pause_for_fork(deadline)]
+
+
+def _restart_all_in_child() -> None:
+    for reporter in list(_reporters):
+        reporter.restart_in_child()
+        _stop_with_multiprocessing(reporter)
+
+
+def _stop_with_multiprocessing(reporter: ScheduledReporter) -> None:
+    # Before Python 3.14, a child that multiprocessing or its fork server forks runs no atexit functions. It runs the
+    # finalizers of multiprocessing, but first clears those that were registered before its own code runs, for example
+    # by the import of the main module. Then it calls the functions that are registered for after the fork.
+    util = sys.modules.get("multiprocessing.util")
+    if util is None:
+        return
+
+    def stop_at_exit(running: ScheduledReporter) -> None:
+        util.Finalize(None, running.stop, exitpriority=1)
+
+    util.register_after_fork(reporter, stop_at_exit)
+    if sys.modules["multiprocessing.process"].parent_process() is not None:
+        stop_at_exit(reporter)
+
+
+before_fork(Step.REPORTERS, _pause_all)
+after_fork_in_child(Step.REPORTERS, _restart_all_in_child)

@@ -1,4 +1,4 @@
-"""What holds data is its owner's alone, also where the umask would let everybody read it."""
+"""Files and folders with data: only their owner may read them, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """Everybody may read and write what is made without permissions of its own."""
+    """Set a umask with which everybody may read and write new files."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -37,8 +37,8 @@ def mode(path: Path) -> str:
     return f"{path.stat().st_mode & 0o777:o}"
 
 
-def test_a_new_store(tmp_path: Path) -> None:
-    """The folder, the file, and the log and the shared memory that SQLite makes beside it."""
+def test_only_the_owner_may_read_a_new_store(tmp_path: Path) -> None:
+    """This includes its folder, and the log and the shared memory of SQLite."""
     store = LocalStore(tmp_path / "new" / "store.db")
     store.write([Point("m", {}, {"v": 1}, 10**12)])
     assert mode(tmp_path / "new") == "700"
@@ -51,8 +51,8 @@ def test_a_new_store(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_store_that_everybody_could_read(tmp_path: Path) -> None:
-    """It is restricted when it is opened for writing, with its log and while another process has it open."""
+def test_an_existing_store_is_restricted_when_it_is_opened(tmp_path: Path) -> None:
+    """Its log is restricted, too, also while another process has the store open."""
     path = tmp_path / "store.db"
     first = LocalStore(path)
     first.write([Point("m", {}, {"v": 1}, 10**12)])
@@ -65,8 +65,8 @@ def test_a_store_that_everybody_could_read(tmp_path: Path) -> None:
     second.close()
 
 
-def test_what_is_no_store_keeps_its_permissions(tmp_path: Path) -> None:
-    """Another program's database, and the folder of a store that was there before."""
+def test_other_files_keep_their_permissions(tmp_path: Path) -> None:
+    """These are another program's database, and an existing folder."""
     tmp_path.chmod(0o755)
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:
@@ -79,8 +79,8 @@ def test_what_is_no_store_keeps_its_permissions(tmp_path: Path) -> None:
     assert (mode(path), mode(tmp_path)) == ("644", "755")
 
 
-def test_the_file_of_a_rebuild(tmp_path: Path) -> None:
-    """The file that a rebuild makes holds the whole table; a new one replaces what an earlier attempt left."""
+def test_only_the_owner_may_read_an_initial_state(tmp_path: Path) -> None:
+    """It has the whole table. The file of a failed attempt, with wider permissions, is replaced."""
     checkpoint = tmp_path / "new" / "checkpoint"
     state = InitialState([b"table"], {}, 1)
     write_initial_state(initial_state_path(checkpoint), state)
@@ -91,8 +91,8 @@ def test_the_file_of_a_rebuild(tmp_path: Path) -> None:
     assert read_initial_state(initial_state_path(checkpoint)) == state
 
 
-def test_the_folder_of_the_local_system(tmp_path: Path) -> None:
-    """The folder of `up` has logs, checkpoints, the broker's data and the store: nobody else may enter it."""
+def test_only_the_owner_may_enter_the_folder_of_the_local_system(tmp_path: Path) -> None:
+    """It has logs, checkpoints, the broker's data and the store."""
     data = tmp_path / "data"
     data.mkdir(0o755)
     system = LocalSystem(SystemSettings(data), say=lambda _: None)

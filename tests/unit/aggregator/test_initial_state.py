@@ -1,4 +1,4 @@
-"""The file that a rebuild makes: read back as it was written, and never a traceback."""
+"""The file with the initial state of a rebuilt table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_seed_reads_back(tmp_path: Path) -> None:
-    """In a folder that had to be made, and with nothing left beside it."""
+def test_an_initial_state_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Its folder is created, and no temporary file remains."""
     path, state = (
         tmp_path / "new" / "checkpoint.initial-state",
         InitialState([b"state"], {"metrics": {"0": 7}}, 3, [[b"entry"]]),
@@ -33,8 +33,8 @@ def test_a_seed_reads_back(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_seed_of_another_number_of_shards_is_refused(tmp_path: Path) -> None:
-    """A rebuild that was killed between its two files leaves one: no shard begins empty with it."""
+def test_an_initial_state_with_another_number_of_shards_is_rejected(tmp_path: Path) -> None:
+    """A rebuild that was killed between its two files leaves one. A shard must not begin empty then."""
     path = tmp_path / "checkpoint.initial-state"
     write_initial_state(path, InitialState([b"0", b"1"], {}, 3, [[b"a"], [b"b"]]))
     assert [read_initial_state(path, shards=2).shards[shard] for shard in range(2)] == [b"0", b"1"]
@@ -42,10 +42,12 @@ def test_a_seed_of_another_number_of_shards_is_refused(tmp_path: Path) -> None:
         read_initial_state(path, shards=4)
 
 
-def test_a_seed_from_before_the_tables_last_batches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the table has done since is on Kafka, and a rebuild finds it: without that, sums would fall for a while.
+def test_an_initial_state_older_than_the_last_batches_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new rebuild includes these batches. Otherwise sums would decrease for a while.
 
-    The checkpoint that began with the state is lost, or the aggregator of before went on while the state was made.
+    The checkpoint was lost later, or an aggregator was running during the rebuild.
     """
     batch = LedgerRow(kind="batch", query=ledger.QUERY, epoch=4, batch=1, ts=2, end={"metrics": {"0": 7}})
     monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: iter([Read(b"k", ledger.encode(batch), 0)]))
@@ -63,8 +65,8 @@ def test_a_seed_from_before_the_tables_last_batches_is_refused(tmp_path: Path, m
     start._require_current(InitialState([b""], {}, 3), settings, Topics(), {})  # its first batch has just been finished
 
 
-def test_a_rebuild_refuses_a_checkpoint_that_keeps_where_another_table_begins(tmp_path: Path) -> None:
-    """Its first batch was never planned, but a start would read from those offsets, before the rebuilt table ends."""
+def test_a_rebuild_rejects_a_checkpoint_with_the_first_offsets_of_a_table(tmp_path: Path) -> None:
+    """That table has planned no batch, but the aggregator would read from its offsets."""
     checkpoint = tmp_path / "checkpoint"
     keep_first(checkpoint, {"metrics": {"0": 0}})
     with pytest.raises(ConfigError, match="it is in use"):
@@ -82,7 +84,7 @@ def test_a_rebuild_refuses_a_checkpoint_that_keeps_where_another_table_begins(tm
     ],
     ids=["empty", "cut off", "another shape", "a topic that is not UTF-8", "nested too deep"],
 )
-def test_a_damaged_seed_is_one_sentence_with_the_remedy(tmp_path: Path, damaged: bytes) -> None:
+def test_the_error_of_a_damaged_initial_state_has_a_remedy(tmp_path: Path, damaged: bytes) -> None:
     """It names the file."""
     path = tmp_path / "checkpoint.initial-state"
     path.write_bytes(damaged)

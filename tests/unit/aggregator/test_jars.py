@@ -1,4 +1,4 @@
-"""The list of jars: exact, complete, and verified before a jar is used."""
+"""The list of jars, their download and verification, and the version of Java."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tallystream.errors import ConfigError
 from tallystream_aggregator import jars
-from tallystream_aggregator.jars import ivy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("of", ["spark", "files", "broker"])
 def test_every_jar_is_pinned_by_revision_and_digest(of: str) -> None:
-    """No range, no snapshot, a SHA-256 for each, no jar twice."""
+    """Each has an exact revision and a SHA-256, and is listed once."""
     lock = jars.read_lock(of)
     assert lock
     for jar in lock:
@@ -27,8 +27,8 @@ def test_every_jar_is_pinned_by_revision_and_digest(of: str) -> None:
     assert len({(jar.group, jar.artifact) for jar in lock}) == len(lock)
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """TALLYSTREAM_CACHE goes before XDG_CACHE_HOME, and that before the home folder."""
+def test_the_environment_names_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """TALLYSTREAM_CACHE takes precedence over XDG_CACHE_HOME."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("TALLYSTREAM_CACHE", raising=False)
     assert jars.cache_dir() == tmp_path / "xdg" / "tallystream"
@@ -38,54 +38,54 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A cache with the one jar of the list; a Java that serves a jar of that content, and notes that it was asked."""
+    """A cache with the only jar of the list, and a Java that downloads that jar and creates the file `downloaded`."""
     monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(
         f'#!/bin/sh\nfor last; do :; done; out=$(dirname "$last"); mkdir -p "$out"; printf genuine > "$out/a-1.jar"\n'
-        f'touch "{tmp_path}/asked"\n',
+        f'touch "{tmp_path}/downloaded"\n',
         encoding="utf-8",
     )
     java.chmod(0o755)
     jar = jars.Jar("spark", "g", "a", "1", hashlib.sha256(b"genuine").hexdigest())
-    monkeypatch.setattr(ivy, "read_lock", lambda of: [jar] if of == "spark" else [])
+    monkeypatch.setattr(jars, "read_lock", lambda of: [jar] if of == "spark" else [])
     path = tmp_path / "jars" / "spark" / "a-1.jar"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"genuine")
     return path
 
 
-def test_what_is_in_the_cache_is_not_downloaded(cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_cached_jar_is_not_downloaded(cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A full cache needs no Java and no network."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     assert jars.fetch("spark") == [cached]
 
 
 def test_a_cached_jar_that_was_changed_is_downloaded_again(cached: Path, tmp_path: Path) -> None:
-    """At every use the SHA-256 is that of the list; also for a change after the first use, of the same size."""
+    """Each use compares the SHA-256, also after a change that keeps the size."""
     for content in (b"gen", b"forgery"):
         assert jars.fetch("spark") == [cached]
-        (tmp_path / "asked").unlink(missing_ok=True)
+        (tmp_path / "downloaded").unlink(missing_ok=True)
         cached.write_bytes(content)
         assert jars.fetch("spark") == [cached]
         assert cached.read_bytes() == b"genuine"
-        assert (tmp_path / "asked").exists()
+        assert (tmp_path / "downloaded").exists()
 
 
-def test_a_cached_jar_that_was_changed_and_can_not_be_had_is_not_used(
+def test_a_changed_jar_that_cannot_be_downloaded_is_not_used(
     cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Without Java there is no download: an error, rather than the changed jar."""
+    """Without Java there is no download, so `fetch` raises an error."""
     cached.write_bytes(b"forgery")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
         jars.fetch("spark")
 
 
-def test_without_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One sentence with the remedy, and nothing left in the cache."""
+def test_the_error_without_java_names_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing stays in the cache."""
     monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
@@ -106,7 +106,7 @@ def test_without_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
 def test_a_jar_that_is_missing_or_forged_is_not_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, message: str
 ) -> None:
-    """What the resolver wrote is compared with the list before it gets into the cache."""
+    """A downloaded jar is compared with the list before it is moved into the cache."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
@@ -116,12 +116,41 @@ def test_a_jar_that_is_missing_or_forged_is_not_used(
     folder = tmp_path / "cache"
     folder.mkdir()
     with pytest.raises(jars.JarsError, match=message):
-        ivy._retrieve([jar], folder, 30)
+        jars._retrieve([jar], folder)
     assert not (folder / "a-1.jar").exists()
 
 
-def test_what_ivy_is_asked_for_is_the_list_and_nothing_else() -> None:
-    """Every dependency is exact and none is transitive; hostile text is quoted."""
-    text = ivy._ivy_xml([jars.Jar("spark", "g", 'a"&', "1", "0" * 64)])
+def test_ivy_downloads_only_the_jars_of_the_list() -> None:
+    """No dependency is transitive, and special characters are quoted."""
+    text = jars._ivy_xml([jars.Jar("spark", "g", 'a"&', "1", "0" * 64)])
     assert text.count("<dependency ") == text.count('transitive="false"') == 1
     assert "'a\"&amp;'" in text
+
+
+def _java(folder: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    launcher = folder / "jdk" / "bin" / "java"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text(f"#!/bin/sh\necho '{output}' >&2\n", encoding="utf-8")
+    launcher.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(folder / "jdk"))
+
+
+@pytest.mark.parametrize(
+    ("output", "version"),
+    [('openjdk version "17.0.15" 2025-04-15', "17.0.15"), ('java version "21" 2023-09-19', "21")],
+)
+def test_java_17_and_21_are_accepted(
+    output: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version may have a minor version or not."""
+    _java(tmp_path, monkeypatch, output)
+    assert jars.java_version() == version
+
+
+@pytest.mark.parametrize("output", ['openjdk version "1.8.0_392"', 'openjdk version "11.0.2"', "no Java at all"])
+def test_another_java_is_rejected(output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the output of Java, and names what to install."""
+    _java(tmp_path, monkeypatch, output)
+    with pytest.raises(ConfigError, match="install Java 17 or 21") as raised:
+        jars.java_version()
+    assert output in str(raised.value)

@@ -1,4 +1,4 @@
-"""How a table is cut: asked for once, remembered beside the checkpoint, and never changed by an option."""
+"""The sharding of a table: chosen once, stored beside the checkpoint, and not changed by an option."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import pytest
 from support.undecodable import UNDECODABLE
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.initial_state import InitialState, initial_state_path, write_initial_state
-from tallystream_aggregator.kafka.sharding import Sharding, require_sharding, sharding_of, sharding_path, write_sharding
+from tallystream_aggregator.sharding import Sharding, require_sharding, sharding_of, sharding_path, write_sharding
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_new_table_has_one_shard_unless_more_are_asked_for(tmp_path: Path) -> None:
-    """A partition for each shard, if their number is not given either."""
+def test_a_new_table_has_one_shard_by_default(tmp_path: Path) -> None:
+    """The default number of partitions is that of the shards."""
     assert sharding_of(tmp_path / "a", None, None) == Sharding(1, 1)
     assert sharding_of(tmp_path / "b", 4, None) == Sharding(4, 4)
     assert sharding_of(tmp_path / "c", 4, 2) == Sharding(4, 2)
 
 
-def test_a_table_that_has_begun_keeps_its_sharding(tmp_path: Path) -> None:
-    """The next start needs no option, and another number is refused with the remedy; also with an initial state."""
+def test_an_existing_table_keeps_its_sharding(tmp_path: Path) -> None:
+    """Its next start needs no option. Another number is rejected with a remedy, also with an initial state."""
     begun, restored = tmp_path / "begun", tmp_path / "restored"
     for checkpoint in (begun, restored):
         write_sharding(checkpoint, sharding_of(checkpoint, 4, 2))
@@ -38,8 +38,8 @@ def test_a_table_that_has_begun_keeps_its_sharding(tmp_path: Path) -> None:
             sharding_of(checkpoint, None, 1)
 
 
-def test_a_table_that_began_with_an_initial_state_goes_on_only_with_it(tmp_path: Path) -> None:
-    """A shard that has had no record yet would begin empty, and its sums would be replaced by less."""
+def test_a_table_that_began_with_an_initial_state_needs_it(tmp_path: Path) -> None:
+    """A shard without a record yet would begin empty, and its sums would decrease."""
     checkpoint = tmp_path / "a"
     write_initial_state(initial_state_path(checkpoint), InitialState([b"", b""], {}, 1))
     write_sharding(checkpoint, Sharding(2, 2))  # as a rebuild does
@@ -51,8 +51,8 @@ def test_a_table_that_began_with_an_initial_state_goes_on_only_with_it(tmp_path:
         sharding_of(checkpoint, None, None)
 
 
-def test_an_initial_state_that_went_before_the_table_began_decides_nothing(tmp_path: Path) -> None:
-    """Nor does that of a checkpoint that is gone: a new table may begin there."""
+def test_a_deleted_initial_state_does_not_matter_for_a_new_table(tmp_path: Path) -> None:
+    """The table had not begun."""
     checkpoint = tmp_path / "a"
     write_initial_state(initial_state_path(checkpoint), InitialState([b"", b""], {}, 1))
     write_sharding(checkpoint, sharding_of(checkpoint, 2, 2))
@@ -60,12 +60,12 @@ def test_an_initial_state_that_went_before_the_table_began_decides_nothing(tmp_p
     assert sharding_of(checkpoint, None, None) == Sharding()
 
 
-def test_to_ask_for_a_sharding_writes_nothing(tmp_path: Path) -> None:
-    """An aggregator that stands by with other options leaves the file of the one that has the lease as it is."""
+def test_reading_the_sharding_writes_nothing(tmp_path: Path) -> None:
+    """An aggregator that stands by with other options does not change the file of the active one."""
     checkpoint = tmp_path / "a"
     write_sharding(checkpoint, sharding_of(checkpoint, 4, 2))
     written = sharding_path(checkpoint).read_bytes()
-    assert sharding_of(checkpoint, 8, None) == Sharding(8, 8)  # until the table has begun, it may be the first to write
+    assert sharding_of(checkpoint, 8, None) == Sharding(8, 8)  # the table has not begun
     assert sharding_path(checkpoint).read_bytes() == written
     (checkpoint / "offsets").mkdir(parents=True)
     assert sharding_of(checkpoint, None, None) == Sharding(4, 2)
@@ -73,23 +73,23 @@ def test_to_ask_for_a_sharding_writes_nothing(tmp_path: Path) -> None:
         sharding_of(checkpoint, 8, None)
 
 
-def test_a_checkpoint_from_before_there_were_shards_has_one(tmp_path: Path) -> None:
-    """It has begun and has no file."""
+def test_a_checkpoint_without_the_file_has_one_shard(tmp_path: Path) -> None:
+    """The table has begun."""
     (tmp_path / "old" / "offsets").mkdir(parents=True)
     assert sharding_of(tmp_path / "old", None, None) == Sharding()
     with pytest.raises(ConfigError, match="has 1"):
         sharding_of(tmp_path / "old", 2, None)
 
 
-def test_a_checkpoint_that_is_gone_leaves_no_sharding_behind(tmp_path: Path) -> None:
-    """Where neither a table nor an initial state is, what was there before decides nothing."""
+def test_the_sharding_of_a_deleted_checkpoint_is_ignored(tmp_path: Path) -> None:
+    """There is neither a table nor an initial state."""
     write_sharding(tmp_path / "lost", sharding_of(tmp_path / "lost", 4, None))
     assert sharding_of(tmp_path / "lost", 2, None) == Sharding(2, 2)
 
 
 @pytest.mark.parametrize("damaged", UNDECODABLE.values(), ids=UNDECODABLE)
-def test_a_file_that_is_damaged_is_refused(tmp_path: Path, damaged: bytes) -> None:
-    """It names the file; a table is never read in another cut than its own."""
+def test_a_damaged_file_is_an_error(tmp_path: Path, damaged: bytes) -> None:
+    """The error names the file, so no table is read with a wrong sharding."""
     write_sharding(tmp_path / "a", Sharding(2, 2))
     (tmp_path / "a" / "offsets").mkdir(parents=True)
     sharding_path(tmp_path / "a").write_bytes(damaged)
@@ -98,7 +98,7 @@ def test_a_file_that_is_damaged_is_refused(tmp_path: Path, damaged: bytes) -> No
 
 
 @pytest.mark.parametrize(("shards", "partitions"), [(0, None), (1025, None), (None, 0), (2, 3)])
-def test_numbers_that_no_table_has_are_refused(shards: int | None, partitions: int | None) -> None:
-    """The sentence names the option."""
+def test_a_number_out_of_range_is_rejected(shards: int | None, partitions: int | None) -> None:
+    """The error names the option."""
     with pytest.raises(ConfigError, match=r"--shards|--partitions"):
         require_sharding(shards, partitions, option="--partitions")

@@ -1,4 +1,4 @@
-"""A request to stop, by signals."""
+"""The stop request of SIGTERM and SIGINT."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_first_signal_asks_for_a_stop_and_the_second_ends_the_process(number: signal.Signals) -> None:
-    """After the first one the other kind still asks, too; it may be asked for again, as PySpark takes SIGINT over."""
+def test_a_second_signal_ends_the_process(number: signal.Signals) -> None:
+    """The first one sets the request. The other kind of signal still has our handler then."""
     stop = StopRequest().install()
     assert not stop.is_set()
     signal.raise_signal(number)
@@ -36,15 +36,15 @@ def test_the_first_signal_asks_for_a_stop_and_the_second_ends_the_process(number
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_within_a_block_the_second_signal_is_as_it_was_before(number: signal.Signals) -> None:
-    """For Ctrl-C that is KeyboardInterrupt, by which what is open is closed; after the block all is as before."""
-    came: list[int] = []
-    signal.signal(number, lambda number, _frame: came.append(number))
+def test_a_second_signal_in_a_block_goes_to_the_earlier_handler(number: signal.Signals) -> None:
+    """For Ctrl-C this is KeyboardInterrupt. After the block both handlers are restored."""
+    received: list[int] = []
+    signal.signal(number, lambda number, _frame: received.append(number))
     before = {each: signal.getsignal(each) for each in SIGNALS}
     with stop_on_signals() as stop:
         signal.raise_signal(number)
         assert stop.is_set()
-        assert not came
+        assert not received
         signal.raise_signal(number)
-        assert came == [number]
+        assert received == [number]
     assert {each: signal.getsignal(each) for each in SIGNALS} == before

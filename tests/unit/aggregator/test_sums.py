@@ -1,4 +1,4 @@
-"""Rows of `metrics-agg`: keys, values, and what a later version may add."""
+"""The rows of `metrics-agg`: keys, values, and fields of a later version."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tallystream_aggregator import sums
 from tallystream_aggregator.table.outputs import Event, Total
 
 
-def test_a_key_is_the_same_for_the_same_tags_in_any_order() -> None:
-    """Compaction keeps one row a sum: equal sums have equal bytes as their key."""
+def test_the_order_of_tags_does_not_change_the_key() -> None:
+    """Compaction keeps one row for each key."""
     one = sums.key("shop", identity("n", "counter", {"b": "2", "a": "ö"}))
     assert one == sums.key("shop", identity("n", "counter", {"a": "ö", "b": "2"}))
     assert json.loads(one) == ["shop", "counter", "n", [["a", "ö"], ["b", "2"]]]
 
 
 def test_keys_of_hostile_names_do_not_collide() -> None:
-    """Quotes, commas and brackets in names are not mistaken for the key's own."""
+    """Names may have quotes, commas and brackets."""
     names = ["a", 'a"', 'a","b', "a]", "a\n", "a,b"]
     keys = {sums.key(app, identity(name, "counter", {})) for app in names for name in names}
     assert len(keys) == len(names) ** 2
 
 
 def test_a_row_is_decoded_as_it_was_encoded() -> None:
-    """The ends of 64 bits survive; fields that a type does not have stay unset."""
+    """Numbers may have 64 bits. Fields that a type does not have stay None."""
     row = sums.Sum(app="shop", name="n", type="counter", count=2**63 - 1, lives=1, instances=1, ts=5, epoch=2, batch=7)
     row.offsets = {"metrics": {"0": 41}}
     assert sums.decode(sums.encode(row)) == row
@@ -37,18 +37,18 @@ def test_a_row_is_decoded_as_it_was_encoded() -> None:
 
 
 def test_unknown_fields_of_a_later_version_are_ignored() -> None:
-    """A reader of version 1 reads what a later writer adds to."""
+    """So an old reader can read the rows of a new writer."""
     assert sums.decode(b'{"v":1,"app":"a","name":"n","type":"counter","ts":1,"count":3,"later":[1]}').count == 3
 
 
-def test_what_is_no_row_is_refused_with_the_fields_name() -> None:
-    """The error names the field at fault."""
+def test_the_error_of_an_invalid_row_names_the_field() -> None:
+    """It is a validation error."""
     with pytest.raises(msgspec.ValidationError, match="ts"):
         sums.decode(b'{"app":"a","name":"n","type":"counter"}')
 
 
-def test_a_total_is_published_with_its_writer_and_what_it_includes() -> None:
-    """A total's value carries sum, mean, lives, retired, offsets, epoch and batch."""
+def test_a_published_sum_has_its_version_and_offsets() -> None:
+    """It also has mean, lives and retired lives."""
     metric = ("shop", "g", "gauge", (("a", "1"),))
     totals = {"sum": 9, "min": 4, "max": 5, "number": 2}
     total = Total(metric, totals, 2, 1, 77, {"metrics": {"0": 3}}, 5)
@@ -59,8 +59,8 @@ def test_a_total_is_published_with_its_writer_and_what_it_includes() -> None:
     assert total.key() == sums.key("shop", ("g", "gauge", (("a", "1"),)))
 
 
-def test_an_event_names_its_place_where_a_record_caused_it() -> None:
-    """The same event has the same bytes, so that a repeated one can be dropped."""
+def test_an_event_has_the_offset_of_the_record_that_caused_it() -> None:
+    """The same event always has the same bytes, so a repeated one can be dropped."""
     event = Event("restart", "shop", "app-1", "L", 5, ("metrics", 0, 9), "n")
     assert json.loads(event.key()) == ["shop", "app-1"]
     assert json.loads(event.value()) == {

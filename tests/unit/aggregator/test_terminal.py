@@ -1,4 +1,4 @@
-"""Names that come from elsewhere: no letter of theirs reaches a terminal that is not for the eye."""
+"""Text from Kafka, a store or the network in a terminal."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tallystream_aggregator.terminal import printable, printable_json
 HOSTILE = "a\x1b[31mb\nc\x9bd\u202ee\u2066f\x00\u2028"
 
 
-def test_what_is_for_the_eye_stays() -> None:
-    """Letters of every language, signs, emoji and spaces are shown as they are."""
+def test_printable_text_is_not_changed() -> None:
+    """It may have letters of any language, symbols, emoji and spaces."""
     text = "orders-1 één Заказы 注文 €☕ [b]\\n"
     assert printable(text) == text
 
 
-def test_what_a_terminal_obeys_is_shown_escaped() -> None:
-    """Escape sequences, newlines, the C1 controls, and the signs that turn the direction of writing."""
+def test_control_characters_are_escaped() -> None:
+    """These include newlines, escape sequences, and characters that change the writing direction."""
     assert printable(HOSTILE) == "a\\x1b[31mb\\nc\\x9bd\\u202ee\\u2066f\\x00\\u2028"
     assert printable("a\nb\x1b", keep="\n") == "a\nb\\x1b"
 
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=50))
-def test_nothing_else_comes_through(text: str) -> None:
-    """Whatever the text: no control, no format sign, no line separator, and nothing that UTF-8 can't write."""
+def test_the_result_is_always_printable(text: str) -> None:
+    """It has no control character, and UTF-8 can encode it."""
     for shown in (printable(text), printable_json(json.dumps(text, ensure_ascii=False))):
         assert not {unicodedata.category(letter) for letter in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
         shown.encode()
@@ -36,6 +36,6 @@ def test_nothing_else_comes_through(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.text(max_size=50))
-def test_json_says_the_same(text: str) -> None:
-    """A program reads from it what was there."""
+def test_escaped_json_has_the_same_value(text: str) -> None:
+    """A program reads the original text from it."""
     assert json.loads(printable_json(json.dumps({"group": text}, ensure_ascii=False))) == {"group": text}

@@ -1,29 +1,29 @@
-"""Moments that people write: in options and in addresses."""
+"""Times in options and addresses."""
 
 from __future__ import annotations
 
 import pytest
 
-from support.moments import OUTSIDE
+from support.invalid_times import INVALID_TIMES
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.start_position import At, parse_start
-from tallystream_aggregator.times import moment, moment_ms
+from tallystream_aggregator.times import parse_time, parse_time_ms
 from tallystream_aggregator.verify.job import VerifySettings
 
 
-def test_a_moment_is_in_utc_unless_it_says_otherwise() -> None:
-    """Without an offset it is UTC; milliseconds are exact."""
-    assert moment_ms("2026-11-20T03:12") == moment_ms("2026-11-20T04:12+01:00") == 1_795_144_320_000
-    assert [moment_ms(f"2026-11-20T03:12:00.{ms:03}") % 1000 for ms in range(1000)] == list(range(1000))
-    assert moment("2026-11-20T04:12+01:00").isoformat() == "2026-11-20T03:12:00+00:00"
+def test_a_time_without_an_offset_is_in_utc() -> None:
+    """Milliseconds are exact."""
+    assert parse_time_ms("2026-11-20T03:12") == parse_time_ms("2026-11-20T04:12+01:00") == 1_795_144_320_000
+    assert [parse_time_ms(f"2026-11-20T03:12:00.{ms:03}") % 1000 for ms in range(1000)] == list(range(1000))
+    assert parse_time("2026-11-20T04:12+01:00").isoformat() == "2026-11-20T03:12:00+00:00"
     assert parse_start("ledger:2026-11-20T03:12") == At(1_795_144_320_000, ledger=True)
 
 
-@pytest.mark.parametrize("text", ["noon", "", *OUTSIDE])
-def test_what_is_no_moment_is_refused(text: str) -> None:
-    """In every option that takes one: what is no time, and what no store or broker can count."""
+@pytest.mark.parametrize("text", ["noon", "", *INVALID_TIMES])
+def test_an_invalid_time_is_rejected(text: str) -> None:
+    """It is not a time, or out of the range of stores and brokers."""
     with pytest.raises(ValueError, match=r"."):
-        moment(text)
+        parse_time(text)
     with pytest.raises(ConfigError, match="--from"):
         parse_start(text)
     for option in ("since", "to"):

@@ -12,7 +12,7 @@ from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
 from tallystream.metrics.sketch import Sketch
 from tallystream.record import Histogram, decode
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.decode import Good, read_value
+from tallystream_aggregator.table.decode import DecodedSnapshot, read_value
 
 FLEET = Fleet(instances=7, metrics=5)
 
@@ -74,7 +74,7 @@ def test_snapshots_are_the_reporters_own() -> None:
     for taken in updates.turns(3 * FLEET.rows):
         for key, value in snapshots.render(taken):
             read = read_value(value, max_metrics=100)
-            assert isinstance(read, Good)
+            assert isinstance(read, DecodedSnapshot)
             assert not read.rejected
             lives.setdefault(key, []).append(read.snapshot)
     for of_one in lives.values():

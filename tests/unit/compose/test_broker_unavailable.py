@@ -48,7 +48,7 @@ def test_a_broker_that_does_not_answer_is_one_sentence(
     assert not [one for one in lines if one.startswith("%")]
     assert len(lines) <= 3
     assert lines[-1] == (
-        f"--bootstrap-servers: '{address}' can't be used; no broker answers there (Connection refused): "
+        f"--bootstrap-servers: '{address}' can't be used; no broker answers at this address (Connection refused): "
         "start the broker, or correct the address."
     )
     assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from support.grafana_made import SECRETS, TOKEN
+from support.grafana_push import SECRETS, TOKEN
 from support.grafana_stub import GrafanaStub
 from tallystream.errors import ConfigError
 from tallystream_cli import main
@@ -47,9 +47,9 @@ def test_it_pushes_what_is_generated_with_the_options(grafana: GrafanaStub) -> N
     assert push(grafana, *options, "--dry-run").exit_code == 0
     assert grafana.writes == []
     assert push(grafana, *options, "--contact", "email", "--contact-address", "ops@example.org").exit_code == 0
-    assert grafana.store.folders["mine-folder"]["title"] == "Mine"
-    assert grafana.store.datasources["mine-prometheus"]["url"] == "http://p:9090"
-    assert grafana.store.contacts["mine-contact"]["settings"] == {"addresses": "ops@example.org"}
+    assert grafana.state.folders["mine-folder"]["title"] == "Mine"
+    assert grafana.state.datasources["mine-prometheus"]["url"] == "http://p:9090"
+    assert grafana.state.contacts["mine-contact"]["settings"] == {"addresses": "ops@example.org"}
     again = push(grafana, *options, "--prune", "--contact", "email", "--contact-address", "ops@example.org")
     assert again.stdout.endswith("nothing to do.\n")
 
@@ -57,15 +57,15 @@ def test_it_pushes_what_is_generated_with_the_options(grafana: GrafanaStub) -> N
 def test_what_a_person_changed(grafana: GrafanaStub) -> None:
     """Refused, kept or overwritten, as the options say; a dry run that would be refused is exit code 1."""
     push(grafana)
-    grafana.store.datasources["tallystream-flux"]["url"] = "http://elsewhere:8086"
+    grafana.state.datasources["tallystream-flux"]["url"] = "http://elsewhere:8086"
     assert isinstance(push(grafana).exception, PushRefusedError)
     dry = push(grafana, "--dry-run")
     assert dry.exit_code == 1
     assert '~ url: "http://elsewhere:8086" → "http://localhost:8086"' in dry.stdout
     assert push(grafana, "--keep-changed").exit_code == 0
-    assert grafana.store.datasources["tallystream-flux"]["url"] == "http://elsewhere:8086"
+    assert grafana.state.datasources["tallystream-flux"]["url"] == "http://elsewhere:8086"
     assert push(grafana, "--overwrite").exit_code == 0
-    assert grafana.store.datasources["tallystream-flux"]["url"] == "http://localhost:8086"
+    assert grafana.state.datasources["tallystream-flux"]["url"] == "http://localhost:8086"
 
 
 @pytest.mark.parametrize(

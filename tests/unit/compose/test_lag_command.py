@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from support.lag import Rounds, found, group
-from support.moments import OUTSIDE
+from support.invalid_times import INVALID_TIMES
+from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_cli import main
@@ -30,7 +30,7 @@ def spec(tmp_path: Path) -> str:
     rounds = Rounds()
     for ago in range(300, -1, -2):
         end = 9_900 - ago * 10
-        store.write(rounds.points(found(group("billing", (min(9_020, end), end), members=0)), AT_MS - ago * 1000))
+        store.write(rounds.points(round_of(group("billing", (min(9_020, end), end), members=0)), AT_MS - ago * 1000))
     store.close()
     return f"local:{tmp_path / 'store.db'}"
 
@@ -57,7 +57,7 @@ def test_a_moment_is_in_utc_unless_it_says_otherwise(text: str) -> None:
     assert o.moment("--at", text) == AT_MS
 
 
-@pytest.mark.parametrize("text", ["noon", *OUTSIDE])
+@pytest.mark.parametrize("text", ["noon", *INVALID_TIMES])
 def test_a_moment_that_is_none_is_refused(text: str) -> None:
     """The sentence names the option and shows the form."""
     with pytest.raises(ConfigError, match=rf"^--at: '{re.escape(text)}'"):

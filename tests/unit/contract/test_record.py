@@ -1,4 +1,4 @@
-"""The record contract: what a reporter may publish, its limits, and that both ways of reading it agree."""
+"""The record contract: its limits, and the equality of both ways to decode a record."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ snapshots = st.builds(
 
 
 def value(*metrics: Any, **header: Any) -> bytes:
-    """Return a snapshot's bytes as the standard library writes them."""
+    """Return a snapshot's bytes, encoded by the standard library."""
     return json.dumps({**HEADER, **header, "metrics": metrics}).encode()
 
 
 @settings(max_examples=150, deadline=None)
 @given(snapshots)
-def test_what_is_encoded_is_decoded_as_it_was(snapshot: record.Snapshot) -> None:
-    """Every snapshot survives the trip: hostile names, all types, the ends of 64 bits; `v` is always written."""
+def test_decoding_returns_the_encoded_snapshot(snapshot: record.Snapshot) -> None:
+    """Snapshots with any names, all types and the bounds of 64 bits are decoded unchanged; `v` is always written."""
     encoded = record.encode(snapshot)
     assert record.decode(encoded) == snapshot
     assert json.loads(encoded)["v"] == 1
@@ -80,34 +80,34 @@ def test_what_is_encoded_is_decoded_as_it_was(snapshot: record.Snapshot) -> None
 
 @settings(max_examples=150, deadline=None)
 @given(snapshots, st.sampled_from([{}, {"x": 1}, {"x": {"y": [1, {"z": None}]}}, {"x": "[[[{{{"}]), st.booleans())
-def test_the_fast_way_of_reading_says_what_the_careful_way_says(
+def test_both_decoders_of_the_table_return_the_same(
     snapshot: record.Snapshot, unknown: dict[str, Any], ascii_only: bool
 ) -> None:
-    """The table reads most records by msgspec and the others by the standard library: the result is the same."""
+    """The table decodes most records with msgspec and the others with the standard library, with equal results."""
     document = json.loads(record.encode(snapshot)) | unknown
     encoded = json.dumps(document, ensure_ascii=ascii_only).encode()
     fast = reading.read_value(encoded, 100)
-    assert fast == reading._read_with_care(encoded.decode(), 100) == reading.Good(snapshot)
+    assert fast == reading._read_leniently(encoded.decode(), 100) == reading.DecodedSnapshot(snapshot)
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_records_of_the_short_form_are_read(odd: bytes) -> None:
-    """Unknown fields may hold anything, also a number beyond floats; a repeated field counts by its last value."""
+def test_unusual_records_in_the_short_form_are_decoded(odd: bytes) -> None:
+    """Unknown fields may have any value, and the last value of a repeated field counts."""
     assert isinstance(reading.read_value(odd, 100), record.ShortForm)
 
 
 @pytest.mark.parametrize("poison", POISON, ids=lambda poison: repr(poison[:30]))
-def test_what_is_no_record_is_unreadable_with_a_reason(poison: bytes) -> None:
-    """Nothing raises, whatever the bytes: there is a reason instead."""
-    assert isinstance(reading.read_value(poison, 100), reading.Unreadable)
+def test_invalid_bytes_are_unreadable_with_a_reason(poison: bytes) -> None:
+    """No bytes raise an exception: the result is a reason."""
+    assert isinstance(reading.read_value(poison, 100), reading.Refusal)
 
 
 @pytest.mark.parametrize("metric", BAD_METRICS, ids=lambda metric: metric[:50])
-def test_a_bad_metric_leaves_its_neighbours(metric: str) -> None:
-    """The metric beside it is read; the bad one is quoted, or refused when it is stored."""
+def test_an_invalid_metric_does_not_affect_the_others(metric: str) -> None:
+    """The other metrics of the record are decoded; the invalid one is quoted, or rejected when it is stored."""
     text = value({"type": "counter", "name": "good", "count": 1})[:-2].decode() + f",{metric}]}}"
     message = reading.read_value(text.encode(), 100)
-    assert isinstance(message, reading.Good)
+    assert isinstance(message, reading.DecodedSnapshot)
     assert message.snapshot.metrics[0] == record.Counter(name="good", count=1)
     assert len(message.rejected) == 1 or len(message.snapshot.metrics) == 2
 
@@ -127,13 +127,13 @@ def test_a_bad_metric_leaves_its_neighbours(metric: str) -> None:
     ],
 )
 def test_the_bounds_of_each_field_of_the_header(field: str, good: list[Any], bad: list[Any]) -> None:
-    """A value at its bound is taken, one beyond it makes the whole record unreadable, with the field's name."""
+    """A value at its bound is accepted; one outside it makes the record unreadable, with the field's name."""
     for each in good:
         assert getattr(record.decode(value(**{field: each})), field) == each
     for each in bad:
         with pytest.raises(msgspec.ValidationError, match=f"{field}`"):
             record.decode(value(**{field: each}))
-        assert isinstance(reading.read_value(value(**{field: each}), 100), reading.Unreadable)
+        assert isinstance(reading.read_value(value(**{field: each}), 100), reading.Refusal)
 
 
 @pytest.mark.parametrize(
@@ -148,37 +148,37 @@ def test_the_bounds_of_each_field_of_the_header(field: str, good: list[Any], bad
         (False, {str(number): "" for number in range(33)}),
     ],
 )
-def test_the_limits_on_tags(good: bool, tags: dict[str, str]) -> None:
-    """Tags at their limits are taken; beyond them the metric is rejected, and only the metric."""
+def test_the_limits_of_tags(good: bool, tags: dict[str, str]) -> None:
+    """Tags at their limits are accepted; tags above them cause only their metric to be rejected."""
     message = reading.read_value(value({"type": "counter", "name": "n", "count": 1, "tags": tags}), 100)
-    assert isinstance(message, reading.Good)
+    assert isinstance(message, reading.DecodedSnapshot)
     assert (len(message.snapshot.metrics), len(message.rejected)) == ((1, 0) if good else (0, 1))
 
 
 def test_unknown_fields_are_ignored() -> None:
-    """A later reporter may add fields, to the header and to metrics."""
+    """Unknown fields of the header and of metrics are ignored, so that a later version may add some."""
     extended = value({"type": "counter", "name": "n", "count": 1, "unit": "kg"}, host={"name": "a"})
     assert record.decode(extended).metrics == [record.Counter(name="n", count=1)]
 
 
-def test_nesting_is_judged_the_same_whatever_the_callers_stack() -> None:
-    """64 levels are read, 65 are not: a fixed number, not the interpreter's limit on recursion."""
-    for levels, wanted in ((63, record.ShortForm), (64, reading.Unreadable)):
+def test_the_limit_of_nesting_is_constant() -> None:
+    """64 levels are decoded and 65 are not, independent of the interpreter's recursion limit."""
+    for levels, wanted in ((63, record.ShortForm), (64, reading.Refusal)):
         nested = b'{"name":"n","value":1,"x":' + b"[" * levels + b"]" * levels + b"}"
         assert isinstance(reading.read_value(nested, 100), wanted)
 
 
-def test_nan_is_published_as_null_and_refused_for_that_metric_alone() -> None:
-    """JSON has no word for NaN."""
+def test_nan_is_published_as_null_and_only_that_metric_is_rejected() -> None:
+    """NaN becomes null, since JSON can't represent it."""
     snapshot = record.decode(value())
     snapshot.metrics = [record.Gauge(name="g", value=float("nan")), record.Counter(name="n", count=1)]
     message = reading.read_value(record.encode(snapshot), 100)
-    assert isinstance(message, reading.Good)
+    assert isinstance(message, reading.DecodedSnapshot)
     assert [metric.name for metric in message.snapshot.metrics] == ["n"]
 
 
 def test_an_identity_does_not_depend_on_the_order_of_tags() -> None:
-    """Tags are sorted; name and type are part of the identity."""
+    """An identity has the name, the type and the sorted tags."""
     assert record.identity("n", "counter", {"b": "2", "a": "1"}) == record.identity(
         "n", "counter", {"a": "1", "b": "2"}
     )
@@ -186,8 +186,8 @@ def test_an_identity_does_not_depend_on_the_order_of_tags() -> None:
 
 
 @given(st.integers(0, 2**48 - 1))
-def test_a_life_tells_when_it_was_made(made_ms: int) -> None:
-    """A ULID holds the milliseconds of its making, and is a life that the contract takes."""
+def test_the_id_of_a_life_contains_its_creation_time(made_ms: int) -> None:
+    """A ULID contains its creation time in milliseconds, and is a valid ID of a life."""
     life = new_ulid(made_ms)
     assert ulid_ms(life) == made_ms
     assert record.decode(value(life=life)).life == life
@@ -211,8 +211,8 @@ BORN_MS = 1_700_000_000_000
         (100 * HOUR_MS, -24 * HOUR_MS - 1, False),
     ],
 )
-def test_a_record_is_in_time_by_its_own_append_time(prev: int | None, appended: int, *, timely: bool) -> None:
-    """Less than 24 h after its `prev`, or its ULID where it has none, and its ULID at most 24 h ahead of it."""
+def test_a_record_is_timely_by_its_append_time(prev: int | None, appended: int, *, timely: bool) -> None:
+    """It is appended less than 24 h after its `prev`, or else its ULID, which is at most 24 h ahead."""
     prev_ms = None if prev is None else BORN_MS + prev
     snapshot = record.Snapshot(
         app="a", life=LIFE, part=0, seq=1, prev=prev_ms, ts=0, every_ms=1000, final=False, metrics=[]

@@ -1,4 +1,4 @@
-"""No secret in what Python shows of the four distributions: signatures, which `help()` prints, and representations."""
+"""Signatures, which `help()` prints, and representations in the four distributions contain no secrets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_SECRETS = {"tallystream_aggregator.table.storage.Head"}  # its token names th
 
 
 def modules() -> Iterator[ModuleType]:
-    """Yield every module of the four distributions that can be imported without its program."""
+    """Yield every module of the four distributions that can be imported on its own."""
     for top in (tallystream, tallystream_aggregator, tallystream_dashboards, tallystream_cli):
         yield top
         for found in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
@@ -45,7 +45,7 @@ def shown(module: ModuleType) -> Iterator[Any]:
 
 
 def signature(thing: object) -> str:
-    """Return what `inspect.signature` says; nothing where it says nothing."""
+    """Return the text of `inspect.signature`, or nothing if there is none."""
     try:
         return str(inspect.signature(thing)) if callable(thing) else ""
     except (TypeError, ValueError):
@@ -60,32 +60,32 @@ def fields(kind: type) -> list[str]:
 
 
 def with_secrets(kind: Any, names: list[str]) -> object:
-    """Return an instance of which every field that may hold a secret does."""
+    """Return an instance with a secret in every field that may contain one."""
     values = {name: SECRET if name in SECRET_FIELDS else None for name in names}
     if not dataclasses.is_dataclass(kind):
         return kind(**values)
-    made = object.__new__(kind)  # its checks have no say here
+    made = object.__new__(kind)  # without the checks of its constructor
     for name, value in values.items():
         object.__setattr__(made, name, value)
     return made
 
 
-def test_no_signature_shows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No default argument of any function, method or class holds what the process's environment holds."""
+def test_no_signature_contains_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No default argument of a function, method or class contains the environment of the process."""
     monkeypatch.setenv("TALLYSTREAM_KAFKA_SASL_PASSWORD", SECRET)
     found = {f"{m.__name__}.{one.__qualname__}" for m in modules() for one in shown(m) if SECRET in signature(one)}
     assert found == set()
 
 
-def test_an_address_that_can_not_be_used_is_shown_without_its_password() -> None:
-    """The sentence about InfluxDB's URL leaves out the user and the password that are in it."""
+def test_an_invalid_address_is_shown_without_its_password() -> None:
+    """The error about an InfluxDB URL contains neither its user nor its password."""
     with pytest.raises(ConfigError, match="'h:8086' can't be used; give http://host:port") as caught:
         InfluxReporter(MetricRegistry("a"), instance="i", url=f"u:{SECRET}@h:8086", token="t", org="o", bucket="b")
     assert SECRET not in str(caught.value)
 
 
-def test_no_representation_shows_a_secret() -> None:
-    """Settings that carry options of librdkafka, a password or a token leave them out of their representation."""
+def test_no_representation_contains_a_secret() -> None:
+    """The representation of settings has no librdkafka options, passwords or tokens."""
     checked, found = 0, set()
     for module in modules():
         for kind in shown(module):

@@ -1,4 +1,4 @@
-"""`tallystream lag`: what it prints, and what a monitoring check makes of it, over a real local store."""
+"""`tallystream lag`: its output and its exit code, from a local store."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.lag import Rounds, found, group
+from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream_dashboards.formatting import NOTHING
-from tallystream_dashboards.lag.catch_up import Between, Drain, Drained, Never, NotKnown, Steady
+from tallystream_dashboards.formatting import DASH
+from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
 from tallystream_dashboards.lag.cli import ShowSettings, exit_code, run
-from tallystream_dashboards.lag.formatting import age, until_drained
+from tallystream_dashboards.lag.formatting import catches_up_in, time_lag
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Rules, Status
-from tallystream_dashboards.lag.time_lag import AtLeast, Exact, SecondsLag, Unknown, Zero
+from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,26 +33,26 @@ def store(tmp_path: Path) -> StoreSettings:
 
 @pytest.fixture
 def now_ms(store: StoreSettings) -> int:
-    """Write two minutes of rounds up to now: `well` keeps up, `stopped` stood still a hundred seconds ago."""
+    """Write two minutes of rounds up to now: `well` keeps up, `stopped` has not committed for a hundred seconds."""
     now, sink = round(time.time() * 1000), open_sink(store)
     sink.setup()
     rounds = Rounds()
     for second in range(121):
         well = group("well", (second * 5, second * 5), topic="t")
         stopped = group("stopped", (min(second, 20) * 5, second * 5), topic="t", members=0)
-        sink.write(rounds.points(found(well, stopped), now - (120 - second) * 1000))
+        sink.write(rounds.points(round_of(well, stopped), now - (120 - second) * 1000))
     sink.close()
     return now
 
 
-def shown(settings: ShowSettings) -> tuple[int, str]:
+def printed(settings: ShowSettings) -> tuple[int, str]:
     out = io.StringIO()
     return run(settings, out), out.getvalue()
 
 
 def test_the_table_has_the_worst_first_and_the_reason(store: StoreSettings, now_ms: int) -> None:
-    """One line a group: status, lag, time lag, rates, and why; the exit code is that of the worst."""
-    code, text = shown(ShowSettings(store=store, at_ms=now_ms))
+    """Each group has a line with status, lag, time lag, rates and reason. The exit code is that of the worst."""
+    code, text = printed(ShowSettings(store=store, at_ms=now_ms))
     head, first, second = text.splitlines()
     assert code == 2
     assert re.split("  +", head) == [
@@ -65,22 +65,22 @@ def test_the_table_has_the_worst_first_and_the_reason(store: StoreSettings, now_
 
 
 def test_one_group_is_shown_by_partition(store: StoreSettings, now_ms: int) -> None:
-    """The group asked for, its partitions, and its own exit code."""
-    code, text = shown(ShowSettings(store=store, group="well", at_ms=now_ms))
+    """With a group's name there are only that group and its partitions. The exit code is that of the group."""
+    code, text = printed(ShowSettings(store=store, group="well", at_ms=now_ms))
     assert code == 0
     assert "stopped" not in text
     assert any(line.startswith("t/0") and " OK " in line for line in text.splitlines())
 
 
-def test_a_moment_of_the_past(store: StoreSettings, now_ms: int) -> None:
-    """Twenty seconds into the history the group had not stopped yet: the past is told as it was."""
-    code, text = shown(ShowSettings(store=store, group="stopped", at_ms=now_ms - 100_000))
+def test_a_moment_in_the_past(store: StoreSettings, now_ms: int) -> None:
+    """A hundred seconds ago the group had not stopped yet, so it is not ERR at that time."""
+    code, text = printed(ShowSettings(store=store, group="stopped", at_ms=now_ms - 100_000))
     assert (code, "ERR" in text) == (0, False)
 
 
 def test_json_has_one_object_a_line(store: StoreSettings, now_ms: int) -> None:
-    """Programs get numbers: the lag, the seconds, the rates, the partitions."""
-    _, text = shown(ShowSettings(store=store, json=True, at_ms=now_ms))
+    """Each line is an object with the lag, the seconds, the rates, and the partitions of a group."""
+    _, text = printed(ShowSettings(store=store, json=True, at_ms=now_ms))
     stopped, well = (json.loads(line) for line in text.splitlines())
     assert (stopped["group"], stopped["status"], stopped["lag"], stopped["seconds"]) == ("stopped", "ERR", 500, 100.0)
     assert (stopped["seconds_exact"], stopped["drain_s_low"], stopped["consumed_per_s"]) == (
@@ -90,56 +90,56 @@ def test_json_has_one_object_a_line(store: StoreSettings, now_ms: int) -> None:
     )
     assert (stopped["members"], stopped["state"], stopped["partition_count"]) == (0, "Empty", 1)
     assert "partitions" not in stopped
-    _, text = shown(ShowSettings(store=store, json=True, at_ms=now_ms, group="stopped"))
+    _, text = printed(ShowSettings(store=store, json=True, at_ms=now_ms, group="stopped"))
     (partition,) = json.loads(text)["partitions"]
     assert (partition["status"], partition["committed"], partition["end"]) == ("STOP", 100, 600)
     assert (well["drain_s_low"], well["drain_s_high"], well["seconds"]) == (0.0, 0.0, 0.0)
 
 
-def test_an_unknown_group_says_so(store: StoreSettings, now_ms: int) -> None:
-    """Nothing known: exit code 3, and a sentence that says where to look."""
-    code, text = shown(ShowSettings(store=store, group="nobody", at_ms=now_ms))
+def test_an_unknown_group_is_an_error(store: StoreSettings, now_ms: int) -> None:
+    """The exit code is 3, and a sentence says what to check."""
+    code, text = printed(ShowSettings(store=store, group="nobody", at_ms=now_ms))
     assert (code, "'nobody'" in text, "--include" in text) == (3, True, True)
-    assert shown(ShowSettings(store=store, group="nobody", json=True, at_ms=now_ms)) == (3, "")
+    assert printed(ShowSettings(store=store, group="nobody", json=True, at_ms=now_ms)) == (3, "")
 
 
-def test_a_collector_that_is_silent_is_unknown(store: StoreSettings, now_ms: int) -> None:
-    """What was seen too long ago is shown as that, and is no OK."""
+def test_old_lag_is_unknown(store: StoreSettings, now_ms: int) -> None:
+    """If the newest lag is too old, the output says so, and the exit code is 3, not that of OK."""
     out = io.StringIO()
     code = run(ShowSettings(store=store, group="well"), out, clock=lambda: now_ms / 1000 + 200)
     assert (code, "was collected 3 min 20 s before" in out.getvalue(), "well" in out.getvalue()) == (3, True, True)
 
 
-def test_no_collector_ever_is_unknown(store: StoreSettings) -> None:
-    """An empty store says what to start."""
-    code, text = shown(ShowSettings(store=store))
+def test_an_empty_store_is_unknown(store: StoreSettings) -> None:
+    """The output says what to start."""
+    code, text = printed(ShowSettings(store=store))
     assert (code, "tallystream lag collect" in text) == (3, True)
 
 
-def test_rules_of_ones_own_judge_anew(store: StoreSettings, now_ms: int) -> None:
-    """What the collector calls an error is none where so much lag is allowed, by group and for all."""
+def test_rules_can_be_given(store: StoreSettings, now_ms: int) -> None:
+    """A group that is ERR by the collector's rules is OK if the given rules allow its lag."""
     rules = Rules(allowed_lag=1000)
-    assert shown(ShowSettings(store=store, at_ms=now_ms, rules=rules))[0] == 0
-    assert shown(ShowSettings(store=store, at_ms=now_ms, rules=rules, group="stopped"))[0] == 0
+    assert printed(ShowSettings(store=store, at_ms=now_ms, rules=rules))[0] == 0
+    assert printed(ShowSettings(store=store, at_ms=now_ms, rules=rules, group="stopped"))[0] == 0
 
 
-def test_a_group_that_is_gone_counts_only_where_it_is_asked_for() -> None:
-    """A check of everything is not unknown for ever because a group was deleted; a check of that group is."""
-    dead = replace(state(Status.NOTFOUND), gone=True)
-    assert exit_code([state(Status.OK), dead]) == 0
-    assert exit_code([dead]) == 0
-    assert exit_code([dead], asked="g") == 3
+def test_a_group_that_is_gone_counts_only_if_it_is_requested() -> None:
+    """A deleted group does not change the exit code of all groups. Its own is 3."""
+    gone = replace(state(Status.NOTFOUND), gone=True)
+    assert exit_code([state(Status.OK), gone]) == 0
+    assert exit_code([gone]) == 0
+    assert exit_code([gone], group="g") == 3
 
 
-def test_a_store_that_is_away_is_unknown() -> None:
-    """No store: exit code 3 and the reason, not a trace."""
-    away = StoreSettings.parse("influxdb:http://127.0.0.1:1", token="secret-token", org="o", bucket="b", env={})
-    code, text = shown(ShowSettings(store=away))
+def test_an_unavailable_store_is_unknown() -> None:
+    """The exit code is 3, and the output has the reason without the token."""
+    unavailable = StoreSettings.parse("influxdb:http://127.0.0.1:1", token="secret-token", org="o", bucket="b", env={})
+    code, text = printed(ShowSettings(store=unavailable))
     assert (code, text.startswith("The store can't be read"), "secret-token" in text) == (3, True, False)
 
 
 def state(status: Status) -> GroupState:
-    return GroupState("g", 1, Zero(), None, NotKnown(), Evaluation(status, "."), (), 0)
+    return GroupState("g", 1, NO_LAG, None, CatchUp.UNKNOWN, Evaluation(status, "."), (), 0)
 
 
 @pytest.mark.parametrize(
@@ -153,35 +153,42 @@ def state(status: Status) -> GroupState:
     ],
 )
 def test_exit_codes(statuses: list[Status], code: int) -> None:
-    """0 OK, 1 WARN, 2 ERR, 3 unknown: what is certainly bad beats what is not known."""
+    """The code is 0 for OK, 1 for WARN, 2 for ERR, 3 for unknown. WARN and ERR take precedence over unknown."""
     assert exit_code([state(one) for one in statuses]) == code
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (Zero(), "0 s"),
-        (Exact(0.4), "< 1 s"),
-        (Exact(75), "1 min 15 s"),
-        (AtLeast(600), "≥ 10 min"),
-        (AtLeast(0), NOTHING),
-        (Unknown("why"), NOTHING),
+        (NO_LAG, "0 s"),
+        (TimeLag(0.4), "< 1 s"),
+        (TimeLag(75), "1 min 15 s"),
+        (TimeLag(600, exact=False), "≥ 10 min"),
+        (TimeLag(0, exact=False), DASH),
+        (None, DASH),
     ],
 )
-def test_ages(seconds: SecondsLag, text: str) -> None:
-    """A bound is shown as one; what is not known is no number."""
-    assert age(seconds) == text
+def test_time_lags(seconds: TimeLag | None, text: str) -> None:
+    """A lower bound has a sign; an unknown time lag is a dash."""
+    assert time_lag(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("drain", "text"),
-    [(Drained(), "now"), (Never(), "never at this rate"), (Steady(), "keeps up"), (NotKnown(), NOTHING),
-     (Between(60, 60.4), "1 min"), (Between(60, 120), "1 min to 2 min"), (Between(0.1, 0.2), "< 1 s"),
-     (Between(60, None), "1 min or never")],
-)  # fmt: skip
-def test_times_to_drain(drain: Drain, text: str) -> None:
-    """A range, or what there is to say instead."""
-    assert until_drained(drain) == text
+    ("time", "text"),
+    [
+        (CatchUp.NOW, "now"),
+        (CatchUp.NEVER, "never at this rate"),
+        (CatchUp.STEADY, "keeps up"),
+        (CatchUp.UNKNOWN, DASH),
+        (Between(60, 60.4), "1 min"),
+        (Between(60, 120), "1 min to 2 min"),
+        (Between(0.1, 0.2), "< 1 s"),
+        (Between(60, None), "1 min or never"),
+    ],
+)
+def test_times_to_catch_up(time: TimeToCatchUp, text: str) -> None:
+    """It is a range of time, or the word that is shown instead."""
+    assert catches_up_in(time) == text
 
 
 @pytest.mark.parametrize(
@@ -196,8 +203,8 @@ def test_times_to_drain(drain: Drain, text: str) -> None:
         ({"watch": True, "at_ms": 5}, "--at"),
     ],
 )
-def test_settings_that_cannot_work(store: StoreSettings, wrong: dict[str, object], names: str) -> None:
-    """A sentence that names the option."""
+def test_wrong_settings(store: StoreSettings, wrong: dict[str, object], names: str) -> None:
+    """The error names the option."""
     with pytest.raises(ConfigError, match=names):
         ShowSettings(store=store, **wrong)
 
@@ -207,13 +214,13 @@ HOSTILE = "evil\x1b]0;title\x07\nwell  OK\u202e"
 
 @pytest.fixture
 def hostile_ms(store: StoreSettings) -> int:
-    """Write a minute of a group whose name, and whose topic's, a terminal would obey."""
+    """Write a minute of a group whose name and topic have control characters."""
     now, sink = round(time.time() * 1000), open_sink(store)
     sink.setup()
     rounds = Rounds()
     for second in range(61):
         one = group(HOSTILE, (0, second * 5), topic="t\x1b[2J")
-        sink.write(rounds.points(found(one), now - (60 - second) * 1000))
+        sink.write(rounds.points(round_of(one), now - (60 - second) * 1000))
     sink.close()
     return now
 
@@ -221,8 +228,8 @@ def hostile_ms(store: StoreSettings) -> int:
 @pytest.mark.parametrize("named", [None, HOSTILE])
 @pytest.mark.parametrize("as_json", [False, True])
 def test_names_are_text(store: StoreSettings, hostile_ms: int, named: str | None, as_json: bool) -> None:
-    """Escapes, newlines and signs of direction in names are shown escaped, in tables and in JSON, a line each."""
-    _, text = shown(ShowSettings(store=store, group=named, at_ms=hostile_ms, json=as_json))
+    """Escape sequences, newlines and direction characters in names are escaped, in tables and in JSON."""
+    _, text = printed(ShowSettings(store=store, group=named, at_ms=hostile_ms, json=as_json))
     lines = text.splitlines()
     assert "".join(lines).isprintable()
     if as_json:

@@ -1,4 +1,4 @@
-"""Rounds in which only a part of Kafka answers: what was not read keeps its last state, and says so."""
+"""Rounds in which only a part of Kafka answers: what was not read keeps its last state and is marked as stale."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.kafka_admin import OffsetFetcher
 from tallystream_dashboards.lag.collector.recorder import Recorder
 from tallystream_dashboards.lag.collector.settings import Patterns
-from tallystream_dashboards.lag.collector.tracker import LagTracker, Watched
+from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.formatting import group_json, why
-from tallystream_dashboards.lag.reader import read_group, read_groups, read_recorded
+from tallystream_dashboards.lag.reader import read_group, read_groups, read_groups_by_rules
 from tallystream_dashboards.lag.status import Rules, Status
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ RULES = Rules(window_s=100)
 
 
 class System:
-    """A cluster with the groups "slow" (its partition 1 stalls) and "well", a collector and a store."""
+    """A cluster with the groups "slow", whose partition 1 stalls, and "well", a collector and a store."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = Cluster()
         for name in ("slow", "well"):
-            places = {(name, 0): 5, (name, 1): 5}
-            self.cluster.groups[name] = Group(dict(places), set(places))
-            self.cluster.ends |= places
+            offsets = {(name, 0): 5, (name, 1): 5}
+            self.cluster.groups[name] = Group(dict(offsets), set(offsets))
+            self.cluster.ends |= offsets
         self.second = 0
         self.path = folder / "store.db"
         store = LocalStore(self.path, retention_ms=0)
@@ -45,36 +45,35 @@ class System:
         store.close()
         self.restart()
 
-    def restart(self, *, remember: bool = True) -> None:
-        """Begin a new collector, which remembers what the store has, if it may read it."""
+    def restart(self, *, load: bool = True) -> None:
+        """Start a new collector, which loads its history from the store, if it may read it."""
         admin = cast("AdminClient", self.cluster)
         self.recorder = Recorder(RULES)
-        asker = OffsetFetcher(admin, timeout=5, stopping=lambda: False, clock=self.clock)
-        self.watch = LagTracker(asker, Patterns(), RULES, clock=self.clock)
-        if remember:
+        fetcher = OffsetFetcher(admin, timeout=5, stopping=lambda: False, clock=self.clock)
+        self.tracker = LagTracker(fetcher, Patterns(), RULES, clock=self.clock)
+        if load:
             reader = LocalReader(self.path)
-            self.watch.remember(reader)
+            self.tracker.load(reader)
             reader.close()
 
     def clock(self) -> float:
         """Return the collector's time, epoch seconds."""
         return T0 / 1000 + self.second
 
-    def sample(self, rounds: int = 1) -> Watched:
-        """Look, a round every five seconds: each record is consumed at once, but those of slow/1 never."""
+    def run(self, rounds: int = 1) -> Round:
+        """Run rounds, one every five seconds. Each record is consumed at once, except those of slow/1."""
         store = LocalStore(self.path, retention_ms=0)
         for _ in range(rounds):
             self.second += 5
-            for place in self.cluster.ends:
-                self.cluster.ends[place] += 3
+            for partition in self.cluster.ends:
+                self.cluster.ends[partition] += 3
                 for group in self.cluster.groups.values():
-                    if place in group.committed and place != ("slow", 1):
-                        group.committed[place] += 3
-            found = self.watch.sample()
-            points = self.recorder.round(found.states, found.places, found.ts_ms, complete=found.complete)
-            store.write(points)
+                    if partition in group.committed and partition != ("slow", 1):
+                        group.committed[partition] += 3
+            result = self.tracker.round()
+            store.write(self.recorder.points(result))
         store.close()
-        return found
+        return result
 
     def stored(self) -> LocalReader:
         """Return a reader of the store."""
@@ -88,18 +87,16 @@ class System:
 
 @pytest.fixture
 def system(tmp_path: Path) -> System:
-    """A system in which "slow" has been ERR for a while."""
-    made = System(tmp_path)
-    found = made.sample(30)
-    assert (state(found, "slow").evaluation.status, state(found, "well").evaluation.status) == (
-        Status.ERR,
-        Status.OK,
-    )
-    return made
+    """Return a system in which "slow" has been ERR for a while."""
+    system = System(tmp_path)
+    result = system.run(30)
+    statuses = {one.group: one.evaluation.status for one in result.states}
+    assert statuses == {"slow": Status.ERR, "well": Status.OK}
+    return system
 
 
-def state(found: Watched, group: str) -> GroupState:
-    (one,) = [one for one in found.states if one.group == group]
+def state(result: Round, group: str) -> GroupState:
+    (one,) = [one for one in result.states if one.group == group]
     return one
 
 
@@ -115,26 +112,27 @@ UNREAD: dict[str, set[tuple[object, ...]]] = {
 
 @pytest.mark.parametrize("what", UNREAD)
 def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) -> None:
-    """Whatever has no answer, for however long: /metrics, JSON, page and store say ERR, since when, and "not read"."""
-    before = state(system.sample(), "slow")
+    """However long an answer is missing, /metrics, JSON and the store have ERR, its time, and "not read"."""
+    before = state(system.run(), "slow")
     system.cluster.fail = UNREAD[what]
     system.cluster.unlisted = {"slow"} if what in ("listing", "coordinator") else set()
     system.cluster.listing_fails = what == "listing"
-    found = system.sample(60)
-    slow = state(found, "slow")
+    result = system.run(60)
+    slow = state(result, "slow")
     assert (slow.gone, slow.evaluation.status, slow.since_ms) == (False, Status.ERR, before.since_ms)
     assert "not read" in why(slow)
     assert group_json(slow, partitions=True)["stale"]
     assert [(one.name, one.evaluation.status) for one in slow.partitions if one.partition == 1] == [
         ("slow/1", Status.STALL)
     ]
-    assert found.problems
-    text = exposition(found.states, found.places, found.ts_ms)
+    assert result.problems
+    text = exposition(result.states, result.bounds, result.ts_ms)
     assert 'tallystream_group_status{group="slow",status="ERR"} 1\n' in text
     assert 'kafka_consumergroup_group_lag{group="slow",topic="slow",partition="1"}' in text
     assert 'tallystream_group_stale{group="slow"} 1\n' in text
     assert 'tallystream_group_stale{group="well"} 0\n' in text
-    assert (state(found, "well").evaluation.status, why(state(found, "well"))) == (
+    well = state(result, "well")
+    assert (well.evaluation.status, why(well)) == (
         Status.OK,
         "All 2 partitions are OK. well/0: The lag is 0.",
     )
@@ -148,56 +146,56 @@ def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) ->
         assert detailed is not None
         (stalled,) = [one for one in detailed.partitions if one.partition == 1]
         assert (detailed.evaluation.status, stalled.evaluation.status) == (Status.ERR, Status.STALL)
-    judged = {one.group: one for one in read_recorded(reader, at_ms=system.now_ms, rules=RULES)}
-    assert judged["slow"].evaluation.status is Status.ERR
+    evaluated = {one.group: one for one in read_groups_by_rules(reader, at_ms=system.now_ms, rules=RULES)}
+    assert evaluated["slow"].evaluation.status is Status.ERR
     reader.close()
     system.cluster.fail, system.cluster.unlisted, system.cluster.listing_fails = set(), set(), False
-    slow = state(system.sample(), "slow")
+    slow = state(system.run(), "slow")
     assert (slow.evaluation.status, slow.since_ms, slow.stale) == (Status.ERR, before.since_ms, "")
     reader = system.stored()
     assert "not read" not in why(read_groups(reader, at_ms=system.now_ms)[0])
     reader.close()
 
 
-def test_a_group_that_is_not_listed_is_asked_for_by_name(system: System) -> None:
-    """Another broker did not answer the listing: the group's coordinator does, so its state is of now."""
+def test_a_group_that_is_not_listed_is_requested_by_name(system: System) -> None:
+    """If a broker did not answer the listing, its coordinator is asked, so its state is current."""
     system.cluster.unlisted, system.cluster.listing_fails = {"well"}, True
-    well = state(system.sample(30), "well")
+    well = state(system.run(30), "well")
     assert (well.gone, well.stale, well.seen_ms) == (False, "", system.now_ms)
 
 
 def test_only_a_complete_listing_makes_a_group_gone(system: System) -> None:
-    """A deleted group is unread while a broker does not answer the listing, and gone when all do."""
+    """A deleted group is stale while a broker does not answer the listing, and GONE when all do."""
     del system.cluster.groups["well"]
     system.cluster.listing_fails = True
-    well = state(system.sample(), "well")
+    well = state(system.run(), "well")
     assert (well.gone, "not read" in well.stale) == (False, True)
     system.cluster.listing_fails = False
-    well = state(system.sample(), "well")
+    well = state(system.run(), "well")
     assert (well.gone, well.stale, well.evaluation.status) == (True, "", Status.NOTFOUND)
-    assert state(system.sample(), "well").gone
+    assert state(system.run(), "well").gone
 
 
 def test_a_restart_in_an_outage_keeps_the_alert(system: System) -> None:
-    """A collector that starts while the group cannot be read has its state, partitions too, from the store."""
+    """A collector that starts while a group cannot be read has the states of it and its partitions from the store."""
     system.cluster.fail, system.cluster.unlisted = UNREAD["listing"], {"slow"}
     system.cluster.listing_fails = True
-    system.sample(3)
+    system.run(3)
     for _ in range(2):
         system.restart()
-        slow = state(system.sample(), "slow")
+        slow = state(system.run(), "slow")
         assert (slow.evaluation.status, "not read" in slow.stale) == (Status.ERR, True)
         assert [one.evaluation.status for one in slow.partitions] == [Status.STALL, Status.OK]
     assert slow.lag == sum(one.lag or 0 for one in slow.partitions)
 
 
-def test_without_a_description_members_and_their_partitions_stay(system: System) -> None:
-    """Partitions without a commit stay, STALL does not become STOP, and the commits are not asked for."""
+def test_without_a_description_members_and_partitions_are_kept(system: System) -> None:
+    """Partitions without a commit are kept, STALL does not become STOP, and no committed offsets are requested."""
     system.cluster.groups["slow"].assigned.add(("late", 0))
     system.cluster.ends["late", 0] = 40
-    assert state(system.sample(), "slow").count == 3
+    assert state(system.run(), "slow").partition_count == 3
     system.cluster.fail = {("describe", "slow")}
-    slow = state(system.sample(), "slow")
+    slow = state(system.run(), "slow")
     assert {one.name: one.evaluation.status for one in slow.partitions} == {
         "slow/0": Status.OK,
         "slow/1": Status.STALL,
@@ -207,64 +205,64 @@ def test_without_a_description_members_and_their_partitions_stay(system: System)
     assert system.cluster.committed_of == {"well"}
 
 
-def test_a_partition_that_was_never_read_is_no_ok(system: System) -> None:
-    """A new group with a partition whose end has no answer says so; a group that is known by name only is left out."""
+def test_a_partition_that_was_never_read_is_not_ok(system: System) -> None:
+    """A new group names the partition whose end is missing. A group of which only the name is known is left out."""
     system.cluster.groups["new"] = Group({("well", 0): 1, ("slow", 0): 1})
     system.cluster.groups["none"] = Group({("well", 0): 1})
     system.cluster.fail = {("end", "well", 0), ("offsets", "none")}
-    found = system.sample()
-    new = state(found, "new")
+    result = system.run()
+    new = state(result, "new")
     assert [(one.name, one.stale, one.lag) for one in new.partitions if one.topic == "well"] == [
         ("well/0", True, None),
         ("well/1", False, None),
     ]
     assert "well/0" in new.stale
-    assert "none" not in [one.group for one in found.states]
+    assert "none" not in [one.group for one in result.states]
 
 
-def test_a_deleted_topic_leaves_the_group(system: System) -> None:
-    """A topic of which the broker says that it is gone is no unread one, though another partition is unread."""
+def test_a_deleted_topic_is_removed_from_the_group(system: System) -> None:
+    """A topic that the broker reports as deleted is not stale, although another partition is."""
     system.cluster.groups["well"].committed["other", 0] = 7
     system.cluster.ends["other", 0] = 7
     system.cluster.fail = {("end", "well", 0)}
-    assert state(system.sample(), "well").count == 3
+    assert state(system.run(), "well").partition_count == 3
     del system.cluster.ends["other", 0]
-    well = state(system.sample(), "well")
+    well = state(system.run(), "well")
     assert [one.name for one in well.partitions] == ["well/0", "well/1"]
     assert [one.stale for one in well.partitions] == [True, False]
 
 
-def test_a_query_of_the_ledger_is_gone_only_when_the_ledger_was_read() -> None:
-    """Its offsets are nowhere else: until they have been read, the query's group keeps its state."""
+def test_a_query_is_gone_only_after_the_ledger_was_read() -> None:
+    """Only the ledger has a query's offsets. Until it has been read, the query's group keeps its state."""
     cluster = Cluster()
     cluster.ends["orders", 0] = 9
-    asker = OffsetFetcher(cast("AdminClient", cluster), timeout=5, stopping=lambda: False)
+    fetcher = OffsetFetcher(cast("AdminClient", cluster), timeout=5, stopping=lambda: False)
     cluster.groups["other"] = Group({("orders", 0): 9})
-    (query, _) = asker.ask(Patterns(), {"ledger:enrich": {("orders", 0): 4}}).groups
+    (query, _) = fetcher.fetch(Patterns(), {"ledger:enrich": {("orders", 0): 4}}).groups
     assert (query.group, query.complete, query.partitions[0].lag) == ("ledger:enrich", True, 5)
-    unread = asker.ask(Patterns(), None, {"ledger:enrich"})
+    unread = fetcher.fetch(Patterns(), None, {"ledger:enrich"})
     assert [(one.group, one.complete) for one in unread.groups] == [("ledger:enrich", False), ("other", True)]
-    assert not unread.gone
-    assert asker.ask(Patterns(), {}, {"ledger:enrich"}).gone == {"ledger:enrich"}
+    assert not unread.deleted
+    assert fetcher.fetch(Patterns(), {}, {"ledger:enrich"}).deleted == {"ledger:enrich"}
 
 
-def test_a_collector_without_memory_makes_no_group_gone(system: System) -> None:
-    """It could not read the store when it began, and its listings lack the group: the store's state of it stands."""
+def test_a_collector_without_history_marks_no_group_as_gone(system: System) -> None:
+    """If the collector could not read the store and the listing is incomplete, a stored group is stale, not GONE."""
     system.cluster.unlisted, system.cluster.listing_fails = {"slow"}, True
-    system.restart(remember=False)
-    assert [one.group for one in system.sample(30).states] == ["well"]
+    system.restart(load=False)
+    assert [one.group for one in system.run(30).states] == ["well"]
     reader = system.stored()
     slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
     assert (slow.gone, slow.evaluation.status, "not read" in slow.stale) == (False, Status.ERR, True)
     system.cluster.listing_fails = False
-    system.sample()
+    system.run()
     slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
     assert slow.gone
     reader.close()
 
 
 def test_a_consumer_group_with_the_name_of_a_query_is_a_consumer_group(system: System) -> None:
-    """A listed group is there, whatever its name begins with: it is not gone in every second round."""
+    """A listed group whose name begins with `ledger:` is not GONE."""
     system.cluster.groups["ledger:mine"] = Group({("well", 0): 1})
     for _ in range(3):
-        assert not state(system.sample(), "ledger:mine").gone
+        assert not state(system.run(), "ledger:mine").gone

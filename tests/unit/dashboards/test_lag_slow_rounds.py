@@ -1,4 +1,4 @@
-"""Rounds that take long, with perfect clocks: no skew, and no age above the true one."""
+"""Slow rounds with correct clocks show no skew, and no age above the true one."""
 
 from __future__ import annotations
 
@@ -9,46 +9,45 @@ import pytest
 from support.lag_cluster import Cluster, Group
 from tallystream_dashboards.lag.collector.kafka_admin import OffsetFetcher
 from tallystream_dashboards.lag.collector.settings import Patterns
-from tallystream_dashboards.lag.collector.tracker import LagTracker, Watched
+from tallystream_dashboards.lag.collector.tracker import LagTracker, Round
 from tallystream_dashboards.lag.status import Rules
-from tallystream_dashboards.lag.time_lag import at_least
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 T0 = 1_700_000_100.0
-PLACE = ("orders", 0)
+PARTITION = ("orders", 0)
 
 
-class Slow:
-    """A partition whose ends are asked for at `asked` s, read at `read` s and answered at `answered` s of a round."""
+class SlowCluster:
+    """A partition whose end is requested at `requested` s of a round, read at `read` s and answered at `answered` s."""
 
-    def __init__(self, asked: float, read: float, answered: float) -> None:
+    def __init__(self, requested: float, read: float, answered: float) -> None:
         self.now = T0
-        self._phases = (asked, read, answered)
+        self._phases = (requested, read, answered)
         self.cluster = Cluster()
-        self.cluster.groups["g"] = Group({PLACE: 1})
-        self.cluster.ends[PLACE] = 1
-        self.cluster.on_request = self._pass
-        self.came: list[float] = [T0]
+        self.cluster.groups["g"] = Group({PARTITION: 1})
+        self.cluster.ends[PARTITION] = 1
+        self.cluster.on_request = self._wait
+        self.arrived: list[float] = [T0]
         self.began = T0
         admin = cast("AdminClient", self.cluster)
 
         def clock() -> float:
             return self.now
 
-        asker = OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=clock)
-        self.watch = LagTracker(asker, Patterns(), Rules(), clock=clock)
+        fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False, clock=clock)
+        self.tracker = LagTracker(fetcher, Patterns(), Rules(), clock=clock)
 
-    def sample(self, *records: float) -> Watched:
-        """Look; records come at these seconds of the round, each with the time as its timestamp."""
+    def round(self, *records: float) -> Round:
+        """Run a round. Records arrive at these seconds of it, each with the time as its timestamp."""
         self.began = self.now
         self.due = [self.began + second for second in records]
-        found = self.watch.sample()
+        result = self.tracker.round()
         self._produce(self.now)
-        return found
+        return result
 
-    def _pass(self, request: str) -> None:
+    def _wait(self, request: str) -> None:
         if request == "groups":
             self.now = self.began + self._phases[0]
             return
@@ -57,27 +56,28 @@ class Slow:
         self.now = self.began + self._phases[2]
 
     def _produce(self, until: float) -> None:
-        self.came += [came for came in self.due if came <= until]
-        self.due = [came for came in self.due if came > until]
-        self.cluster.ends[PLACE] = len(self.came)
-        self.cluster.newest[PLACE] = (len(self.came) - 1, round(self.came[-1] * 1000))
+        self.arrived += [time for time in self.due if time <= until]
+        self.due = [time for time in self.due if time > until]
+        self.cluster.ends[PARTITION] = len(self.arrived)
+        self.cluster.newest[PARTITION] = (len(self.arrived) - 1, round(self.arrived[-1] * 1000))
 
 
-@pytest.mark.parametrize(("asked", "read", "answered"), [(8, 8, 8), (0, 8, 8), (0, 0, 8), (0, 8, 16)])
-def test_a_slow_round_is_no_skew(asked: float, read: float, answered: float) -> None:
-    """The time passes before the ends are asked for, before they are read, or while the answer is on its way."""
-    slow = Slow(asked, read, answered)
+@pytest.mark.parametrize(("requested", "read", "answered"), [(8, 8, 8), (0, 8, 8), (0, 0, 8), (0, 8, 16)])
+def test_a_slow_round_is_no_skew(requested: float, read: float, answered: float) -> None:
+    """The time passes before the ends are requested, before they are read, or before the answer arrives."""
+    cluster = SlowCluster(requested, read, answered)
     for number in range(12):
-        slow.now += 40  # the timestamps are asked for twice a minute
-        (state,) = slow.sample(*((0.1, 7.9) if number % 4 == 0 else (0.1,) if number % 4 == 2 else ())).states
+        cluster.now += 40  # timestamps are requested twice a minute
+        (state,) = cluster.round(*((0.1, 7.9) if number % 4 == 0 else (0.1,) if number % 4 == 2 else ())).states
         assert [each.skew_ms or 0 for each in state.partitions] == [0]
 
 
 def test_a_slow_round_adds_nothing_to_an_age() -> None:
-    """A record that came while the round went on is no older than it is: its age is counted up to the answer."""
-    slow = Slow(8, 8, 8)
-    slow.sample(7.9)
+    """The age of a record that arrives during the round is counted up to the answer, so it is not too high."""
+    cluster = SlowCluster(8, 8, 8)
+    cluster.round(7.9)
     for _ in range(5):
-        found = slow.sample(7.9)
-        (state,) = found.states
-        assert 0 < at_least(state.seconds) <= found.ts_ms / 1000 - slow.came[1] + 0.001
+        result = cluster.round(7.9)
+        (state,) = result.states
+        assert state.time_lag is not None
+        assert 0 < state.time_lag.seconds <= result.ts_ms / 1000 - cluster.arrived[1] + 0.001

@@ -1,4 +1,4 @@
-"""Statuses: Burrow's words, each with a history that deserves it."""
+"""The rules of the statuses: each status with a history that has it."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_dashboards.lag.status import Evaluation, OffsetSample, Rules, Status, evaluate_group, evaluate_samples
+from tallystream_dashboards.lag.samples import OffsetSample
+from tallystream_dashboards.lag.status import Evaluation, Rules, Status, evaluate_group, evaluate_samples
 
 RULES = Rules(window_s=100)
 NOW = 1_000_000
 
 
 def samples(*pairs: tuple[int, int], every_s: int = 10, members: int | None = 0) -> list[OffsetSample]:
-    """Return looks (committed, end), the last of them now."""
+    """Return samples (committed, end), the last one of now."""
     first = NOW - (len(pairs) - 1) * every_s * 1000
     return [OffsetSample(first + i * every_s * 1000, at, end, members) for i, (at, end) in enumerate(pairs)]
 
 
 def status(found: list[OffsetSample], rules: Rules = RULES) -> Status:
-    judged = evaluate_samples(found, now_ms=NOW, rules=rules)
-    assert judged.reason.endswith(".")
-    return judged.status
+    evaluation = evaluate_samples(found, now_ms=NOW, rules=rules)
+    assert evaluation.reason.endswith(".")
+    return evaluation.status
 
 
 def test_no_lag_is_ok() -> None:
-    """Up to date now: OK, whatever was before."""
+    """A group without lag now is OK, also if it had lag before."""
     assert status(samples(*[(5, 9)] * 10, (9, 9))) is Status.OK
 
 
 def test_allowed_lag_counts_as_none() -> None:
-    """A lag that the rules allow is OK even where nothing moves."""
+    """A lag that the rules allow is OK, also without progress."""
     assert status(samples(*[(5, 9)] * 11), Rules(window_s=100, allowed_lag=4)) is Status.OK
     assert status(samples(*[(5, 9)] * 11), Rules(window_s=100, allowed_lag=3)) is Status.STOP
 
 
 def test_catching_up_within_the_window_is_ok() -> None:
-    """Lag that was zero at a moment of the window is work in progress."""
+    """If the lag was 0 at some time in the window, the status is OK."""
     assert (
         status(samples((1, 9), (9, 9), (10, 20), (11, 20), (12, 25), (13, 40), (14, 40), (15, 50), (16, 60)))
         is Status.OK
@@ -44,13 +45,13 @@ def test_catching_up_within_the_window_is_ok() -> None:
 
 
 def test_no_progress_and_no_members_is_stop() -> None:
-    """Records wait, nothing moves for more than half the window, nobody is there: the group has stopped."""
+    """If records wait and nothing was committed for more than half the window, a group without members is STOP."""
     assert status(samples((1, 9), (5, 9), (5, 9), *[(5, 9)] * 6)) is Status.STOP
     assert status(samples(*[(5, 9)] * 11, members=None)) is Status.STOP
 
 
 def test_no_progress_with_members_is_stall() -> None:
-    """Members are there and nothing moves: they are stuck."""
+    """If records wait and nothing was committed for more than half the window, a group with members is STALL."""
     found = evaluate_samples(samples(*[(5, 9)] * 11, members=2), now_ms=NOW, rules=RULES)
     assert found == Evaluation(
         Status.STALL,
@@ -58,8 +59,8 @@ def test_no_progress_with_members_is_stall() -> None:
     )
 
 
-def test_a_pause_is_said_before_it_is_a_stop() -> None:
-    """OK while the pause is short of a stop: the reason says how long it is, also that of the group."""
+def test_a_pause_is_shown_before_it_is_a_stop() -> None:
+    """A shorter pause is OK, and its length is in the reasons of the partition and of the group."""
     found = evaluate_samples(samples((1, 1), (2, 2), (3, 4), *[(3, 9)] * 5), now_ms=NOW, rules=RULES)
     assert (found.status, found.notable) == (Status.OK, True)
     assert (
@@ -71,67 +72,67 @@ def test_a_pause_is_said_before_it_is_a_stop() -> None:
     assert evaluate_group([("t/0", well), ("t/1", well)]).reason == "All 2 partitions are OK. t/0: The lag is 0."
 
 
-def test_the_first_record_after_a_quiet_night_is_no_alarm() -> None:
-    """The time without progress counts from when there was something to do."""
+def test_the_first_record_after_an_idle_period_is_ok() -> None:
+    """The time without progress begins when there is lag."""
     assert status(samples(*[(9, 9)] * 10, (9, 10))) is Status.OK
 
 
 def test_lag_that_never_falls_is_warn() -> None:
-    """It moves, and every tenth of the window has as much lag as the one before, or more."""
+    """The group makes progress, but the lag of each tenth of the window is not below that of the tenth before."""
     assert status(samples(*[(i * 10, 100 + i * 11) for i in range(11)])) is Status.WARN
     assert status(samples(*[(i * 10, 100 + i * 10) for i in range(11)])) is Status.WARN
 
 
 def test_lag_that_falls_is_ok() -> None:
-    """It moves and the lag falls at times: it is coping."""
+    """A group that makes progress and whose lag falls at times is OK."""
     assert status(samples(*[(i * 11, 500 + i * 10) for i in range(11)])) is Status.OK
 
 
-def test_commits_in_batches_are_no_warning() -> None:
-    """Between commits the lag grows; only its low points count, and here they fall."""
+def test_commits_in_batches_are_ok() -> None:
+    """Between commits the lag grows. Only the lowest lag of each tenth counts, and here it falls."""
     found = [OffsetSample(NOW - s * 1000, (100 - s) // 10 * 120, 5000 + (100 - s) * 10, 1) for s in range(100, -1, -1)]
     assert status(found) is Status.OK
 
 
 def test_an_offset_that_goes_back_is_rewind() -> None:
-    """Somebody reset the group, or a consumer began again: it reads twice."""
+    """A committed offset that goes back is REWIND: the group reads records again."""
     assert status(samples((50, 90), (60, 95), (20, 99), *[(20 + i, 99 + i * 3) for i in range(1, 9)])) is Status.REWIND
 
 
-def test_nothing_seen_is_notfound() -> None:
-    """No look in the window: nothing is said about the group."""
+def test_no_samples_is_notfound() -> None:
+    """A partition without samples in the window is NOTFOUND."""
     assert evaluate_samples([], now_ms=NOW, rules=RULES).status is Status.NOTFOUND
     assert evaluate_samples([OffsetSample(NOW - 200_000, 1, 9)], now_ms=NOW, rules=RULES).status is Status.NOTFOUND
 
 
-def test_too_little_watching_is_no_status() -> None:
-    """Before half a window has been watched, lag alone is no reason for an alarm, and the reason says so."""
+def test_few_samples_are_ok() -> None:
+    """Before half a window has been observed, lag is OK, and the reason says how long it has been observed."""
     found = evaluate_samples(samples((5, 9), (6, 12), (7, 15)), now_ms=NOW, rules=RULES)
-    assert (found.status, "watched for only" in found.reason) == (Status.OK, True)
+    assert (found.status, "observed for only" in found.reason) == (Status.OK, True)
 
 
-LOOKS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30).map(
+SAMPLES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30).map(
     lambda pairs: samples(*[(at, at + ahead) for at, ahead in pairs], every_s=5, members=1)
 )
 
 
-@given(LOOKS)
+@given(SAMPLES)
 def test_an_alarm_needs_lag_throughout(found: list[OffsetSample]) -> None:
-    """With no lag now the status is OK, whatever the history; WARN needs lag at every look, REWIND since it began."""
-    judged = status(found)
+    """Without lag now the status is OK. WARN needs lag in every sample, REWIND in every sample since the rewind."""
+    result = status(found)
     window = [sample for sample in found if sample.ts_ms >= NOW - 100_000]
     if window[-1].lag == 0:
-        assert judged is Status.OK
-    if judged is Status.WARN:
+        assert result is Status.OK
+    if result is Status.WARN:
         assert all(sample.lag > 0 for sample in window)
-    if judged is Status.REWIND:
+    if result is Status.REWIND:
         first = next(i for i in range(1, len(window)) if window[i].committed < window[i - 1].committed)
         assert any(all(sample.lag > 0 for sample in window[at:]) for at in range(first, len(window)))
 
 
-@given(LOOKS, st.integers(0, 100))
-def test_more_tolerance_gives_no_new_alarm(found: list[OffsetSample], allowed: int) -> None:
-    """What is OK when no lag is allowed is OK when some is."""
+@given(SAMPLES, st.integers(0, 100))
+def test_a_higher_allowed_lag_gives_no_new_alarm(found: list[OffsetSample], allowed: int) -> None:
+    """A history that is OK if no lag is allowed is OK if some is."""
     strict, tolerant = status(found), status(found, Rules(window_s=100, allowed_lag=allowed))
     assert not (strict is Status.OK and tolerant is not Status.OK)
 
@@ -150,26 +151,26 @@ def test_more_tolerance_gives_no_new_alarm(found: list[OffsetSample], allowed: i
     ],
 )
 def test_a_group_is_as_bad_as_its_worst_partition(partitions: list[Status], group: Status) -> None:
-    """STOP, STALL and REWIND make ERR; partitions of which nothing is known count only when all are so."""
+    """STOP, STALL and REWIND make the group ERR. NOTFOUND partitions count only if all are."""
     named = [(f"t/{i}", Evaluation(one, f"It is {one.name}.")) for i, one in enumerate(partitions)]
     assert evaluate_group(named).status is group
 
 
-def test_the_reason_of_a_group_that_is_well_says_what_its_lag_does() -> None:
-    """A group that is OK with a lag is no group without one: the partition that comes first, the largest, is quoted."""
+def test_the_reason_of_an_ok_group_names_the_largest_partition() -> None:
+    """The reason of the first partition, which has the highest lag, is part of the group's."""
     behind = Evaluation(Status.OK, "It makes progress and the lag falls at times; it is 12,000.")
     found = evaluate_group([("t/1", behind), ("t/0", Evaluation(Status.OK, "The lag is 468."))])
     assert found == Evaluation(Status.OK, f"All 2 partitions are OK. t/1: {behind.reason}")
 
 
 def test_the_groups_reason_names_the_worst_partition() -> None:
-    """An operator reads where to look."""
-    found = evaluate_group([("t/0", Evaluation(Status.OK, "Fine.")), ("t/1", Evaluation(Status.STOP, "It stands."))])
-    assert found.reason == "STOP in t/1 (1 of 2 partitions): It stands."
+    """The reason has the partition, its status and its reason."""
+    found = evaluate_group([("t/0", Evaluation(Status.OK, "Fine.")), ("t/1", Evaluation(Status.STOP, "No progress."))])
+    assert found.reason == "STOP in t/1 (1 of 2 partitions): No progress."
 
 
-def test_a_gap_hides_no_stop() -> None:
-    """Nobody looked for long: an offset that waits where it waited before has stopped; a new record is no alarm."""
+def test_a_stop_is_detected_after_a_gap() -> None:
+    """If the offset is the same as before a long gap, the group has stopped. A new record after the gap is OK."""
     now = samples((5, 99), (5, 99))
     assert status([OffsetSample(NOW - 900_000, 5, 90), *now]) is Status.STOP
     assert status([OffsetSample(NOW - 900_000, 5, 5), *now]) is Status.OK
@@ -177,21 +178,21 @@ def test_a_gap_hides_no_stop() -> None:
 
 
 BURROW = Rules(window_s=1000)
-"""A window in which all commits of Burrow's cases lie: there is one every 100 s, the last one 100 s ago."""
+"""A window that has all commits of Burrow's cases: one every 100 s, the last one 100 s ago."""
 
 
 @pytest.mark.parametrize(
     ("offsets_and_lags", "rules", "expected"),
     [
-        # 0: the lag was zero somewhere.
+        # 0: the lag was zero at one commit.
         ([(1000, 0), (2000, 50), (3000, 100), (4000, 150), (5000, 200)], BURROW, Status.OK),
-        # 5: the offset stays; here that needs more than half the window, and a member.
+        # 5: the offset stays the same, for more than half the window, and there is a member.
         ([(1000, 100), (1000, 150), (1000, 200), (1000, 250), (1000, 300)], Rules(window_s=600), Status.STALL),
-        # 7: the offset went back, and passed within the window the offset that it went back from.
+        # 7: the offset went back, and then passed the offset that it went back from.
         ([(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (4000, 300)], BURROW, Status.OK),
         # 8: no lag now.
         ([(1000, 50), (2000, 100), (3000, 150), (4000, 200), (5000, 0)], BURROW, Status.OK),
-        # 12: no more lag than is allowed.
+        # 12: the lag is allowed.
         ([(1000, 2), (2000, 1), (2000, 1)], Rules(window_s=1000, allowed_lag=1), Status.OK),
         # 13: as 5, with a lag that is allowed.
         (
@@ -205,12 +206,12 @@ BURROW = Rules(window_s=1000)
             Rules(window_s=1000, allowed_lag=99),
             Status.OK,
         ),
-        # 15: the offset went back, and has not been again where it was.
+        # 15: the offset went back, and has not reached the earlier offset.
         ([(1000, 100), (2000, 150), (3000, 200), (2000, 1250), (2500, 300)], BURROW, Status.REWIND),
     ],
 )
 def test_cases_of_burrows_evaluator(offsets_and_lags: list[tuple[int, int]], rules: Rules, expected: Status) -> None:
-    """The cases of Burrow's own test that offsets looked up every 100 s can express, by their numbers there."""
+    """The cases of Burrow's own test, by their numbers there, as far as samples every 100 s can express them."""
     first = NOW - len(offsets_and_lags) * 100_000
     commits = [OffsetSample(first + i * 100_000, at, at + lag, 1) for i, (at, lag) in enumerate(offsets_and_lags)]
     found = [*commits, commits[-1]._replace(ts_ms=NOW)]
@@ -218,16 +219,16 @@ def test_cases_of_burrows_evaluator(offsets_and_lags: list[tuple[int, int]], rul
 
 
 def test_a_reset_of_a_consumer_without_lag_is_rewind() -> None:
-    """As in Burrow, a rewind counts though the lag was zero before it: that is how a reset to the earliest looks."""
+    """As in Burrow, a rewind counts although the lag was 0 before it, as in a reset to the earliest offset."""
     assert status(samples(*[(50 + i, 50 + i) for i in range(5)], (0, 60), (4, 66), (9, 70))) is Status.REWIND
 
 
 def test_a_rewind_ends_when_the_group_has_caught_up() -> None:
-    """Past the offset that it went back from, or without lag; the second of two rewinds counts like the first."""
+    """It ends at the offset that the group went back from, or without lag. A second rewind counts like the first."""
     back = [(50, 90), (60, 95), (20, 99), (40, 100)]
     assert status(samples(*back)) is Status.REWIND
     assert status(samples(*back, (60, 100), (62, 101))) is Status.OK
     assert status(samples(*back, (60, 100), (30, 101))) is Status.REWIND
     assert status(samples(*back, (30, 100), (50, 101))) is Status.REWIND
-    # The topic was made again: the offset is below the old one permanently, and everything there is was read.
+    # The topic was created again: the offset stays below the old one, and every record was read.
     assert status(samples(*back, (5, 5), (6, 7))) is Status.OK

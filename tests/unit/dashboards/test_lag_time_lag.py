@@ -1,4 +1,4 @@
-"""Lag in seconds: interpolated inside the history, bounded outside it, never invented."""
+"""Time lag and clock skew: interpolated within the history of ends, a lower bound outside it."""
 
 from __future__ import annotations
 
@@ -7,109 +7,168 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream_dashboards.lag.time_lag import (
-    AtLeast,
-    Exact,
-    Observation,
-    SecondsLag,
-    Unknown,
-    Zero,
-    at_least,
-    seconds_lag,
+    MAX_CLOCK_DIFFERENCE_MS,
+    NO_LAG,
+    EndOffsetHistory,
+    TimeLag,
+    clock_skew_ms,
+    max_observations,
     worst,
 )
 
 SECOND = 1000
+T0 = 1_700_000_100_000
+TIME_LAGS = st.builds(TimeLag, st.floats(0, 1e6), st.booleans())
+
+
+def history(*observations: tuple[int, int]) -> EndOffsetHistory:
+    """Return a history of (ms, end)."""
+    ends = EndOffsetHistory()
+    for ts_ms, end in observations:
+        ends.add(ts_ms, end)
+    return ends
 
 
 @st.composite
-def produced(draw: st.DrawFn) -> tuple[list[int], list[Observation], int]:
-    """A partition: the append time of each record, what a collector saw every few seconds, and a moment after it."""
+def produced(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int]], int]:
+    """Return the time at which each record was appended, the observed ends, and a later moment."""
     appended = sorted(draw(st.lists(st.integers(0, 300 * SECOND), min_size=1, max_size=40)))
-    samples = sorted(draw(st.sets(st.integers(0, 300 * SECOND), min_size=1, max_size=40)))
-    history = [Observation(ts, sum(at <= ts for at in appended)) for ts in samples]
-    return appended, history, samples[-1] + draw(st.integers(0, 10 * SECOND))
+    times = sorted(draw(st.sets(st.integers(0, 300 * SECOND), min_size=1, max_size=40)))
+    observations = [(ts, sum(at <= ts for at in appended)) for ts in times]
+    return appended, observations, times[-1] + draw(st.integers(0, 10 * SECOND))
 
 
 @given(produced(), st.data())
 def test_the_true_age_is_never_contradicted(
-    found: tuple[list[int], list[Observation], int], data: st.DataObject
+    found: tuple[list[int], list[tuple[int, int]], int], data: st.DataObject
 ) -> None:
-    """Exact lies between the two looks that the record was appended between; AtLeast is never more than the truth."""
-    appended, history, now = found
-    committed = data.draw(st.integers(0, history[-1].end))
-    lag = seconds_lag(committed, history, now_ms=now)
-    if committed == history[-1].end:
-        assert lag == Zero()
+    """An exact age is between the two observations of the record's arrival. A lower bound is at most the true age."""
+    appended, observations, now = found
+    committed = data.draw(st.integers(0, observations[-1][1]))
+    lag = history(*observations).time_lag(committed, now_ms=now)
+    assert lag is not None
+    if committed == observations[-1][1]:
+        assert lag == NO_LAG
         return
-    truth_s = (now - appended[committed]) / SECOND
-    assert isinstance(lag, Exact | AtLeast)
+    true_s = (now - appended[committed]) / SECOND
     assert lag.seconds >= 0
-    if isinstance(lag, AtLeast):
-        assert lag.seconds <= truth_s
+    if not lag.exact:
+        assert lag.seconds <= true_s
         return
-    later = next(one for one in history if one.end > committed)
-    earlier = [one for one in history if one.end <= committed][-1]
-    for seconds in (lag.seconds, truth_s):
-        assert (now - later.ts_ms) / SECOND <= seconds <= (now - earlier.ts_ms) / SECOND
+    later = next(ts for ts, end in observations if end > committed)
+    earlier = [ts for ts, end in observations if end <= committed][-1]
+    for seconds in (lag.seconds, true_s):
+        assert (now - later) / SECOND <= seconds <= (now - earlier) / SECOND
 
 
-def test_between_two_looks_it_is_interpolated() -> None:
-    """Half of what came within 10 s is taken to have come within 5 s."""
-    history = [Observation(0, 100), Observation(10 * SECOND, 200), Observation(20 * SECOND, 200)]
-    assert seconds_lag(150, history, now_ms=20 * SECOND) == Exact(15.0)
-    assert seconds_lag(100, history, now_ms=20 * SECOND) == Exact(20.0)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.integers(8, 40))
+def test_a_downsampled_history_agrees_with_the_full_one(growth: list[int], limit: int) -> None:
+    """With few observations an age still agrees with the moments between which the record arrived."""
+    ends, full, end = EndOffsetHistory(), [], 0
+    for number, grown in enumerate(growth):
+        end += grown
+        ends.add(T0 + number * SECOND, end, limit=limit)
+        full.append((T0 + number * SECOND, end))
+    now_ms = full[-1][0]
+    assert len(ends) <= limit
+    for committed in range(end):
+        later = next(ts for ts, at in full if at > committed)
+        earlier = [ts for ts, at in full if at <= committed]
+        arrival = ends.appended_ms(committed)
+        assert arrival is not None
+        assert later <= arrival[1]
+        assert arrival[0] is None or arrival[0] <= earlier[-1]
+        lag = ends.time_lag(committed, now_ms=now_ms)
+        assert lag is not None
+        assert lag.exact or lag.seconds <= (now_ms - later) / SECOND + 1e-6
 
 
-def test_zero_lag_is_zero_seconds() -> None:
-    """A group that is up to date is not behind at all, however long ago the last record came."""
-    assert seconds_lag(200, [Observation(0, 200), Observation(9, 200)], now_ms=10**9) == Zero()
+def test_an_age_is_interpolated_between_two_observations() -> None:
+    """Half of the records that arrived within 10 s are taken to have arrived within 5 s."""
+    ends = history((0, 100), (10 * SECOND, 200), (20 * SECOND, 200))
+    assert ends.time_lag(150, now_ms=20 * SECOND) == TimeLag(15.0)
+    assert ends.time_lag(100, now_ms=20 * SECOND) == TimeLag(20.0)
 
 
-def test_before_the_history_there_is_a_bound() -> None:
-    """A record older than the first look is at least as old as that look: no line is drawn into the past."""
-    assert seconds_lag(50, [Observation(0, 100), Observation(9 * SECOND, 200)], now_ms=9 * SECOND) == AtLeast(9.0)
+def test_without_lag_the_time_lag_is_zero() -> None:
+    """A group that has read everything has no time lag, however old the last record is."""
+    assert history((0, 200), (9, 200)).time_lag(200, now_ms=10**9) == NO_LAG
 
 
-def test_over_a_gap_nothing_is_interpolated() -> None:
-    """When nobody looked for two minutes, the record is at least as old as the first look after them."""
-    history = [Observation(0, 100), Observation(120 * SECOND, 200)]
-    assert seconds_lag(150, history, now_ms=130 * SECOND) == AtLeast(10.0)
+def test_before_the_history_the_age_is_a_lower_bound() -> None:
+    """A record older than the first observation is at least as old as that observation."""
+    assert history((0, 100), (9 * SECOND, 200)).time_lag(50, now_ms=9 * SECOND) == TimeLag(9.0, exact=False)
+
+
+def test_a_gap_is_not_interpolated() -> None:
+    """After two minutes without an observation, the record is at least as old as the first one after them."""
+    ends = history((0, 100), (120 * SECOND, 200))
+    assert ends.time_lag(150, now_ms=130 * SECOND) == TimeLag(10.0, exact=False)
+
+
+@pytest.mark.parametrize(("committed", "ends"), [(None, [(0, 5)]), (9, [(0, 5)]), (9, [])])
+def test_an_unknown_age_is_no_number(committed: int | None, ends: list[tuple[int, int]]) -> None:
+    """There is no age without a commit, for a commit past the end, and without a history."""
+    assert history(*ends).time_lag(committed, now_ms=50) is None
+
+
+def test_an_end_that_falls_begins_a_new_history() -> None:
+    """A topic that was created again has a new history: the ends before say nothing about its records."""
+    ends = history((0, 1000), (10 * SECOND, 0), (20 * SECOND, 10))
+    assert (len(ends), ends.time_lag(0, now_ms=20 * SECOND)) == (2, TimeLag(10.0))
+    assert (ends.appended_ms(2), ends.appended_ms(10)) == ((10 * SECOND, 20 * SECOND), None)
+
+
+def test_memory_is_bounded_by_the_number_of_partitions() -> None:
+    """A hundred thousand partitions have few observations each, a hundred have many."""
+    assert (max_observations(100), max_observations(100_000), max_observations(0)) == (2_000, 60, 2_000)
 
 
 @pytest.mark.parametrize(
-    ("committed", "history"),
-    [(None, [Observation(0, 5)]), (9, [Observation(0, 5)]), (9, []), (9, [Observation(77, 10)])],
-)
-def test_what_cannot_be_known_says_why(committed: int | None, history: list[Observation]) -> None:
-    """No commit, a commit past the end, no history (yet): a reason, and no number."""
-    found = seconds_lag(committed, history, now_ms=50)
-    assert isinstance(found, Unknown)
-    assert found.reason
-
-
-def test_a_topic_made_anew_starts_a_new_history() -> None:
-    """After the end has fallen, what was seen before it says nothing about today's records."""
-    history = [Observation(0, 1000), Observation(10 * SECOND, 0), Observation(20 * SECOND, 10)]
-    assert seconds_lag(0, history, now_ms=20 * SECOND) == Exact(10.0)
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
+    ("time_lags", "expected"),
     [
-        ([Zero(), Exact(3.0)], Exact(3.0)),
-        ([Exact(3.0), AtLeast(2.0)], AtLeast(3.0)),
-        ([Exact(3.0), Unknown("why")], AtLeast(3.0)),
-        ([Zero(), Zero()], Zero()),
-        ([Zero(), Unknown("why")], Unknown("why")),
-        ([Unknown("why")], Unknown("why")),
+        ([NO_LAG, TimeLag(3.0)], TimeLag(3.0)),
+        ([TimeLag(3.0), TimeLag(2.0, exact=False)], TimeLag(3.0, exact=False)),
+        ([TimeLag(3.0), None], TimeLag(3.0, exact=False)),
+        ([NO_LAG, NO_LAG], NO_LAG),
+        ([NO_LAG, None], None),
+        ([None], None),
+        ([], None),
     ],
 )
-def test_the_worst_of_several(found: list[SecondsLag], expected: SecondsLag) -> None:
-    """The largest counts; what is not known makes it a bound, and never hides what is."""
-    assert worst(found) == expected
+def test_the_worst_of_several(time_lags: list[TimeLag | None], expected: TimeLag | None) -> None:
+    """The largest counts. If one is unknown, the result is a lower bound, or unknown if the others are 0."""
+    assert worst(time_lags) == expected
 
 
-@given(st.lists(st.one_of(st.builds(Exact, st.floats(0, 1e6)), st.builds(AtLeast, st.floats(0, 1e6)), st.just(Zero()))))
-def test_the_worst_is_at_least_each(found: list[SecondsLag]) -> None:
-    """No partition is further behind than its group."""
-    assert all(at_least(worst(found)) >= at_least(one) for one in found)
+@given(st.lists(TIME_LAGS, min_size=1))
+def test_the_worst_is_at_least_each(time_lags: list[TimeLag]) -> None:
+    """No partition has a larger time lag than its group."""
+    largest = worst(time_lags)
+    assert largest is not None
+    assert all(largest.seconds >= one.seconds for one in time_lags)
+
+
+def test_a_time_lag_grows_with_time_unless_it_is_zero() -> None:
+    """A stored time lag is shown with the time that has passed since then."""
+    assert TimeLag(3.0).after(2.0) == TimeLag(5.0)
+    assert TimeLag(0.0, exact=False).after(2.0) == TimeLag(2.0, exact=False)
+    assert NO_LAG.after(2.0) == NO_LAG
+
+
+@given(st.integers(-(10**7), 10**7), st.integers(0, 60_000))
+def test_skew_is_a_lower_bound(skew_ms: int, span_ms: int) -> None:
+    """A clock is never shown as more wrong than it is, and within the tolerance as right."""
+    earliest_ms, latest_ms = T0, T0 + span_ms
+    arrived_ms = earliest_ms + span_ms // 2
+    shown_ms = clock_skew_ms(arrived_ms + skew_ms, earliest_ms, latest_ms)
+    assert abs(shown_ms) <= abs(skew_ms)
+    assert shown_ms * skew_ms >= 0
+    assert shown_ms == 0 or abs(skew_ms) > MAX_CLOCK_DIFFERENCE_MS
+    assert abs(skew_ms) - abs(shown_ms) <= span_ms + MAX_CLOCK_DIFFERENCE_MS
+
+
+def test_without_an_earliest_arrival_only_a_fast_clock_is_detected() -> None:
+    """A record from before the history may be arbitrarily old, but not newer than the first observation."""
+    assert clock_skew_ms(T0 - 10**6, None, T0) == 0
+    assert clock_skew_ms(T0 + 60_000, None, T0) == 60_000

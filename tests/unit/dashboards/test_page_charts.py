@@ -1,4 +1,4 @@
-"""Charts: what the browser is given to draw, and the legend beside it."""
+"""Charts: the rows and the specification that the browser gets, and the legend."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 import pytest
 
 from tallystream_dashboards.page import charts
-from tallystream_dashboards.page.data.lines import MAX_LINES, Line, draw
+from tallystream_dashboards.page.data.lines import MAX_LINES, Line, chart_data
 
 BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}
-"""Streamlit's, in both themes."""
+"""Streamlit's backgrounds in both themes."""
 
 
 def luminance(color: str) -> float:
@@ -22,49 +22,49 @@ def luminance(color: str) -> float:
 
 @pytest.mark.parametrize("background", BACKGROUNDS.values(), ids=BACKGROUNDS.keys())
 def test_every_line_can_be_seen_in_both_themes(background: str) -> None:
-    """There is a colour for each line, none twice, and each has the contrast that WCAG wants of graphics: 3 or more."""
+    """Each line has its own colour, with the contrast that WCAG requires of graphics: 3 or more."""
     assert len({*charts.COLORS, charts.OTHERS}) == MAX_LINES + 1
     for color in (*charts.COLORS, charts.OTHERS):
         high, low = sorted((luminance(color), luminance(background)), reverse=True)
         assert (high + 0.05) / (low + 0.05) >= 3, color
 
 
-def test_a_line_keeps_its_colour_while_others_overtake_it() -> None:
-    """Colours follow the names, in the order of the legend; the others come last."""
+def test_a_line_keeps_its_colour_if_the_order_changes() -> None:
+    """Colours are assigned by name, in the order of the legend. The band of the others is last."""
     lines = [Line(f"worker-{number}", [0, 10], [1, 100 - number]) for number in range(12)]
     for order in (lines, [*reversed(lines[:MAX_LINES]), *lines[MAX_LINES:]]):
-        drawn = draw(order, 0, 10)
-        table = charts.frame(drawn)
+        chart = chart_data(order, 0, 10)
+        table = charts.rows(chart)
         assert dict(zip(table[charts.SERIES], table[charts.COLOR], strict=True)) == {
             **{f"worker-{number}": number for number in range(10)},
             "2 others, lowest to highest": MAX_LINES,
         }
-        names = re.findall("</i>([^<]*)</li>", charts.legend(drawn))
+        names = re.findall("</i>([^<]*)</li>", charts.legend(chart))
         assert names == [*(f"worker-{number}" for number in range(10)), "2 others, lowest to highest"]
 
 
 def test_names_are_text_in_the_legend() -> None:
-    """A name with markup is shown as it is, also in the attribute that shows it in full."""
-    drawn = draw([Line('<img src="//x" onerror=1>', [0], [1]), Line("b", [0], [1])], 0, 10)
-    assert "<img" not in charts.legend(drawn)
-    assert 'title="&lt;img src=&quot;//x&quot; onerror=1&gt;"' in charts.legend(drawn)
+    """Markup in a name is escaped, also in the title attribute."""
+    chart = chart_data([Line('<img src="//x" onerror=1>', [0], [1]), Line("b", [0], [1])], 0, 10)
+    assert "<img" not in charts.legend(chart)
+    assert 'title="&lt;img src=&quot;//x&quot; onerror=1&gt;"' in charts.legend(chart)
 
 
 def test_a_single_line_has_no_legend() -> None:
-    """The chart's title says what the line is."""
-    assert charts.legend(draw([Line("a", [0], [1])], 0, 10)) == ""
+    """One line needs no legend."""
+    assert charts.legend(chart_data([Line("a", [0], [1])], 0, 10)) == ""
 
 
 def test_the_axis_covers_the_period() -> None:
-    """The first and the last time are the ends of the period; where no line is, there is no value."""
-    table = charts.frame(draw([Line("a", [40, 60], [1, 2])], 0, 100))
+    """The first and the last time are the ends of the period. Outside the lines there is no value."""
+    table = charts.rows(chart_data([Line("a", [40, 60], [1, 2])], 0, 100))
     assert sorted((table[charts.TIME].astype("int64") // 10**6).tolist()) == [0, 40, 60, 100]
     assert table[charts.VALUE].isna().sum() == 2
-    whole = charts.frame(draw([Line("a", [0, 60], [1, 2])], 0, 100, until_ms=100))
+    whole = charts.rows(chart_data([Line("a", [0, 60], [1, 2])], 0, 100, until_ms=100))
     assert whole[charts.VALUE].isna().sum() == 0
 
 
 def test_a_refresh_changes_the_rows_and_not_the_specification() -> None:
-    """The same chart takes new rows: nothing of the data is in the specification."""
+    """The specification has no data, so a refresh does not draw the chart again."""
     assert charts.spec("t", step=True, others=True) == charts.spec("t", step=True, others=True)
     assert "data" not in charts.spec("t", step=True, others=True)

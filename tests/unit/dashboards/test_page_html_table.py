@@ -1,4 +1,4 @@
-"""The table with sentences: nothing in it is markup but what the page itself makes."""
+"""Names as text, in the HTML table and in Markdown."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from html.parser import HTMLParser
 from urllib.parse import unquote
 
 import pandas as pd
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.page import tables
-from tallystream_dashboards.page.html_table import html_table
+from tallystream_dashboards.page.html_table import html_table, literal
 
 NAME = '<img src="http://foreign.example/x"> "quoted" & \'single\' [a](b)'
 
 
-class Seen(HTMLParser):
+class Parser(HTMLParser):
     """The elements, the texts of the cells, and the addresses of the images."""
 
     def __init__(self, text: str) -> None:
@@ -26,17 +30,17 @@ class Seen(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep what begins."""
+        """Add the element."""
         self.elements.add(tag)
         self.images += [value or "" for name, value in attrs if name == "src"]
 
     def handle_data(self, data: str) -> None:
-        """Keep a text."""
+        """Add the text."""
         self.texts.append(data)
 
 
 def test_names_are_text_and_numbers_exact() -> None:
-    """A hostile name makes no element; a number is exact, an unknown one a dash, a trend an image of the page's own."""
+    """A name is never an element. A number is exact, an unknown one is a dash, and a trend is an inline image."""
     content = pd.DataFrame(
         {
             "Group": [NAME, "b"],
@@ -46,21 +50,64 @@ def test_names_are_text_and_numbers_exact() -> None:
             "Partitions": [1234, 1],
         }
     )
-    seen = Seen(html_table(content, {"ERR": "red"}))
-    assert seen.elements == {"table", "thead", "tbody", "tr", "th", "td", "span", "img"}
-    assert seen.texts[:5] == ["Group", "Status", "Lag", "Trend", "Partitions"]
-    assert seen.texts[5:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", formatting.NOTHING, "1"]
-    assert "points='0.0,23.0 50.0,12.0 100.0,1.0'" in unquote(seen.images[0])
-    assert all(image.startswith("data:image/svg+xml,") for image in seen.images)
+    parsed = Parser(html_table(content, {"ERR": "red"}))
+    assert parsed.elements == {"table", "thead", "tbody", "tr", "th", "td", "span", "img"}
+    assert parsed.texts[:5] == ["Group", "Status", "Lag", "Trend", "Partitions"]
+    assert parsed.texts[5:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", formatting.DASH, "1"]
+    assert "points='0.0,23.0 50.0,12.0 100.0,1.0'" in unquote(parsed.images[0])
+    assert all(image.startswith("data:image/svg+xml,") for image in parsed.images)
 
 
 def test_every_column_of_the_tables_has_its_alignment() -> None:
-    """Lags, rates, offsets and partitions are figures; names and reasons are words that wrap."""
+    """Lags, rates, offsets and partitions are aligned as numbers. Names and reasons wrap."""
     columns = tables.groups([], {}, str, now_ms=0).columns
-    made = html_table(pd.DataFrame(columns=columns), {})
-    assert re.findall('class="number">([^<]+)', made) == ["Lag", "Time lag", "Partitions"]
-    assert re.findall('class="words">([^<]+)', made) == ["Group", "Why"]
-    made = html_table(pd.DataFrame(columns=tables.partitions([], str).columns), {})
-    figures = ["Partition", "Lag", "Time lag", "Produced/s", "Consumed/s", "Committed", "End"]
-    assert re.findall('class="number">([^<]+)', made) == figures
-    assert re.findall('class="words">([^<]+)', made) == ["Topic", "Why"]
+    html = html_table(pd.DataFrame(columns=columns), {})
+    assert re.findall('class="number">([^<]+)', html) == ["Lag", "Time lag", "Partitions"]
+    assert re.findall('class="words">([^<]+)', html) == ["Group", "Why"]
+    html = html_table(pd.DataFrame(columns=tables.partitions([], str).columns), {})
+    numbers = ["Partition", "Lag", "Time lag", "Produced/s", "Consumed/s", "Committed", "End"]
+    assert re.findall('class="number">([^<]+)', html) == numbers
+    assert re.findall('class="words">([^<]+)', html) == ["Topic", "Why"]
+
+
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+HOSTILE = st.text(alphabet="ab1 `*_[]()!<>&\\~#+-.:/=|$@w\n\u202e", max_size=40)
+
+
+@given(st.one_of(HOSTILE, st.text(max_size=40)))
+@example("1. a")
+@example("- a")
+@example("`` `a` ``")
+@example("a\\")
+def test_markdown_shows_the_text_unchanged(text: str) -> None:
+    """A parser finds only plain words and code, which together are the text."""
+    tokens = PARSER.parse(f"**{literal(text)}** · text")
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+    children = tokens[1].children or []
+    assert {token.type for token in children} <= {"text", "code_inline", "strong_open", "strong_close"}
+    alone = PARSER.parse(literal(text))
+    assert [token.type for token in alone] in ([], ["paragraph_open", "inline", "paragraph_close"])
+    found = "".join(token.content for token in (alone[1].children or [] if alone else []))
+    printable = " ".join(
+        "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in word)
+        for word in text.split()
+    )
+    assert found == printable
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["http://a.b", "HTTPS://a", "www.a.b", "x/www.a", "me@a.b", ":smile:", ":material/home:", ":red[x]", "a--b", "$x$"],
+)
+def test_words_that_streamlit_renders_are_code(word: str) -> None:
+    """Addresses, emoji, icons, colors, dashes and formulas are code spans, which Streamlit does not render."""
+    assert literal(f"see {word} now") == f"see `{word}` now"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["billing", "my_topic.v2-eu/0", "STOP in orders/0 (1 of 2 partitions): 2,360 records wait.", "≥ 10 min · 5%", ""],
+)
+def test_ordinary_words_are_unchanged(text: str) -> None:
+    """Ordinary names and the reasons of statuses are no code spans."""
+    assert literal(text) == text

@@ -1,11 +1,11 @@
-"""Lines: what is drawn agrees with what was measured."""
+"""Lines: a clipped or downsampled line agrees with the values of the original."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_dashboards.page.data.lines import BAND_STEPS, MAX_LINES, Line, band, clip, draw, rate, thin
+from tallystream_dashboards.page.data.lines import BAND_STEPS, MAX_LINES, Line, band, chart_data, clip, downsample, rate
 
 VALUES = st.one_of(st.none(), st.integers(-1000, 1000))
 
@@ -17,14 +17,14 @@ def some_lines(draw: st.DrawFn, *, longest: int = 60) -> Line:
 
 
 def test_a_line_holds_its_value_until_the_next_point() -> None:
-    """Between two points the earlier one's value holds, and before the first there is none."""
+    """Between two points the earlier value is valid. Before the first point there is none."""
     line = Line("x", [10, 20], [1, 2])
     assert [line.at(t) for t in (9, 10, 19, 20, 99)] == [None, 1, 1, 2, 2]
 
 
 @given(some_lines(), st.integers(0, 10_000), st.integers(0, 10_000))
 def test_clipping_keeps_every_value_inside(line: Line, a: int, b: int) -> None:
-    """At every moment of the period the clipped line says what the whole one says, to both ends."""
+    """At every moment of the period the clipped line has the value of the original."""
     start, end = min(a, b), max(a, b)
     clipped = clip(line, start, end)
     assert all(start <= t <= end for t in clipped.times_ms)
@@ -33,12 +33,12 @@ def test_clipping_keeps_every_value_inside(line: Line, a: int, b: int) -> None:
 
 
 @given(some_lines(longest=300), st.integers(4, 60))
-def test_thinning_keeps_ends_and_extremes_within_the_limit(line: Line, limit: int) -> None:
-    """A thinned line has at most `limit` of the points, in order, and keeps both ends, the highest, the lowest."""
-    thinned = thin(line, limit)
+def test_downsampling_keeps_ends_and_extremes_within_the_limit(line: Line, limit: int) -> None:
+    """A downsampled line has at most `limit` points, in order, with both ends, the highest and the lowest."""
+    downsampled = downsample(line, limit)
     pairs, kept = (
         list(zip(line.times_ms, line.values, strict=True)),
-        list(zip(thinned.times_ms, thinned.values, strict=True)),
+        list(zip(downsampled.times_ms, downsampled.values, strict=True)),
     )
     assert len(kept) <= limit
     assert kept == [pair for pair in pairs if pair in set(kept)]
@@ -46,27 +46,27 @@ def test_thinning_keeps_ends_and_extremes_within_the_limit(line: Line, limit: in
         assert (kept[0], kept[-1]) == (pairs[0], pairs[-1])
     known = [value for value in line.values if value is not None]
     if known:
-        assert max(known) in thinned.values
+        assert max(known) in downsampled.values
     if known and None not in line.values:
-        assert min(known) in thinned.values
+        assert min(known) in downsampled.values
 
 
-def test_thinning_keeps_a_gap() -> None:
-    """A moment without a value is still one after thinning: the chart shows the gap."""
+def test_downsampling_keeps_a_gap() -> None:
+    """A moment without a value is a gap in the downsampled line, too."""
     values: list[float | int | None] = [1] * 1000
     values[500] = None
-    assert None in thin(Line("x", list(range(1000)), values), 100).values
+    assert None in downsample(Line("x", list(range(1000)), values), 100).values
 
 
 def test_a_rate_is_growth_by_time() -> None:
-    """100 in 50 s is 2 a second; where less than the window is known, the known part is used."""
+    """100 in 50 s is 2 a second. If the line is shorter than the window, the rate is that of the line."""
     line = Line("x", [0, 30_000, 50_000], [0, 10, 100])
     assert rate(line, window_ms=60_000, at_ms=50_000) == 2.0
     assert rate(line, window_ms=20_000, at_ms=50_000) == 4.5
 
 
-def test_no_rate_where_there_is_none() -> None:
-    """An empty line, a single moment, a gap and a fall have no rate, rather than a wrong one."""
+def test_a_rate_may_be_unknown() -> None:
+    """An empty line, a single moment, a gap and a fall have no rate."""
     assert rate(Line("x"), window_ms=1, at_ms=1) is None
     assert rate(Line("x", [5], [1]), window_ms=60_000, at_ms=5) is None
     assert rate(Line("x", [0, 9000], [None, 1]), window_ms=60_000, at_ms=9000) is None
@@ -75,7 +75,7 @@ def test_no_rate_where_there_is_none() -> None:
 
 @given(st.lists(some_lines().filter(lambda line: line.times_ms), min_size=1, max_size=5))
 def test_a_band_covers_every_value(lines: list[Line]) -> None:
-    """The band has few steps, and every value of every line is within the band at its time; no edge is invented."""
+    """Every value of every line is within the band at its time, and every edge is a value. The band has few steps."""
     found = band(lines)
     assert found.count == len(lines)
     assert len(found.times_ms) <= BAND_STEPS + 1
@@ -85,11 +85,11 @@ def test_a_band_covers_every_value(lines: list[Line]) -> None:
     assert {edge for edge in (*found.lows, *found.highs) if edge is not None} <= {v for _, v in values}
 
 
-def test_beyond_ten_lines_the_others_are_one_band() -> None:
-    """Ten lines have no others; of more, the first ten are drawn, and the others are counted and named."""
+def test_more_than_ten_lines_have_a_band() -> None:
+    """The first ten lines are drawn. The others are one band, which has their number."""
     lines = [Line(f"x{number}", [0, 100], [number, number]) for number in range(MAX_LINES + 3)]
-    assert draw(lines[:MAX_LINES], 0, 100).others is None
-    one, three = draw(lines[: MAX_LINES + 1], 0, 100).others, draw(lines, 0, 100)
+    assert chart_data(lines[:MAX_LINES], 0, 100).others is None
+    one, three = chart_data(lines[: MAX_LINES + 1], 0, 100).others, chart_data(lines, 0, 100)
     assert one is not None
     assert three.others is not None
     assert [line.label for line in three.lines] == [f"x{number}" for number in range(MAX_LINES)]

@@ -1,4 +1,4 @@
-"""What the page reads from a real local store: the right period, the last known state, bounded lines."""
+"""The data of the page's views, read from a local store."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.lag import Rounds, found, group
+from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_dashboards.page.data.duplicates import read_duplicates
+from tallystream_dashboards.page.data.groups import (
+    MAX_GROUPS,
+    MAX_PARTITIONS,
+    WORST_GROUPS,
+    read_group_view,
+    read_groups_view,
+)
 from tallystream_dashboards.page.data.lines import MAX_LINES, MAX_POINTS, rate
-from tallystream_dashboards.page.data.read_lag import PARTITIONS, TRENDS, WORST, read_group_view, read_groups_view
-from tallystream_dashboards.page.data.read_pipeline import read_pipeline
-from tallystream_dashboards.page.data.read_sums import read_duplicates, read_sums
+from tallystream_dashboards.page.data.metrics import read_metrics
+from tallystream_dashboards.page.data.pipeline import read_pipeline
 from tallystream_dashboards.page.url_state import Selection
 
 if TYPE_CHECKING:
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
+PERIOD = Selection().period(NOW)
+"""The default period: 15 minutes up to now."""
 
 
 @pytest.fixture
@@ -49,115 +58,114 @@ def counted(count: int, ts_ms: int, name: str = "records", app: str = "orders", 
     return Point(name, {"app": app, "metric_type": type_}, {"count": count, "instances": 1, "lives": 1}, ts_ms)
 
 
-def read_groups(reader: PointReader, *, minutes: int = 15) -> tuple[list[tuple[str, int | None]], int, int | None]:
-    view = read_groups_view(reader, at_ms=NOW, range_s=minutes * 60)
-    return [(one.group, one.lag) for one in view.states], len(view.drawn.lines), view.as_of_ms
+def read_groups(reader: PointReader) -> tuple[list[tuple[str, int | None]], int, int | None]:
+    view = read_groups_view(reader, PERIOD)
+    return [(one.group, one.lag) for one in view.states], len(view.chart.lines), view.as_of_ms
 
 
 def test_an_empty_store_is_empty(reader: PointReader) -> None:
-    """No points: no apps, no groups, no time, and no error."""
-    sums = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
-    assert (sums.apps, sums.app, sums.metric, sums.rows, sums.as_of_ms) == ((), None, None, (), None)
+    """Without points there are no apps, no groups and no time, and there is no error."""
+    sums = read_metrics(reader, Selection(), PERIOD, round_ms=None)
+    assert (sums.apps, sums.app, sums.metric, sums.metrics, sums.as_of_ms) == ((), None, None, (), None)
     assert read_groups(reader) == ([], 0, None)
-    assert read_group_view(reader, "g", at_ms=NOW, range_s=900).state is None
+    assert read_group_view(reader, "g", PERIOD).state is None
 
 
-def test_a_sum_that_has_not_changed_lately_is_still_seen(sink: Sink, reader: PointReader) -> None:
-    """A sum older than the period is in the table, and drawn as far as the pipeline was known to be alive."""
+def test_a_sum_that_has_not_changed_for_long_is_shown(sink: Sink, reader: PointReader) -> None:
+    """A sum older than the period is in the table, and is drawn up to the collector's newest round."""
     sink.write([counted(7, NOW - 90 * MINUTE)])
-    view = read_sums(reader, Selection(range="15m"), now_ms=NOW, until_ms=NOW - 1000)
-    assert [(row.value, row.changed_ms) for row in view.rows] == [(7, NOW - 90 * MINUTE)]
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=NOW - 1000)
+    assert [(row.value.last, row.changed_ms) for row in view.metrics] == [(7, NOW - 90 * MINUTE)]
     (line,) = view.over_time.lines
     assert (line.times_ms, line.values) == ([NOW - 15 * MINUTE, NOW - 1000], [7, 7])
     assert rate(view.chosen[0].value, window_ms=MINUTE, at_ms=view.until_ms) == 0.0
 
 
-def test_the_first_counter_is_shown_first(sink: Sink, reader: PointReader) -> None:
-    """Nothing chosen: the first app and its first counter; what is chosen wins."""
+def test_the_first_counter_is_the_default(sink: Sink, reader: PointReader) -> None:
+    """Without a selection, the first app and its first counter are shown."""
     sink.write([counted(1, NOW, "a.time", type_="timer"), counted(2, NOW, "b"), counted(3, NOW, "c", app="z")])
-    view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert (view.apps, view.app, view.names, view.metric) == (("orders", "z"), "orders", ("a.time", "b"), "b")
-    chosen = read_sums(reader, Selection(app="z", metric="c"), now_ms=NOW, until_ms=None)
+    chosen = read_metrics(reader, Selection(app="z", metric="c"), PERIOD, round_ms=None)
     assert [metric.value.last for metric in chosen.chosen] == [3]
 
 
-def test_what_a_link_names_may_be_missing(sink: Sink, reader: PointReader) -> None:
-    """A metric that the store does not have has no line; the rest of the page is there."""
+def test_a_link_may_name_a_metric_without_data(sink: Sink, reader: PointReader) -> None:
+    """A metric that is not in the store has no line. The table is shown."""
     sink.write([counted(2, NOW, "b")])
-    view = read_sums(reader, Selection(metric="later"), now_ms=NOW, until_ms=None)
-    assert (view.metric, view.over_time.lines, len(view.rows)) == ("later", (), 1)
+    view = read_metrics(reader, Selection(metric="later"), PERIOD, round_ms=None)
+    assert (view.metric, view.over_time.lines, len(view.metrics)) == ("later", (), 1)
 
 
 def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
-    """At most 1,000 points a line, the newest value among them; ten lines one by one, and the others as a band."""
+    """A line has at most 1,000 points, with the newest value. Ten lines are drawn, the others as a band."""
     sink.write([counted(number, NOW - 3000 + number) for number in range(3000)])
-    view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     (line,) = view.over_time.lines
     assert (len(line.times_ms) <= MAX_POINTS, line.last) == (True, 2999)
-    sink.write(Rounds().points(found(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
-    groups = read_groups_view(reader, at_ms=NOW, range_s=900)
-    assert [line.label for line in groups.drawn.lines] == [f"g{number}" for number in range(29, 19, -1)]
-    others = groups.drawn.others
+    sink.write(Rounds().points(round_of(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
+    groups = read_groups_view(reader, PERIOD)
+    assert [line.label for line in groups.chart.lines] == [f"g{number}" for number in range(29, 19, -1)]
+    others = groups.chart.others
     assert others is not None
-    assert (len(groups.drawn.lines), others.count, groups.drawn.left_out) == (MAX_LINES, 20, 0)
+    assert (len(groups.chart.lines), others.count, groups.chart.left_out) == (MAX_LINES, 20, 0)
     assert (others.lows[-1], others.highs[-1]) == (0, 19)
 
 
-def test_a_silent_collector_leaves_the_last_lag(sink: Sink, reader: PointReader) -> None:
-    """Nothing in the period: the last rounds' lag is in the table with its time, and nothing is drawn."""
+def test_the_last_lag_is_shown_if_there_is_no_newer_one(sink: Sink, reader: PointReader) -> None:
+    """Without a round in the period, the table has the lag of the last round, and the chart has no lines."""
     rounds = Rounds()
-    sink.write(rounds.points(found(group("old", (95, 100))), NOW - 120 * MINUTE))
-    sink.write(rounds.points(found(group("g", (30, 100))), NOW - 60 * MINUTE))
+    sink.write(rounds.points(round_of(group("old", (95, 100))), NOW - 120 * MINUTE))
+    sink.write(rounds.points(round_of(group("g", (30, 100))), NOW - 60 * MINUTE))
     assert read_groups(reader) == ([("old", 5), ("g", 70)], 0, NOW - 60 * MINUTE)
 
 
 def test_one_group_by_partition(sink: Sink, reader: PointReader) -> None:
-    """A chosen group has a line and a row for each partition, and lines of its age and its rates."""
+    """A selected group has a line and a row for each partition, and lines of its time lag and its rates."""
     rounds = Rounds()
     for ago in range(60, 0, -1):
-        sink.write(rounds.points(found(group("a", (0, 100 - ago), (3, 3))), NOW - ago * 1000))
-    view = read_group_view(reader, "a", at_ms=NOW, range_s=900)
+        sink.write(rounds.points(round_of(group("a", (0, 100 - ago), (3, 3))), NOW - ago * 1000))
+    view = read_group_view(reader, "a", PERIOD)
     assert view.state is not None
     assert [(one.name, one.lag) for one in view.state.partitions] == [("orders/0", 99), ("orders/1", 0)]
     assert {line.label: line.last for line in view.by_partition.lines} == {"orders/0": 99, "orders/1": 0}
-    assert view.total.last == 99
     assert {line.label: line.last for line in view.rates.lines} == {"produced": 1.0, "consumed": 0.0}
-    assert view.seconds.lines[0].last == pytest.approx(59, abs=1)
+    assert view.time_lag.lines[0].last == pytest.approx(59, abs=1)
 
 
-def test_thousands_of_groups_and_partitions_are_read_in_part(sink: Sink, reader: PointReader) -> None:
-    """The table has all of them; lines are read and drawn of the worst only."""
-    many = (group(f"g{number:04}", (0, number), topic=f"t{number}") for number in range(TRENDS + 1))
-    wide = group("wide", *((0, number + 1000) for number in range(PARTITIONS + 30)), topic="wide")
-    sink.write(Rounds().points(found(*many, wide), NOW - 1000))
-    view = read_groups_view(reader, at_ms=NOW, range_s=900)
-    assert (len(view.states), len(view.trends), view.states[0].group) == (TRENDS + 2, WORST, "wide")
-    assert (len(view.drawn.lines), view.drawn.left_out) == (MAX_LINES, TRENDS + 2 - WORST)
-    one = read_group_view(reader, "wide", at_ms=NOW, range_s=900)
+def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, reader: PointReader) -> None:
+    """The table has all of them. Lines are read and drawn for the worst only."""
+    many = (group(f"g{number:04}", (0, number), topic=f"t{number}") for number in range(MAX_GROUPS + 1))
+    wide = group("wide", *((0, number + 1000) for number in range(MAX_PARTITIONS + 30)), topic="wide")
+    sink.write(Rounds().points(round_of(*many, wide), NOW - 1000))
+    view = read_groups_view(reader, PERIOD)
+    assert (len(view.states), len(view.trends), view.states[0].group) == (MAX_GROUPS + 2, WORST_GROUPS, "wide")
+    assert (len(view.chart.lines), view.chart.left_out) == (MAX_LINES, MAX_GROUPS + 2 - WORST_GROUPS)
+    one = read_group_view(reader, "wide", PERIOD)
     assert one.state is not None
-    assert len(one.state.partitions) == PARTITIONS + 30
-    assert (len(one.by_partition.lines), one.by_partition.left_out) == (MAX_LINES, PARTITIONS + 30 - MAX_LINES)
-    assert one.by_partition.lines[0].label == f"wide/{PARTITIONS + 29}"
+    assert len(one.state.partitions) == MAX_PARTITIONS + 30
+    assert (len(one.by_partition.lines), one.by_partition.left_out) == (MAX_LINES, MAX_PARTITIONS + 30 - MAX_LINES)
+    assert one.by_partition.lines[0].label == f"wide/{MAX_PARTITIONS + 29}"
 
 
-def test_the_pipeline_is_told_hop_by_hop(sink: Sink, reader: PointReader) -> None:
-    """What instances report to, what the aggregator and the shipper have not read, the newest sum."""
+def test_the_pipeline_has_four_hops(sink: Sink, reader: PointReader) -> None:
+    """The hops are the last record, the lag of the aggregator and of the shipper, and the newest sum."""
     rounds = Rounds()
     for ago in range(60, 0, -2):
-        came = min(100, 130 - ago)
-        own = group("tallystream-aggregator", (came - 5, came), topic="metrics", members=0)
+        end = min(100, 130 - ago)
+        own = group("tallystream-aggregator", (end - 5, end), topic="metrics", members=0)
         shipper = group("tallystream-shipper", (7, 7), topic="metrics-agg", members=0)
-        sink.write(rounds.points(found(own, shipper), NOW - ago * 1000))
+        sink.write(rounds.points(round_of(own, shipper), NOW - ago * 1000))
     sink.write([counted(1, NOW - 4000)])
-    view = read_groups_view(reader, at_ms=NOW, range_s=900)
-    found_hops, delays = read_pipeline(reader, view, at_ms=NOW, range_s=900)
-    assert [(hop.name, hop.delay) for hop in found_hops] == [
+    view = read_groups_view(reader, PERIOD)
+    hops, delays = read_pipeline(reader, view, PERIOD)
+    assert [(hop.name, hop.delay) for hop in hops] == [
         ("instance → metrics", "30 s ago"),
         ("metrics → sums", "33 s"),
         ("sums → store", "0 s"),
         ("store → page", "4 s ago"),
     ]
-    assert found_hops[1].detail.startswith("5 records behind. It keeps up. The lag is 5")
+    assert hops[1].detail.startswith("5 records behind. It keeps up. The lag is 5")
     assert [line.label for line in delays.lines] == ["metrics → sums", "sums → store"]
 
 
@@ -166,66 +174,69 @@ def covered(position: int, ts_ms: int, name: str, *, start: int = 0, partition: 
     return Point(name, tags, {"start": start, "position": position, "instances": 1, "lives": 1}, ts_ms)
 
 
-def test_what_was_processed_twice_is_told_from_positions(sink: Sink, reader: PointReader) -> None:
-    """Everything processed less the offsets covered; without positions nothing is said."""
+def test_duplicates_are_counted_from_positions(sink: Sink, reader: PointReader) -> None:
+    """They are the records processed minus the offsets covered. Without positions they are not known."""
     sink.write([counted(120, NOW - 2000, "done"), counted(125, NOW - 1000, "done")])
-    view = read_sums(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
-    assert read_duplicates(reader, view, Selection(), now_ms=NOW) is None
+    view = read_metrics(reader, Selection(view="twice", metric="done"), PERIOD, round_ms=None)
+    assert read_duplicates(reader, view.chosen, PERIOD) is None
     sink.write([covered(60, NOW - 3000, "done.position", start=10)])
     sink.write([covered(65, NOW - 3000, "done.position", partition=1)])
-    view = read_sums(reader, Selection(view="twice", metric="done"), now_ms=NOW, until_ms=None)
-    twice = read_duplicates(reader, view, Selection(), now_ms=NOW)
-    assert twice is not None
-    assert (twice.processed, twice.covered, twice.number) == (125, 115, 10)
-    assert (twice.over_time.times_ms[-2:], twice.over_time.values[-2:]) == ([NOW - 2000, NOW - 1000], [5, 10])
-    assert [(one.partition, one.count) for one in twice.partitions] == [("0", 50), ("1", 65)]
+    view = read_metrics(reader, Selection(view="twice", metric="done"), PERIOD, round_ms=None)
+    duplicates = read_duplicates(reader, view.chosen, PERIOD)
+    assert duplicates is not None
+    assert (duplicates.processed, duplicates.covered, duplicates.count) == (125, 115, 10)
+    assert (duplicates.over_time.times_ms[-2:], duplicates.over_time.values[-2:]) == ([NOW - 2000, NOW - 1000], [5, 10])
+    assert [(one.partition, one.count) for one in duplicates.partitions] == [("0", 50), ("1", 65)]
 
 
-def test_only_the_positions_of_the_counter_itself_are_covered_by_it(sink: Sink, reader: PointReader) -> None:
-    """Two consumers in one app, each with its own positions: neither counts the other's offsets, nor loose ones."""
+def test_a_counter_has_its_own_positions(sink: Sink, reader: PointReader) -> None:
+    """Each of two consumers in an app has its own positions. Other positions do not count."""
     sink.write([counted(100, NOW, "paid"), covered(100, NOW, "paid.position")])
     sink.write([counted(53, NOW, "shipped"), covered(50, NOW, "shipped.position"), covered(7, NOW, "position")])
     for name, number in (("paid", 0), ("shipped", 3)):
         selection = Selection(view="twice", metric=name)
-        view = read_sums(reader, selection, now_ms=NOW, until_ms=None)
-        twice = read_duplicates(reader, view, selection, now_ms=NOW)
-        assert twice is not None
-        assert (twice.number, [one.count for one in twice.partitions]) == (number, [100 if name == "paid" else 50])
+        view = read_metrics(reader, selection, selection.period(NOW), round_ms=None)
+        duplicates = read_duplicates(reader, view.chosen, PERIOD)
+        assert duplicates is not None
+        assert (duplicates.count, [one.count for one in duplicates.partitions]) == (
+            number,
+            [100 if name == "paid" else 50],
+        )
 
 
-def test_processed_twice_opens_where_there_are_positions(sink: Sink, reader: PointReader) -> None:
-    """Apps and counters without positions are no choice there, unless a link asks for one, or nobody has any."""
+def test_processed_twice_offers_counters_with_positions(sink: Sink, reader: PointReader) -> None:
+    """Apps and counters without positions are not offered, unless a link names one or none has positions."""
     sink.write([counted(1, NOW, "alone", app="a"), counted(2, NOW, "bare", app="z"), covered(1, NOW, "bare", app="z")])
 
     def opened(**selected: Any) -> tuple[Any, ...]:
-        view = read_sums(reader, Selection(view="twice", **selected), now_ms=NOW, until_ms=None)
+        view = read_metrics(reader, Selection(view="twice", **selected), PERIOD, round_ms=None)
         return view.apps, view.app, view.names, view.metric
 
     assert opened() == (("a", "z"), "a", ("alone",), "alone")
     sink.write([counted(9, NOW, "sold", app="z"), covered(9, NOW, "sold.position", app="z")])
     assert opened() == (("z",), "z", ("sold",), "sold")
-    assert opened(app="a", metric="alone", carried=True) == (("z",), "z", ("sold",), "sold")
-    assert opened(app="z", metric="bare", carried=True) == (("z",), "z", ("sold",), "sold")
-    assert opened(app="z", metric="sold", carried=True) == (("z",), "z", ("sold",), "sold")
+    assert opened(app="a", metric="alone", from_other_view=True) == (("z",), "z", ("sold",), "sold")
+    assert opened(app="z", metric="bare", from_other_view=True) == (("z",), "z", ("sold",), "sold")
+    assert opened(app="z", metric="sold", from_other_view=True) == (("z",), "z", ("sold",), "sold")
     assert opened(app="a", metric="alone") == (("z",), "a", (), "alone")
     assert opened(app="z", metric="bare") == (("z",), "z", ("sold",), "bare")
 
 
 def test_the_reporters_own_metrics_come_last(sink: Sink, reader: PointReader) -> None:
-    """What an app measures is shown first, and what its reporter says of itself apart from it."""
+    """The reporter's own metrics are in a table of their own, and are the default only if there are no others."""
     own = "tallystream.reporter.failures"
     sink.write(
         [counted(1, NOW, own), counted(2, NOW, "zebra"), counted(3, NOW, "zoo"), counted(4, NOW, own, app="with none")]
     )
-    view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert (view.app, view.metric) == ("orders", "zebra")
-    assert ([row.metric for row in view.rows], [row.metric for row in view.own_rows]) == (["zebra", "zoo"], [own])
-    only = read_sums(reader, Selection(app="with none"), now_ms=NOW, until_ms=None)
-    assert (only.metric, only.rows, [row.value for row in only.own_rows]) == (own, (), [4])
+    assert ([row.name for row in view.metrics], [row.name for row in view.own_metrics]) == (["zebra", "zoo"], [own])
+    only = read_metrics(reader, Selection(app="with none"), PERIOD, round_ms=None)
+    assert (only.metric, only.metrics, [row.value.last for row in only.own_metrics]) == (own, (), [4])
 
 
-def test_instances_and_restarts_stand_beside_the_sum(sink: Sink, reader: PointReader) -> None:
-    """A line for each living instance where the shipper writes rows, and the events of the app in the period."""
+def test_instances_and_restarts_are_shown_with_the_sum(sink: Sink, reader: PointReader) -> None:
+    """Each instance has a line if the shipper writes rows. The events are those of the app in the period."""
     sink.write([counted(30, NOW - 5000)])
     for instance, count in (("orders-1", 20), ("orders-2", 10)):
         tags = {"app": "orders", "metric_type": "counter", "instance": instance}
@@ -233,7 +244,7 @@ def test_instances_and_restarts_stand_beside_the_sum(sink: Sink, reader: PointRe
     for app in ("orders", "other"):
         event = {"app": app, "kind": "restart", "instance": f"{app}-1"}
         sink.write([Point("tallystream.events", event, {"text": f"restart: {app}-1"}, NOW - 7000)])
-    view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert [(line.label, line.last) for line in view.by_instance.lines] == [("orders-1", 20), ("orders-2", 10)]
     assert [(event.ts_ms, event.kind, event.text) for event in view.events] == [
         (NOW - 7000, "restart", "restart: orders-1")
@@ -246,8 +257,8 @@ def row(ts_ms: int, life: str, **field: float) -> Point:
     return Point(f"instance:{type_}", tags, {**field, "life": life}, ts_ms)
 
 
-def test_processes_that_share_an_instance_make_one_line_that_adds_them_up(sink: Sink, reader: PointReader) -> None:
-    """Counts go on at a restart, gauges lose a life that fell silent, positions are the highest; nothing jumps."""
+def test_the_lives_of_an_instance_are_added_up(sink: Sink, reader: PointReader) -> None:
+    """Counts are added over all lives, gauges over living ones. Of positions the highest is shown."""
     sink.write([counted(1, NOW, "counter"), counted(1, NOW, "gauge", type_="gauge"), counted(1, NOW, "position")])
     counts = [("a", 100), ("b", 10), ("a", 110), ("b", 20), ("c", 1), ("b", 25)]
     for number, (life, count) in enumerate(counts):
@@ -256,7 +267,7 @@ def test_processes_that_share_an_instance_make_one_line_that_adds_them_up(sink: 
     sink.write([row(NOW - 200_000, "c", value=2.0)])
     lines = {}
     for metric in ("counter", "gauge", "position"):
-        view = read_sums(reader, Selection(metric=metric), now_ms=NOW, until_ms=None)
+        view = read_metrics(reader, Selection(metric=metric), PERIOD, round_ms=None)
         ((label, values),) = [(line.label, line.values) for line in view.by_instance.lines]
         assert label == "web"
         lines[metric] = values
@@ -265,56 +276,56 @@ def test_processes_that_share_an_instance_make_one_line_that_adds_them_up(sink: 
     assert lines["position"][:6] == [100, 100, 110, 110, 110, 110]
 
 
-def test_events_single_instances_and_the_system_itself_stand_back(sink: Sink, reader: PointReader) -> None:
-    """Of the sums alone is read; the system's own figures are among them, and not what a visitor sees first."""
+def test_the_systems_own_app_is_not_the_default(sink: Sink, reader: PointReader) -> None:
+    """Events and rows of instances are no sums. The system's own metrics are an app, but not the default one."""
     event = Point("tallystream.events", {"app": "a", "kind": "restart"}, {"text": "restart: i"}, NOW)
     own = counted(1, NOW, "tallystream.batches", "tallystream")
     sink.write([counted(7, NOW, app="zebra"), counted(3, NOW, "instance:records", "a"), event, own])
-    view = read_sums(reader, Selection(), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert (view.apps, view.app) == (("tallystream", "zebra"), "zebra")
-    assert [row.value for row in view.rows] == [7]
-    only = read_sums(reader, Selection(app="tallystream"), now_ms=NOW, until_ms=None)
-    assert [row.value for row in only.rows] == [1]
+    assert [row.value.last for row in view.metrics] == [7]
+    only = read_metrics(reader, Selection(app="tallystream"), PERIOD, round_ms=None)
+    assert [row.value.last for row in only.metrics] == [1]
 
 
-def test_the_past_knows_nothing_of_what_came_later(sink: Sink, reader: PointReader) -> None:
-    """Now, clocks that are a little ahead are allowed for; at a moment of the past only what there was then counts."""
+def test_a_past_moment_has_no_later_points(sink: Sink, reader: PointReader) -> None:
+    """Without a time, points of clocks that are ahead are shown. At a time in the past, later points are not."""
     rounds = Rounds()
     for ago_s, lag in ((2, 3), (0, 5), (-1, 9)):
-        sink.write(rounds.points(found(group("g", (10, 10 + lag))), NOW - ago_s * 1000))
+        sink.write(rounds.points(round_of(group("g", (10, 10 + lag))), NOW - ago_s * 1000))
         sink.write([counted(lag, NOW - ago_s * 1000)])
     moment = Selection(at="2023-11-14T22:13:20")
     for selection, lag in ((moment, 5), (Selection(), 9)):
-        ahead_ms = selection.ahead_ms
-        groups = read_groups_view(reader, at_ms=NOW, range_s=900, ahead_ms=ahead_ms)
-        one = read_group_view(reader, "g", at_ms=NOW, range_s=900, ahead_ms=ahead_ms)
-        sums = read_sums(reader, selection, now_ms=NOW, until_ms=None)
+        period = selection.period(NOW)
+        groups = read_groups_view(reader, period)
+        one = read_group_view(reader, "g", period)
+        sums = read_metrics(reader, selection, selection.period(NOW), round_ms=None)
         assert one.state is not None
         assert [groups.states[0].lag, groups.trends["g"].last, one.state.lag, one.by_partition.lines[0].last] == [
             lag
         ] * 4
-        assert [row.value for row in sums.rows] == [lag]
+        assert [row.value.last for row in sums.metrics] == [lag]
     assert moment.at_ms == NOW
 
 
-def test_what_has_not_changed_is_drawn_to_the_newest_round(sink: Sink, reader: PointReader) -> None:
-    """A group whose lag stays the same has no point of every round; its line ends where the others do."""
+def test_an_unchanged_lag_is_drawn_to_the_newest_round(sink: Sink, reader: PointReader) -> None:
+    """A group whose lag does not change has few points. Its line ends where the others do."""
     rounds = Rounds()
     for ago_s in range(20, -1, -2):
-        sink.write(rounds.points(found(group("idle", (7, 7)), group("busy", (90 - ago_s, 100))), NOW - ago_s * 1000))
-    view = read_groups_view(reader, at_ms=NOW, range_s=900)
-    assert {line.label: line.times_ms[-1] for line in view.drawn.lines} == {"idle": NOW, "busy": NOW}
+        sink.write(rounds.points(round_of(group("idle", (7, 7)), group("busy", (90 - ago_s, 100))), NOW - ago_s * 1000))
+    view = read_groups_view(reader, PERIOD)
+    assert {line.label: line.times_ms[-1] for line in view.chart.lines} == {"idle": NOW, "busy": NOW}
 
 
 def test_charts_of_one_view_have_one_period(sink: Sink, reader: PointReader) -> None:
-    """Whatever lines there are, the time axes cover the chosen period; a row from before it holds at its beginning."""
+    """All time axes cover the selected period. A value from before it is valid at its beginning."""
     sink.write([counted(30, NOW - 200_000), counted(40, NOW - 5000)])
     tags = {"app": "orders", "metric_type": "counter"}
     for instance, ages_s in {"orders-1": (400, 100), "orders-2": (150,), "ended": (900,)}.items():
         for age_s in ages_s:
             row = tags | {"instance": instance}
             sink.write([Point("instance:records", row, {"count": 1000 - age_s}, NOW - age_s * 1000)])
-    view = read_sums(reader, Selection(range="5m"), now_ms=NOW, until_ms=None)
+    view = read_metrics(reader, Selection(), Selection(range="5m").period(NOW), round_ms=None)
     period = (NOW - 5 * MINUTE, NOW)
     assert [chart.period_ms for chart in (view.over_time, view.instances, view.by_instance)] == [period] * 3
     lines = {line.label: (line.times_ms, line.values) for line in view.by_instance.lines}
@@ -322,6 +333,6 @@ def test_charts_of_one_view_have_one_period(sink: Sink, reader: PointReader) -> 
         "orders-1": ([NOW - 5 * MINUTE, NOW - 100_000], [600, 900]),
         "orders-2": ([NOW - 150_000], [850]),
     }
-    sink.write(Rounds().points(found(group("g", (30, 100))), NOW - 1000))
-    one = read_group_view(reader, "g", at_ms=NOW, range_s=300)
-    assert [chart.period_ms for chart in (one.by_partition, one.rates, one.seconds)] == [period] * 3
+    sink.write(Rounds().points(round_of(group("g", (30, 100))), NOW - 1000))
+    one = read_group_view(reader, "g", Selection(range="5m").period(NOW))
+    assert [chart.period_ms for chart in (one.by_partition, one.rates, one.time_lag)] == [period] * 3

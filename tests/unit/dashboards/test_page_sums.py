@@ -1,18 +1,18 @@
-"""The sums on the page: the right field, the right tags, nothing stale."""
+"""The sums on the page: their fields, their tags, and gauges without a value."""
 
 from __future__ import annotations
 
 from tallystream_aggregator.sinks.base import Field, Series
 from tallystream_dashboards.page.data import instances
-from tallystream_dashboards.page.data.sums import fields, metrics, rows
+from tallystream_dashboards.page.data.sums import fields, metrics
 
 
 def series(name: str, field: str, points: dict[int, Field], **tags: str) -> Series:
     return Series(name, {"app": "orders", "metric_type": "counter"} | tags, field, list(points), list(points.values()))
 
 
-def test_fields_of_one_sum_are_gathered() -> None:
-    """One row a sum: its count, its living instances and lives, and when it last changed."""
+def test_the_fields_of_a_sum_are_one_metric() -> None:
+    """A metric has the count, the living instances and lives, and the time of the last change."""
     found = metrics(
         [
             series("records", "count", {1: 5, 9: 12}, topic="a"),
@@ -22,14 +22,14 @@ def test_fields_of_one_sum_are_gathered() -> None:
             series("records", "count", {}, topic="c"),
         ]
     )
-    first, second = rows(found)
-    assert (first.metric, first.tags, first.type) == ("records", "topic=a", "counter")
-    assert (first.value, first.instances, first.lives, first.changed_ms) == (12, 2, 3, 9)
-    assert (second.tags, second.value, second.instances) == ("topic=b", 7, 0)
+    first, second = found
+    assert (first.name, first.tags_text, first.type) == ("records", "topic=a", "counter")
+    assert (first.value.last, first.newest("instances"), first.newest("lives"), first.changed_ms) == (12, 2, 3, 9)
+    assert (second.tags_text, second.value.last, second.newest("instances")) == ("topic=b", 7, 0)
 
 
 def test_each_type_shows_its_own_value() -> None:
-    """Counts for what counts, positions for positions, and for gauges the sum over living lives."""
+    """The value is a count, a position, or for gauges the sum over living lives."""
     found = metrics(
         [
             series("h", "count", {1: 4}, metric_type="histogram"),
@@ -39,15 +39,15 @@ def test_each_type_shows_its_own_value() -> None:
             series("g", "number", {1: 2}, metric_type="gauge"),
         ]
     )
-    assert {row.metric: (row.value, row.mean) for row in rows(found)} == {
+    assert {metric.name: (metric.value.last, metric.mean) for metric in found} == {
         "h": (4, 2.5),
         "p": (33, None),
         "g": (2.5, None),
     }
 
 
-def test_a_gauge_that_nobody_reports_has_no_value() -> None:
-    """When the last instance falls silent the gauge's line ends in a gap: the last value is not shown as today's."""
+def test_a_gauge_without_a_living_instance_has_no_value() -> None:
+    """While no instance reports a gauge, its line has a gap instead of the last value."""
     (gauge,) = metrics(
         [
             series("g", "sum", {10: 2.5, 30: 4}, metric_type="gauge"),
@@ -57,27 +57,27 @@ def test_a_gauge_that_nobody_reports_has_no_value() -> None:
     assert (gauge.value.times_ms, gauge.value.values) == ([10, 20, 30, 40], [2.5, None, 4, None])
 
 
-def test_labels_tell_series_apart() -> None:
-    """A sum is called by its tags, or by its name where it has none."""
+def test_labels_are_tags() -> None:
+    """The label of a sum is its tags, or its name if it has none."""
     found = metrics([series("n", "count", {1: 1}, b="2", a="1"), series("n", "count", {1: 1})])
     assert [one.label for one in found] == ["n", "a=1, b=2"]
 
 
 def test_counts_beyond_a_float_stay_exact() -> None:
-    """A 64-bit count is shown to the last digit."""
-    (row,) = rows(metrics([series("n", "count", {1: 2**63 - 1})]))
-    assert row.value == 9_223_372_036_854_775_807
+    """A 64-bit count is exact."""
+    (metric,) = metrics([series("n", "count", {1: 2**63 - 1})])
+    assert metric.value.last == 9_223_372_036_854_775_807
 
 
 def test_only_fields_that_exist_are_read() -> None:
-    """The fields follow from the types: a store that looks for a last value never looks for one that cannot be."""
+    """The fields depend on the types, since a store is slow to search for a field that does not exist."""
     assert fields([]) == ("instances", "lives")
     assert fields(["counter"]) == ("count", "instances", "lives")
     assert fields(["gauge", "timer"]) == ("count", "instances", "lives", "number", "sum")
 
 
-def test_the_caption_says_what_is_drawn_of_an_instance() -> None:
-    """Counts of lives are added up, gauges those of living ones; of positions the highest is drawn."""
+def test_the_caption_depends_on_the_type() -> None:
+    """Counts of lives are added up, and gauges of living lives. Of positions the highest is drawn."""
     assert instances.caption("counter").startswith("The lives of an instance in the period are added up")
     assert instances.caption("gauge").startswith("The living lives of an instance are added up")
     assert instances.caption("updown") == instances.caption("gauge")

@@ -1,4 +1,4 @@
-"""A registry whose clock only moves as a test tells it, and an end for every reporter that a test makes."""
+"""A registry with a manual clock, and the stop of every reporter that a test starts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def registry(clock: ManualClock) -> MetricRegistry:
 
 
 @pytest.fixture(autouse=True)
-def _no_reporter_is_left_open() -> Iterator[None]:
-    """Stop what a test left open: at the end of the interpreter its last report would print after pytest's summary."""
+def _stop_reporters() -> Iterator[None]:
+    """Stop the reporters of the test; otherwise their last reports would print after pytest's summary."""
     yield
-    for reporter in list(scheduled._followers):
+    for reporter in list(scheduled._reporters):
         reporter.stop(1)

@@ -42,12 +42,12 @@ def library() -> CollectorRegistry:
 
 
 def metrics(source: Source) -> list[Metric]:
-    """Return what the source has now."""
+    """Return the current metrics of the source."""
     return [reading.metric for reading in source.read()]
 
 
 def test_prometheus_types(library: CollectorRegistry) -> None:
-    """Every type of prometheus_client arrives as the record's nearest, labels as tags, `_created` not at all."""
+    """Every type of prometheus_client is converted, labels become tags, and `_created` is not reported."""
     requests = prometheus.Counter("requests", "", ["method"], registry=library)
     requests.labels("GET").inc(3)
     requests.labels("POST").inc(2.75)
@@ -70,8 +70,8 @@ def test_prometheus_types(library: CollectorRegistry) -> None:
     ]
 
 
-def test_prometheus_buckets_are_counters_where_they_are_asked_for(library: CollectorRegistry) -> None:
-    """With buckets=True each has its cumulative count; a histogram that prometheus_client gives no sum is a counter."""
+def test_prometheus_buckets_are_counters_on_request(library: CollectorRegistry) -> None:
+    """With buckets=True each bucket is a cumulative counter; a histogram without a sum is a counter."""
     prometheus.Histogram("seconds", "", registry=library, buckets=(1, 10)).observe(4)
     prometheus.Histogram("balance", "", registry=library, buckets=(-1, 1)).observe(-7)
     assert metrics(PrometheusSource(library, buckets=True)) == [
@@ -87,21 +87,21 @@ def test_prometheus_buckets_are_counters_where_they_are_asked_for(library: Colle
 
 
 class Collector:
-    """A collector of the application's own: families as the test sets them."""
+    """A custom collector with the families that the test sets."""
 
     def __init__(self, *families: Any) -> None:
         self.families = families
 
     def collect(self) -> Iterable[Any]:
-        """Return them, or raise the exception that is one of them."""
+        """Return the families; raise the exception if one is among them."""
         for family in self.families:
             if isinstance(family, Exception):
                 raise family
             yield family
 
 
-def test_prometheus_collectors_of_ones_own(library: CollectorRegistry, registry: MetricRegistry) -> None:
-    """Families without `_created`, with NaN, or of rare types are taken; a collector that raises is only counted."""
+def test_custom_prometheus_collectors(library: CollectorRegistry, registry: MetricRegistry) -> None:
+    """Families without `_created`, with NaN or of rare types are converted; a collector that raises is counted."""
     counter = CounterMetricFamily("jobs", "", labels=["queue"])
     counter.add_metric(["a"], 3)
     counter.add_metric(["b"], float("nan"))
@@ -116,20 +116,20 @@ def test_prometheus_collectors_of_ones_own(library: CollectorRegistry, registry:
     assert_count(registry, "tallystream.reporter.source.failed", 8, tags={"source": "prometheus"})
 
 
-def test_prometheus_resets_and_removals_never_let_a_sum_fall(
+def test_sums_are_exact_over_prometheus_resets_and_removals(
     library: CollectorRegistry, registry: MetricRegistry
 ) -> None:
-    """Through the aggregator's table: reset(), remove() and clear() between reports lose and double nothing."""
+    """In the table's sums, reset(), remove() and clear() between reports lose and repeat nothing."""
     requests = prometheus.Counter("requests", "", ["method"], registry=library)
     seconds = prometheus.Histogram("seconds", "", registry=library)
     registry.add_source(PrometheusSource(library))
-    lives, topic, clock = LifeHistory("shop", 1000), Topic(), ManualClock()
+    lives, topic, clock = LifeHistory("shop"), Topic(), ManualClock()
 
     def reported(name: str) -> tuple[int | None, float | None]:
         clock.advance(1)
-        (outgoing,) = lives.prepare(registry.snapshot(), clock.now())
-        topic.append(b"app-1", outgoing.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
-        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+        (pending,) = lives.prepare(registry.snapshot(), clock.wall_ms())
+        topic.append(b"app-1", pending.value, at=clock.wall_ms() - ManualClock().wall_ms())
+        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
         assert topic.changes.dead == []
         found = topic.sum(name)
         return found.count, found.sum
@@ -142,7 +142,7 @@ def test_prometheus_resets_and_removals_never_let_a_sum_fall(
     requests.remove("GET")
     seconds.observe(3)
     assert reported("seconds") == (1, 3.0)
-    requests.labels("GET").inc(50)  # higher than ever before it was seen again
+    requests.labels("GET").inc(50)  # above its value of before the reset
     assert reported("requests_total")[0] == 57
     requests.clear()
     requests.labels("GET").inc(100)
@@ -152,15 +152,15 @@ def test_prometheus_resets_and_removals_never_let_a_sum_fall(
     assert reported("seconds") == (2, 7.0)
 
 
-def test_prometheus_default_registry_is_read(registry: MetricRegistry) -> None:
-    """Without an argument the library's own registry is meant: what it says of the process arrives."""
+def test_the_default_prometheus_registry_is_read(registry: MetricRegistry) -> None:
+    """Without an argument, the bridge reads the library's default registry."""
     registry.add_source(PrometheusSource(), prefix="prometheus")
     names = {metric.name for metric in registry.snapshot()}
     assert {"prometheus.python_info", "prometheus.python_gc_collections_total"} <= names
 
 
-def test_prometheus_multiprocess_sums_are_refused(tmp_path: Path, library: CollectorRegistry) -> None:
-    """A registry that has the sums of all processes would be counted once a process: one sentence says what to give."""
+def test_a_prometheus_multiprocess_collector_is_rejected(tmp_path: Path, library: CollectorRegistry) -> None:
+    """Each process would report the sums of all processes; the error names the registry to pass."""
     MultiProcessCollector(library, path=str(tmp_path))
     with pytest.raises(ConfigError, match="registry: 'one with a MultiProcessCollector' can't be used; give the reg"):
         PrometheusSource(library)
@@ -190,8 +190,8 @@ MULTIPROCESS = """
 
 
 @pytest.mark.parametrize("multiprocess", [True, False])
-def test_prometheus_forks_report_their_own(tmp_path: Path, *, multiprocess: bool) -> None:
-    """With and without multi-process mode a child reports what it counted itself, and the parent all of its own."""
+def test_a_forked_child_reports_its_own_prometheus_counts(tmp_path: Path, *, multiprocess: bool) -> None:
+    """With and without multi-process mode, parent and child each report what they counted."""
     import os
 
     environment = {**os.environ, **({"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)} if multiprocess else {})}
@@ -208,7 +208,7 @@ def test_prometheus_forks_report_their_own(tmp_path: Path, *, multiprocess: bool
 
 
 def test_opentelemetry_types() -> None:
-    """Every instrument arrives as the record's nearest, attributes and the meter's name as tags."""
+    """Every instrument is converted; attributes and the meter's name become tags."""
     source = OpenTelemetrySource()
     assert metrics(source) == []
     views = [View(instrument_name="fine", aggregation=ExponentialBucketHistogramAggregation())]
@@ -251,20 +251,20 @@ def test_opentelemetry_types() -> None:
 
 
 def test_opentelemetry_sums_over_instances_and_lives() -> None:
-    """Through the aggregator's table: two instances, and a second life of one, add up to what was counted."""
+    """The table sums two instances, one of them with two lives, exactly."""
     topic, clock = Topic(), ManualClock()
 
     def instance(key: bytes, *batches: int) -> None:
         source, registry = OpenTelemetrySource(), MetricRegistry("shop", clock=clock)
         counter = MeterProvider(metric_readers=[source.reader]).get_meter("m").create_counter("orders")
         registry.add_source(source)
-        lives = LifeHistory("shop", 1000)
+        lives = LifeHistory("shop")
         for batch in batches:
             counter.add(batch)
             clock.advance(1)
-            (outgoing,) = lives.prepare(registry.snapshot(), clock.now(), final=True)
-            topic.append(key, outgoing.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
-            lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+            (pending,) = lives.prepare(registry.snapshot(), clock.wall_ms(), final=True)
+            topic.append(key, pending.value, at=clock.wall_ms() - ManualClock().wall_ms())
+            lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
             assert topic.changes.dead == []
 
     instance(b"a", 5, 7)
@@ -294,8 +294,8 @@ OPENTELEMETRY_FORK = """
 """
 
 
-def test_opentelemetry_forks_report_their_own() -> None:
-    """A child reports what it counted itself, and the parent all of its own."""
+def test_a_forked_child_reports_its_own_opentelemetry_counts() -> None:
+    """Parent and child each report what they counted."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(OPENTELEMETRY_FORK)],
         capture_output=True,
@@ -307,8 +307,8 @@ def test_opentelemetry_forks_report_their_own() -> None:
     assert done.stdout.splitlines() == ["[5]", "[2]", "[6]"]
 
 
-def test_opentelemetry_that_breaks_is_seen(registry: MetricRegistry) -> None:
-    """A callback that raises takes its own instrument away (the SDK logs it), and nothing else."""
+def test_a_failing_opentelemetry_callback_affects_only_its_instrument(registry: MetricRegistry) -> None:
+    """The SDK logs the failure, and the other instruments are reported."""
     source = OpenTelemetrySource()
     meter = MeterProvider(metric_readers=[source.reader]).get_meter("m")
 
@@ -322,8 +322,8 @@ def test_opentelemetry_that_breaks_is_seen(registry: MetricRegistry) -> None:
     assert find(registry, "broken", tags={"otel.scope.name": "m"}) is None
 
 
-def test_neither_library_is_needed() -> None:
-    """The package and both bridges can be imported without them; making a bridge says which one is missing."""
+def test_the_bridges_import_without_their_libraries() -> None:
+    """The package and both bridges can be imported; creating a bridge names the missing library."""
     program = """
         import sys
         sys.modules["prometheus_client"] = sys.modules["opentelemetry"] = None

@@ -1,4 +1,4 @@
-"""report(): a registry that reports, from arguments and the environment."""
+"""report(): a registry with a running reporter, configured by arguments and the environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tallystream.config import kafka_options
 
 
 def started(**arguments: object) -> KafkaReporter:
-    """Call report() and return its reporter, stopped."""
+    """Call report(), stop its reporter and return it."""
     registry = report("orders", **arguments)  # type: ignore[arg-type]
     reporter = registry.reporter
     assert isinstance(reporter, KafkaReporter)
@@ -23,13 +23,13 @@ def started(**arguments: object) -> KafkaReporter:
 
 
 def test_defaults() -> None:
-    """With nothing said: a local broker, the host's name, a second, the topic `metrics`."""
+    """Without settings: a local broker, the host name, one second, and the topic `metrics`."""
     reporter = started(environment={})
     assert (reporter._servers, reporter.instance) == ("localhost:9092", socket.gethostname())
     assert (reporter.interval, reporter.topic) == (1.0, "metrics")
 
 
-def test_the_environment_is_read_and_arguments_go_before_it() -> None:
+def test_arguments_take_precedence_over_the_environment() -> None:
     """Every variable has its effect, and each argument replaces its variable."""
     environment = {
         "TALLYSTREAM_BOOTSTRAP_SERVERS": "127.0.0.1:1",
@@ -42,7 +42,7 @@ def test_the_environment_is_read_and_arguments_go_before_it() -> None:
     reporter = started(environment=environment)
     assert (reporter._servers, reporter.instance) == ("127.0.0.1:1", "i-7")
     assert (reporter.interval, reporter.topic) == (2.5, "test-metrics")
-    assert reporter._link.options["client.id"] == "from-environment"
+    assert reporter._connection.options["client.id"] == "from-environment"
     assert started(environment={**environment, "TALLYSTREAM_TOPIC": "t"}).topic == "t"
     reporter = started(
         environment=environment,
@@ -53,11 +53,11 @@ def test_the_environment_is_read_and_arguments_go_before_it() -> None:
         options={"client.id": "given"},
     )
     assert (reporter._servers, reporter.instance, reporter.interval, reporter.topic) == ("127.0.0.1:2", "j", 3, "u")
-    assert reporter._link.options["client.id"] == "given"
+    assert reporter._connection.options["client.id"] == "given"
 
 
 def test_secrets_come_from_the_environment() -> None:
-    """TALLYSTREAM_KAFKA_* are librdkafka's names, and their values are in no message."""
+    """TALLYSTREAM_KAFKA_* variables become librdkafka's options, and no message has their values."""
     environment = {"TALLYSTREAM_KAFKA_SASL_PASSWORD": "hush", "TALLYSTREAM_KAFKA_NO_SUCH": "x"}
     assert kafka_options(environment) == {"sasl.password": "hush", "no.such": "x"}
     with pytest.raises(ConfigError, match=r'"no\.such"') as caught:
@@ -65,14 +65,14 @@ def test_secrets_come_from_the_environment() -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_a_bad_variable_is_named() -> None:
-    """An interval that is no number is one sentence with the variable's name."""
+def test_an_invalid_variable_is_named() -> None:
+    """The error about an interval that is not a number names the variable."""
     with pytest.raises(ConfigError, match="TALLYSTREAM_INTERVAL: 'often' can't be used; set it to a number of seconds"):
         report("orders", environment={"TALLYSTREAM_INTERVAL": "often"})
 
 
-def test_a_refused_call_does_not_rename_the_registry() -> None:
-    """Whatever is refused, when the reporter is made or when it starts: the given registry is as it was."""
+def test_a_rejected_call_does_not_rename_the_registry() -> None:
+    """After any ConfigError, from the constructor or from start(), the registry has its old name."""
     registry = MetricRegistry("before")
     for arguments in ({"instance": "\0"}, {"options": {"no.such": "x"}}):
         with pytest.raises(ConfigError):
@@ -102,7 +102,7 @@ TOKENS = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sas
 def test_a_secret_is_in_no_log_no_repr_and_no_error(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture, *, by_environment: bool
 ) -> None:
-    """Whether librdkafka takes the options or refuses them, with debugging on, by argument or by variable."""
+    """No secret is shown, whether librdkafka accepts or rejects the options, also with debug logging."""
     variables = {"TALLYSTREAM_KAFKA_" + name.upper().replace(".", "_"): value for name, value in options.items()}
     if "log_level" in options and by_environment:
         variables.pop("TALLYSTREAM_KAFKA_LOG_LEVEL")  # the one option whose own name has a _
@@ -111,19 +111,19 @@ def test_a_secret_is_in_no_log_no_repr_and_no_error(
         try:
             registry = report("orders", bootstrap_servers="127.0.0.1:1", instance="i", interval=0.01, **given)
         except ConfigError as error:
-            said = [str(error), repr(error), repr(error.__context__)]
+            texts = [str(error), repr(error), repr(error.__context__)]
         else:
             reporter = registry.reporter
             assert isinstance(reporter, KafkaReporter)
             assert not reporter.report_now(timeout=0.3)
-            said = [repr(reporter), repr(registry), str(reporter.last_error)]
+            texts = [repr(reporter), repr(registry), str(reporter.last_error)]
             reporter.stop(timeout=0)
             assert "librdkafka" in caplog.text
-    assert SECRET not in "\n".join([*said, caplog.text, *(str(record.args) for record in caplog.records)])
+    assert SECRET not in "\n".join([*texts, caplog.text, *(str(record.args) for record in caplog.records)])
 
 
 def test_tls_reaches_librdkafka() -> None:
-    """With TALLYSTREAM_KAFKA_SECURITY_PROTOCOL=SSL the first thing that the broker is sent is a TLS handshake."""
+    """With TALLYSTREAM_KAFKA_SECURITY_PROTOCOL=SSL, the client starts with a TLS handshake."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
         registry = report(

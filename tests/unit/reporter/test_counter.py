@@ -1,4 +1,4 @@
-"""Counters: whole numbers that only grow, exact whatever the threads, and without waiting."""
+"""Counters: whole numbers that only grow, exact with any number of threads, without waiting."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tallystream import MetricRegistry
 
 
-def test_counter_grows_by_whole_numbers_only(registry: MetricRegistry) -> None:
-    """inc() adds one, inc(n) adds n; a negative or broken number is refused, and the message names the metric."""
+def test_a_counter_grows_by_whole_numbers_only(registry: MetricRegistry) -> None:
+    """inc() adds one and inc(n) adds n; the error for a negative number or a fraction names the metric."""
     counter = registry.counter("c")
     counter.inc()
     counter.inc(41)
@@ -31,7 +31,7 @@ def test_counter_grows_by_whole_numbers_only(registry: MetricRegistry) -> None:
 
 
 def test_no_increment_is_lost_between_threads(registry: MetricRegistry) -> None:
-    """Eight threads that count at once lose nothing, in any type that counts."""
+    """Eight threads that update the same metric lose nothing, for every type that counts."""
     counter, updown, meter = registry.counter("c"), registry.updown("u"), registry.meter("m")
     histogram, timer = registry.histogram("h"), registry.timer("t")
 
@@ -50,8 +50,8 @@ def test_no_increment_is_lost_between_threads(registry: MetricRegistry) -> None:
     assert histogram.read().sum == 8 * sum(range(5_000))
 
 
-def test_counter_is_exact_while_it_is_read() -> None:
-    """Readings taken while threads count never go back, and each has all that was counted before it began."""
+def test_a_counter_is_exact_while_it_is_read() -> None:
+    """Readings never decrease, and each includes everything that was counted before it began."""
     counter = Counter("c", {})
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -82,8 +82,8 @@ def test_counter_is_exact_while_it_is_read() -> None:
     assert counter.count == 4 * sum(range(5_001))
 
 
-def test_many_amounts_are_kept_in_little_space(registry: MetricRegistry) -> None:
-    """Amounts that nobody reads are added up all the same, so they take no memory."""
+def test_the_memory_of_a_counter_is_limited(registry: MetricRegistry) -> None:
+    """Increments are added up even if the counter is never read."""
     counter = registry.counter("c")
     for _ in range(10_000):
         counter.inc(2)
@@ -92,7 +92,7 @@ def test_many_amounts_are_kept_in_little_space(registry: MetricRegistry) -> None
 
 
 def test_a_counter_waits_for_no_lock(registry: MetricRegistry) -> None:
-    """A signal handler or finalizer that interrupts the adding up of the same counter counts, and reads it."""
+    """A signal handler or finalizer that interrupts the counter can increment and read it."""
     counter = registry.counter("c")
     with counter._lock:
         for number in range(1, 2 * BUFFER + 1):
@@ -109,8 +109,8 @@ from tallystream import Counter
 from tallystream.metrics.counter import BUFFER
 
 def interrupted(step):
-    # A counter whose increments are about to be added up is counted and read; the handler of a signal, which comes
-    # before the given step, does the same. Tells whether there is such a step.
+    # A counter is incremented and read when its increments are about to be added up; a signal handler, which runs
+    # before the given step, does the same. Returns whether there is such a step.
     counter, steps, known = Counter("c", {}), 0, []
     for _ in range(BUFFER - 2):
         counter.inc()
@@ -146,8 +146,8 @@ print(step)
 """
 
 
-def test_a_signal_handler_may_count_whatever_it_interrupts() -> None:
-    """A signal before any one step of an increment and of a reading: nothing waits, is lost or is counted twice."""
+def test_a_signal_handler_can_count_at_any_time() -> None:
+    """A signal at any instruction of an increment or a reading blocks, loses and repeats nothing."""
     run = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_EVERYWHERE], check=False, capture_output=True, text=True, timeout=60
     )

@@ -1,4 +1,4 @@
-"""`stop()` and `report_now()` return by their deadline, whatever the report waits for."""
+"""`stop()` and `report_now()` return by their deadline."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def to_influx(registry: MetricRegistry, port: int) -> ScheduledReporter:
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("make", [to_graphite, to_influx])
-def test_a_server_that_does_not_answer_delays_no_call(
+def test_a_server_that_does_not_respond_delays_no_call(
     make: Callable[[MetricRegistry, int], ScheduledReporter], call: str
 ) -> None:
-    """The call returns False at its deadline, before the socket's timeout of 5 s fails the report."""
+    """The call returns False at its deadline, before the socket's timeout of 5 s."""
     registry = MetricRegistry("app")
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -62,24 +62,24 @@ def reporter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Schedul
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_gauge_that_does_not_return_delays_no_call(reporter: ScheduledReporter, call: str) -> None:
-    """The call returns False at its deadline, while the report reads the gauge; the next call makes a report."""
+    """The call returns False at its deadline while a gauge's function runs; the next call makes a report."""
     assert reporter.report_now()
-    goes_on, has_ended = Event(), Event()
+    resume, has_ended = Event(), Event()
 
     def slow() -> float:
-        goes_on.wait(2)
+        resume.wait(2)
         has_ended.set()
         return 1.0
 
     reporter.registry.gauge("slow", slow)
     assert not CALLS[call](reporter, 0.1)
     assert not has_ended.is_set()
-    goes_on.set()
+    resume.set()
     assert CALLS[call](reporter, 10)
 
 
-def test_the_last_report_is_made_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python 3.12 and later refuse new threads at exit: the report is then made in the calling thread."""
+def test_the_last_report_is_made_if_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 and later start no threads at exit: the calling thread makes the last report."""
 
     def refuse(_: Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

@@ -1,4 +1,4 @@
-"""The one way in which bytes from outside are decoded: whatever is wrong with them, one kind of error says so."""
+"""The decoders of untrusted bytes, which raise one error for all invalid input."""
 
 from __future__ import annotations
 
@@ -30,41 +30,41 @@ class Row(msgspec.Struct):
 
 
 @pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
-def test_every_undecodable_json_is_a_decode_error(value: bytes) -> None:
-    """Malformed, of another shape, not UTF-8 or nested too deep: one exception covers all."""
+def test_invalid_json_is_a_decode_error(value: bytes) -> None:
+    """Malformed JSON, another structure, invalid UTF-8 and deep nesting all raise DecodeError."""
     with pytest.raises(msgspec.DecodeError):
         json_decoder(Row)(value)
 
 
-def test_a_text_with_half_a_character_is_a_decode_error() -> None:
-    """An argument of a command line that is not UTF-8 arrives as such a text."""
+def test_a_text_with_a_lone_surrogate_is_a_decode_error() -> None:
+    """Command line arguments that are not UTF-8 are such texts."""
     with pytest.raises(msgspec.DecodeError):
         json_decoder(Row)('{"number":1,"x":"\udcff"}')
 
 
 def test_messagepack_that_is_not_utf8_is_a_decode_error() -> None:
-    """A file of ours that was damaged."""
+    """Invalid UTF-8 in MessagePack, for example in a damaged file, raises DecodeError."""
     with pytest.raises(msgspec.DecodeError):
         msgpack_decoder(str)(b"\xa2\xff\xff")
     assert msgpack_decoder(str)(b"\xa2ab") == "ab"
 
 
-def test_a_wrong_field_is_named() -> None:
-    """The more precise error of msgspec is left as it is."""
+def test_an_invalid_field_is_named() -> None:
+    """The ValidationError of msgspec, which names the field, is not replaced."""
     with pytest.raises(msgspec.ValidationError, match=r"\$\.number"):
         json_decoder(Row)(b'{"number":"x"}')
     assert json_decoder(Row)(b'{"number":3,"other":[]}') == Row(3)
 
 
 @pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
-def test_a_record_that_cannot_be_decoded_is_the_documented_error(value: bytes) -> None:
-    """`record.decode` promises one error, and it is a ValueError."""
+def test_record_decode_raises_the_documented_error(value: bytes) -> None:
+    """`record.decode` raises one error for all invalid records, and it is a ValueError."""
     with pytest.raises(msgspec.DecodeError):
         record.decode(value)
 
 
 def test_no_other_module_calls_msgspecs_decoders() -> None:
-    """A decoder of its own would raise errors that its callers do not expect."""
+    """All modules use these decoders, since msgspec's own raise further errors."""
     direct = re.compile(r"msgspec\.(?:json|msgpack)\.(?:Decoder|decode)\b")
     packages = [ROOT / name for name in ("reporter", "aggregator", "dashboards", "compose")]
     found = {

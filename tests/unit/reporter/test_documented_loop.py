@@ -1,4 +1,4 @@
-"""The consumer loop of docs/embedding.md, as it stands there, on librdkafka's broker in the process."""
+"""The consumer loop of docs/embedding.md, with librdkafka's broker in the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EMBEDDING = Path(__file__).parents[3] / "docs" / "embedding.md"
 
 
 class Running:
-    """True until the second time that it is asked after `done()`: the loop runs once more when all is read."""
+    """A condition that is True until its second evaluation after `done()`, so that the loop runs once more."""
 
     def __init__(self, done: Callable[[], bool]) -> None:
         self.done, self.times = done, 0
@@ -28,8 +28,8 @@ class Running:
         return self.times < 2
 
 
-def test_the_documented_loop_goes_on_after_errors_and_where_nothing_comes() -> None:
-    """An error comes among the messages, and later nothing: the loop raises nothing, and commits what it read."""
+def test_the_documented_loop_continues_after_errors_and_empty_batches() -> None:
+    """The loop raises nothing for an error among the messages or an empty batch, and commits what it read."""
     (loop,) = re.findall(r"```python\n(progress = .*?)```", EMBEDDING.read_text(encoding="utf-8"), re.DOTALL)
     mock = {"bootstrap.servers": "in-process", "test.mock.num.brokers": 1, "log_level": 4}
     consumer = Consumer({**mock, "group.id": "g", "enable.auto.commit": False, "enable.partition.eof": True})

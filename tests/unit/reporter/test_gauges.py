@@ -1,4 +1,4 @@
-"""Gauges that are computed: cached, from other metrics, and those that fail."""
+"""Computed gauges: cached, derived from other metrics, and failing."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_a_cached_gauge_asks_once_in_its_time(registry: MetricRegistry, clock: ManualClock) -> None:
-    """However often it is read or reported, the function is called when the seconds are over, not before."""
+def test_a_cached_gauge_calls_its_function_once_in_its_time(registry: MetricRegistry, clock: ManualClock) -> None:
+    """The function is called again only after `cached_for` seconds."""
     calls = []
 
     def count() -> float:
@@ -32,10 +32,10 @@ def test_a_cached_gauge_asks_once_in_its_time(registry: MetricRegistry, clock: M
     assert calls == [0, 10, 20, 30]
 
 
-def test_a_cached_gauge_that_fails_is_not_asked_again_at_once(
+def test_a_cached_gauge_that_fails_is_not_called_again_immediately(
     registry: MetricRegistry, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After an error it has no value until its time is over: the old one is not passed off as today's."""
+    """After an error the gauge has no value until `cached_for` seconds have passed."""
     answers = iter([1.0, OSError("down"), 3.0])
 
     def ask() -> float:
@@ -57,7 +57,7 @@ def test_a_cached_gauge_that_fails_is_not_asked_again_at_once(
 
 
 def test_threads_share_one_call_of_a_cached_function(registry: MetricRegistry) -> None:
-    """While one thread asks, the others get what was there before; none of them waits."""
+    """While one thread calls the function, the others get no new value and do not wait."""
     asked, answered = threading.Event(), threading.Event()
 
     def slow() -> float:
@@ -79,8 +79,8 @@ def test_threads_share_one_call_of_a_cached_function(registry: MetricRegistry) -
     assert asked.is_set()
 
 
-def test_a_cache_needs_a_function_and_a_time(registry: MetricRegistry) -> None:
-    """What makes no sense is refused in one sentence."""
+def test_cached_for_needs_a_function_and_a_positive_time(registry: MetricRegistry) -> None:
+    """Other arguments raise a ConfigError."""
     with pytest.raises(ConfigError, match="give a function with it"):
         registry.gauge("g", cached_for=3)
     for seconds in (0, -1, float("nan"), float("inf")):
@@ -89,8 +89,8 @@ def test_a_cache_needs_a_function_and_a_time(registry: MetricRegistry) -> None:
     assert registry.metrics() == []
 
 
-def test_each_gauge_that_fails_is_in_the_log(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
-    """Two gauges of one name and other tags are two complaints, and each of them is made once."""
+def test_each_failing_gauge_is_logged_once(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    """Two gauges with the same name and different tags are logged once each."""
     for tags in ({"disk": "a"}, {"disk": "b"}):
         registry.gauge("each.set", tags=tags).set(math.nan)
         registry.gauge("each.asked", lambda: 1 / 0, tags=tags)
@@ -101,8 +101,8 @@ def test_each_gauge_that_fails_is_in_the_log(registry: MetricRegistry, caplog: p
             assert caplog.text.count(f"gauge '{name}' {{'disk': '{disk}'}} is skipped") == 1
 
 
-def test_reading_a_gauge_is_what_a_snapshot_does(registry: MetricRegistry) -> None:
-    """A gauge that is not a finite number, or whose function raises, has no value in either; `value` is as it is."""
+def test_reading_a_gauge_is_like_a_snapshot(registry: MetricRegistry) -> None:
+    """read() returns None for a gauge that raises or is not a finite number; `value` is unchanged."""
 
     def fail() -> float:
         raise OSError("down")
@@ -117,8 +117,8 @@ def test_reading_a_gauge_is_what_a_snapshot_does(registry: MetricRegistry) -> No
     assert math.isnan(registry.gauge("read.1").value or 0)
 
 
-def test_derived_gauges_follow_their_source(registry: MetricRegistry) -> None:
-    """A gauge, an updown, a count or a function through a function; no value as long as the source has none."""
+def test_derived_gauges_transform_their_source(registry: MetricRegistry) -> None:
+    """A gauge, an updown, a count or a function is transformed; a source without a value gives none."""
     celsius = registry.gauge("celsius")
     fahrenheit = registry.gauge("fahrenheit", derived(celsius, lambda c: c * 9 / 5 + 32))
     assert fahrenheit.value is None
@@ -133,8 +133,8 @@ def test_derived_gauges_follow_their_source(registry: MetricRegistry) -> None:
     assert registry.gauge("of.derived", derived(lambda: fahrenheit.value, lambda f: -f)).value == -212
 
 
-def test_a_ratio_has_no_value_where_it_has_no_divisor(registry: MetricRegistry) -> None:
-    """Nothing by nothing is not reported, and not logged as a failure; then it is one count over the other."""
+def test_a_ratio_with_divisor_zero_has_no_value(registry: MetricRegistry) -> None:
+    """It is not reported and not logged; with a divisor it is the quotient of the counts."""
     hits, lookups = registry.counter("hits"), registry.meter("lookups")
     gauge = registry.gauge("hit.ratio", ratio(hits, lookups), tags={"cache": "a"})
     unset = registry.gauge("unset")
@@ -148,7 +148,7 @@ def test_a_ratio_has_no_value_where_it_has_no_divisor(registry: MetricRegistry) 
 
 
 def test_a_derived_gauge_fails_alone(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
-    """What a transformation raises leaves its gauge out, logged once; the source and the others are reported."""
+    """If a transformation raises, only its gauge is skipped, and this is logged once."""
     source = registry.gauge("source", lambda: 0.0)
     registry.gauge("inverse", derived(source, lambda value: 1 / value))
     for _ in range(3):

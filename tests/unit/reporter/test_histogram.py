@@ -1,4 +1,4 @@
-"""Histograms and timers, by the values they show."""
+"""Histograms and timers."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 from random import Random
+from threading import Lock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream import ExponentiallyDecaying, MetricRegistry
-from tallystream.metrics.reservoirs import DecayingReservoir, view
+from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow, SlidingWindow, Uniform
+from tallystream.metrics.histogram import BUFFER, MAX_PENDING
+from tallystream.metrics.sampling import DecayingReservoir, weighted_view
 from tallystream.metrics.sketch import Sketch
 from tallystream.testing import ManualClock
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=600))
-def test_histogram_counts_everything(values: list[float]) -> None:
-    """Count, sum, min and max are of all values, whatever the sample keeps."""
+def test_a_histogram_counts_all_values(values: list[float]) -> None:
+    """Count, sum, min and max are of all values, also of those that are not in the sample."""
     histogram = MetricRegistry("app", clock=ManualClock()).histogram("h")
     for value in values:
         histogram.update(value)
@@ -29,8 +31,8 @@ def test_histogram_counts_everything(values: list[float]) -> None:
     assert read.sum == pytest.approx(math.fsum(values), rel=1e-9, abs=1e-3)
 
 
-def test_histogram_view_of_few_values_is_exact(registry: MetricRegistry) -> None:
-    """As long as all values fit in the sample, its quantiles are those of the values."""
+def test_the_view_of_few_values_is_exact(registry: MetricRegistry) -> None:
+    """While the sample has all values, its quantiles are exact."""
     histogram = registry.histogram("h", sampling=ExponentiallyDecaying())
     assert histogram.view() is None
     for value in range(1, 1001):
@@ -43,8 +45,8 @@ def test_histogram_view_of_few_values_is_exact(registry: MetricRegistry) -> None
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1.001e150, -1e200, 10**151])
-def test_histogram_refuses_what_would_spoil_the_sum(registry: MetricRegistry, bad: float) -> None:
-    """NaN, infinity and magnitudes above 1e150 are refused, and the message names the histogram."""
+def test_a_histogram_rejects_values_that_are_not_finite_or_too_large(registry: MetricRegistry, bad: float) -> None:
+    """The error for NaN, infinity or a magnitude above 1e150 names the histogram."""
     with pytest.raises(ValueError, match="'h' can't take"):
         registry.histogram("h").update(bad)
     with pytest.raises(ValueError, match="'t' can't take"):
@@ -52,8 +54,8 @@ def test_histogram_refuses_what_would_spoil_the_sum(registry: MetricRegistry, ba
     assert registry.histogram("h").count == registry.timer("t").count == 0
 
 
-def test_histogram_takes_what_behaves_like_a_number(registry: MetricRegistry) -> None:
-    """Decimals and fractions become floats, whole numbers stay whole; text and complex numbers are refused."""
+def test_a_histogram_accepts_real_numbers(registry: MetricRegistry) -> None:
+    """Decimals and fractions become floats, integer types ints; text and complex numbers are rejected."""
     histogram = registry.histogram("h")
     for value in (Decimal("1.5"), Fraction(1, 4), True, 3, 2**60):
         histogram.update(value)  # type: ignore[arg-type]
@@ -67,21 +69,21 @@ def test_histogram_takes_what_behaves_like_a_number(registry: MetricRegistry) ->
     assert registry.snapshot() == [read]
 
 
-def test_old_values_give_way_to_recent_ones() -> None:
-    """After an hour and as many new values as the sample holds, hardly an old value is left."""
+def test_recent_values_replace_old_ones() -> None:
+    """After an hour and a sample's size of new values, few old values are left in the sample."""
     reservoir = DecayingReservoir(size=100, random=Random(1).random)
     reservoir.update([1.0] * 1000, 0.0)
     reservoir.update([2.0] * 100, 3601.0)
     sample = reservoir.sample()
     assert len(sample) == 100
     assert sum(value == 2.0 for value, _ in sample) >= 95
-    found = view(sample)
+    found = weighted_view(sample)
     assert found is not None
     assert found.p50 == 2.0
 
 
-def test_histogram_carries_a_sketch_of_all_values(registry: MetricRegistry) -> None:
-    """The record's sketch has every value, more than the sample can hold, and its quantiles are within 0.5416 %."""
+def test_the_record_has_a_sketch_of_all_values(registry: MetricRegistry) -> None:
+    """The sketch has more values than the sample, and its quantiles are within 0.5416 %."""
     histogram = registry.histogram("h")
     for value in range(1, 10_001):
         histogram.update(value)
@@ -92,8 +94,8 @@ def test_histogram_carries_a_sketch_of_all_values(registry: MetricRegistry) -> N
     assert sketch.quantiles([0.5, 0.99]) == pytest.approx([5000, 9900], rel=0.005416)
 
 
-def test_timer_takes_blocks_functions_and_failures(registry: MetricRegistry, clock: ManualClock) -> None:
-    """time() and the decorator take what passes on the clock, also when the code raises; elapsed is there after."""
+def test_a_timer_measures_blocks_and_functions(registry: MetricRegistry, clock: ManualClock) -> None:
+    """time() and the decorator also measure code that raises; `elapsed` is set afterwards."""
     timer = registry.timer("t")
     with timer.time() as timing:
         clock.advance(2)
@@ -101,13 +103,13 @@ def test_timer_takes_blocks_functions_and_failures(registry: MetricRegistry, clo
 
     @timer
     def fail(seconds: float) -> None:
-        """Fail after a while."""
+        """Raise an error after some time."""
         clock.advance(seconds)
         raise KeyError(seconds)
 
     with pytest.raises(KeyError):
         fail(3)
-    assert fail.__doc__ == "Fail after a while."
+    assert fail.__doc__ == "Raise an error after some time."
     read = timer.read()
     assert (read.count, read.sum, read.min, read.max) == (2, 5, 2, 3)
     assert read.mean_rate == pytest.approx(2 / 5)
@@ -115,8 +117,8 @@ def test_timer_takes_blocks_functions_and_failures(registry: MetricRegistry, clo
         timer.update(-0.1)
 
 
-def test_timer_takes_coroutines_to_their_end(registry: MetricRegistry, clock: ManualClock) -> None:
-    """The decorator of a coroutine function times what is awaited in it, not the making of it; async with works too."""
+def test_a_timer_measures_coroutines_to_their_end(registry: MetricRegistry, clock: ManualClock) -> None:
+    """The decorator measures the run of a coroutine, not its creation; `async with` works too."""
     timer = registry.timer("t")
 
     @timer
@@ -136,3 +138,68 @@ def test_timer_takes_coroutines_to_their_end(registry: MetricRegistry, clock: Ma
     assert asyncio.run(main()) == "done"
     read = timer.read()
     assert (read.count, read.sum, read.max) == (2, 5, 3)
+
+
+@pytest.mark.parametrize("kind", ["histogram", "timer"])
+def test_without_values_there_is_no_min_and_no_max(registry: MetricRegistry, kind: str) -> None:
+    """The record has a count of zero, and neither min nor max."""
+    read = getattr(registry, kind)("d").read()
+    assert (read.count, read.sum, read.min, read.max) == (0, 0.0, None, None)
+
+
+@pytest.mark.parametrize("kind", ["histogram", "timer"])
+def test_an_update_waits_only_if_many_values_are_buffered(registry: MetricRegistry, kind: str) -> None:
+    """While a thread processes the buffer, others add to it up to a limit, so that memory is limited."""
+
+    class HeldLock:
+        """A lock that another thread holds until it is waited for."""
+
+        def __init__(self) -> None:
+            self.blocking: list[bool] = []
+
+        def acquire(self, blocking: bool = True) -> bool:
+            self.blocking.append(blocking)
+            return blocking
+
+        def release(self) -> None:
+            pass
+
+    metric = getattr(registry, kind)("d")
+    metric._lock = lock = HeldLock()
+    for _ in range(MAX_PENDING):
+        assert True not in lock.blocking
+        metric.update(1.0)
+    assert lock.blocking == [False] * (MAX_PENDING - BUFFER) + [True]
+    assert metric._buffer == []
+    metric._lock = Lock()
+    assert metric.read().sum == metric.count == MAX_PENDING
+
+
+@given(st.lists(st.floats(-1e150, 1e150), max_size=60), st.integers(1, BUFFER - 1))
+def test_the_sum_is_that_of_all_values(values: list[float], together: int) -> None:
+    """Within the rounding errors of the steps, also for the largest values."""
+    metric, passed = MetricRegistry("a").histogram("h"), Fraction()
+    for at, value in enumerate(values):
+        metric.update(value)
+        passed += abs(Fraction(value))
+        if at % together == 0:
+            metric.count  # noqa: B018 - works the values in
+    total = sum(map(Fraction, values))
+    assert abs(Fraction(metric.read().sum) - total) <= passed * len(values) / 2**50 + Fraction(1, 2**1070)
+
+
+SAMPLINGS = [None, ExponentiallyDecaying(), SlidingWindow(), SlidingTimeWindow(60), Uniform()]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=repr)
+def test_a_view_of_the_largest_values_is_finite(sampling: Sampling | None) -> None:
+    """Mean and deviation are finite, since squares and sums are."""
+    registry = MetricRegistry("a", clock=ManualClock(), sampling=sampling)
+    histogram, large = registry.histogram("h"), 1e150
+    for value in (large, -large, large, large):
+        histogram.update(value)
+    seen = histogram.view()
+    assert seen is not None
+    assert all(math.isfinite(each) for each in seen)
+    assert seen.mean == pytest.approx(large / 2)
+    assert seen.stddev == pytest.approx(large, rel=0.15)  # of a sample, or of all values

@@ -1,4 +1,4 @@
-"""One registry at several topics and clusters: what counts as the same destination, and as the same app."""
+"""One registry at several topics and clusters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tallystream.record import Position
 
 
 def test_a_registry_has_one_reporter_and_one_instance_at_a_destination() -> None:
-    """A second reporter to the same topic while the first runs, or under another instance ID, would count twice."""
+    """A second reporter, or another instance ID, is rejected, since it would count twice."""
     bench = KafkaBench()
     assert bench.reporter.report_now()
     with pytest.raises(ConfigError, match="another reporter reports it to 'metrics'"):
@@ -23,8 +23,8 @@ def test_a_registry_has_one_reporter_and_one_instance_at_a_destination() -> None
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_a_registry_that_is_renamed_gets_a_new_life_of_the_new_app(*, in_order: bool) -> None:
-    """A life belongs to one app, ended in order or not; what the old app has is not published again."""
+def test_a_renamed_registry_gets_a_new_life(*, in_order: bool) -> None:
+    """A life belongs to one app; what the old app has is not published again."""
     bench = KafkaBench()
     bench.counter.inc(5)
     assert bench.reporter.report_now()
@@ -42,8 +42,8 @@ def test_a_registry_that_is_renamed_gets_a_new_life_of_the_new_app(*, in_order: 
     assert (bench.taken[-1].app, counts(bench.taken)[-1]) == ("again", 0)
 
 
-def test_positions_of_a_renamed_registry_begin_where_the_old_app_ended() -> None:
-    """What the new app counted is what its positions cover: nothing is processed twice, also in its next life."""
+def test_positions_of_a_renamed_registry_start_where_the_old_app_ended() -> None:
+    """The positions cover what the new app counted, so nothing seems processed twice."""
     bench = KafkaBench()
     position = bench.registry.position("t", 0)
 
@@ -64,8 +64,8 @@ def test_positions_of_a_renamed_registry_begin_where_the_old_app_ended() -> None
     assert counts(bench.taken) == [100, 10, 10, 5]
 
 
-def test_a_second_spelling_of_the_broker_is_the_same_destination() -> None:
-    """report_now() of a reporter to the same cluster and topic is a ConfigError, and nothing was handed over by it."""
+def test_two_addresses_of_a_cluster_are_one_destination() -> None:
+    """A second reporter to the same topic of the cluster is rejected before it sends anything."""
     bench = KafkaBench()
     bench.counter.inc(5)
     assert bench.reporter.report_now()
@@ -81,8 +81,8 @@ def test_a_second_spelling_of_the_broker_is_the_same_destination() -> None:
         bench.make(bootstrap_servers="other:9092", instance="i-2").report_now()
 
 
-def test_a_running_reporter_of_a_second_spelling_stops_with_one_error(caplog: pytest.LogCaptureFixture) -> None:
-    """Its thread ends with one line in the log, it sends nothing, and it can be started when the other has stopped."""
+def test_a_running_reporter_stops_when_the_cluster_is_found_in_use(caplog: pytest.LogCaptureFixture) -> None:
+    """Its thread logs one error and sends nothing; it can be started again when the other one has stopped."""
     bench = KafkaBench(interval=0.01)
     bench.counter.inc(5)
     assert bench.reporter.report_now()
@@ -91,11 +91,11 @@ def test_a_running_reporter_of_a_second_spelling_stops_with_one_error(caplog: py
     bench.clock.advance(1)
     other._thread._thread.join(10)
     assert not other._thread.is_alive()
-    assert not other._link.is_open
+    assert not other._connection.is_open
     assert other.failures == 1
     assert caplog.text.count("the reporter has stopped: registry: 'app' can't be used; another reporter") == 1
     assert counts(bench.taken) == [5]
-    other.after_fork_in_child()
+    other.restart_in_child()
     assert other._thread is None
     assert other.stop()
     assert bench.reporter.stop()
@@ -105,8 +105,8 @@ def test_a_running_reporter_of_a_second_spelling_stops_with_one_error(caplog: py
     assert counts(bench.taken)[-1] == 2
 
 
-def test_reporters_of_one_registry_to_two_clusters_report_everything_to_both() -> None:
-    """The same topic of another cluster is another destination, and an address may lead to another cluster later."""
+def test_reporters_to_two_clusters_report_everything_to_both() -> None:
+    """The same topic of another cluster is another destination, also if an address changes its cluster."""
     bench = KafkaBench()
     bench.clusters["other:9092"] = "c-2"
     other = bench.make(bootstrap_servers="other:9092", instance="i-2")
@@ -125,8 +125,8 @@ def test_reporters_of_one_registry_to_two_clusters_report_everything_to_both() -
     assert counts(bench.taken)[-1] == 2
 
 
-def test_a_later_reporter_of_a_second_spelling_counts_on() -> None:
-    """What was acknowledged under the first spelling is not published again."""
+def test_a_later_reporter_with_another_address_continues_the_lives() -> None:
+    """What was acknowledged under the first address is not published again."""
     bench = KafkaBench()
     bench.counter.inc(5)
     assert bench.reporter.report_now()
@@ -136,8 +136,8 @@ def test_a_later_reporter_of_a_second_spelling_counts_on() -> None:
     assert counts(bench.taken) == [5, 5, 2]
 
 
-def test_nothing_is_handed_over_before_the_cluster_is_known() -> None:
-    """Without a broker start() returns, report_now() and stop() give up in time; the first that reaches it reports."""
+def test_nothing_is_sent_before_the_cluster_is_known() -> None:
+    """Without a broker start() returns, and report_now() and stop() return False in time."""
     bench = KafkaBench(interval=3600)
     bench.clusters["b:9092"] = bench.clusters["other:9092"] = None
     other = bench.make(bootstrap_servers="other:9092")
@@ -158,8 +158,8 @@ def test_nothing_is_handed_over_before_the_cluster_is_known() -> None:
     assert counts(bench.taken) == [4]
 
 
-def test_a_broker_that_has_no_cluster_id_is_compared_by_its_address() -> None:
-    """As some servers of Kafka's protocol have none: the same text is the same destination."""
+def test_brokers_without_a_cluster_id_are_compared_by_address() -> None:
+    """Some servers with Kafka's protocol have no cluster ID: an equal address is the same destination."""
     bench = KafkaBench()
     bench.clusters.update({"b:9092": "", "other:9092": ""})
     assert bench.reporter.report_now()

@@ -1,4 +1,4 @@
-"""The reporter to Kafka, where it needs no broker: a scripted producer stands in for librdkafka's verdicts alone."""
+"""The reporter to Kafka, with a scripted producer instead of librdkafka's."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tallystream.record import Snapshot
 
 
-def test_report_now_returns_when_it_was_acknowledged() -> None:
-    """The values at the call are handed over under the instance's key, and True says that they arrived."""
+def test_report_now_returns_true_after_the_acknowledgement() -> None:
+    """The current values are sent with the instance ID as key, and True means acknowledged."""
     bench = KafkaBench(interval=2.5)
     bench.counter.inc(3)
     assert bench.reporter.report_now()
@@ -33,8 +33,8 @@ def test_report_now_returns_when_it_was_acknowledged() -> None:
     assert bench.reporter.sent == 1
 
 
-def test_records_have_this_instances_view_where_it_is_wanted() -> None:
-    """What merges is always there; mean, deviation and quantiles of the sample only with `local_stats`."""
+def test_records_have_the_view_only_with_local_stats() -> None:
+    """Mergeable values are always present; mean, deviation and quantiles only with `local_stats`."""
     for arguments, p50 in (({}, None), ({"local_stats": True}, 2.0)):
         bench = KafkaBench(**arguments)
         bench.registry.histogram("h").update(2.0)
@@ -44,8 +44,8 @@ def test_records_have_this_instances_view_where_it_is_wanted() -> None:
         assert found.sketch
 
 
-def test_report_now_gives_up_in_time_and_the_newest_values_follow() -> None:
-    """A broker that is silent makes it return False after `timeout`; when it is back, the newest values go out."""
+def test_report_now_times_out_and_the_newest_values_follow() -> None:
+    """It returns False after `timeout`; when the broker responds again, the newest values are sent."""
     bench = KafkaBench()
     assert bench.reporter.report_now()
     bench.producers[0].verdicts = []
@@ -62,8 +62,8 @@ def test_report_now_gives_up_in_time_and_the_newest_values_follow() -> None:
     assert counts(bench.taken) == [0, 1, 6]
 
 
-def test_a_failed_delivery_is_told_counted_and_made_good() -> None:
-    """report_now() returns False, the failure is counted with its reason, and the next snapshot has it all."""
+def test_a_failed_delivery_is_counted_and_the_next_report_has_everything() -> None:
+    """report_now() returns False, and the failure is counted with its reason."""
     bench = KafkaBench()
     bench.counter.inc()
     assert bench.reporter.report_now()
@@ -77,8 +77,8 @@ def test_a_failed_delivery_is_told_counted_and_made_good() -> None:
     assert counts(bench.taken) == [1, 2, 2]
 
 
-def test_a_record_that_is_not_even_taken_is_an_error_that_is_seen() -> None:
-    """What produce() raises becomes False, a count and a message; the reporter goes on."""
+def test_an_exception_of_produce_is_a_failure() -> None:
+    """What produce() raises is counted and logged, and the reporter continues."""
     bench = KafkaBench()
     assert bench.reporter.report_now()
     bench.producers[0].refuse = BufferError("queue full")
@@ -88,8 +88,8 @@ def test_a_record_that_is_not_even_taken_is_an_error_that_is_seen() -> None:
     assert bench.reporter.report_now()
 
 
-def test_a_fatal_error_gets_a_new_producer_and_the_life_goes_on() -> None:
-    """After librdkafka's fatal error the next report uses a new producer, in the same life with the next seq."""
+def test_a_fatal_error_replaces_the_producer_and_the_life_continues() -> None:
+    """After librdkafka's fatal error, the next report has a new producer, the same life and the next seq."""
     bench = KafkaBench()
     assert bench.reporter.report_now()
     fatal = KafkaError(KafkaError._FATAL, "fenced", True)
@@ -100,8 +100,8 @@ def test_a_fatal_error_gets_a_new_producer_and_the_life_goes_on() -> None:
     assert [(s.life, s.seq) for s in bench.taken] == [(bench.taken[0].life, seq) for seq in (1, 2, 3)]
 
 
-def test_the_turns_of_the_thread_keep_one_record_under_way() -> None:
-    """While a record waits, due reports fall out; as soon as it lands the newest values are handed over, once."""
+def test_the_thread_keeps_at_most_one_record_in_flight() -> None:
+    """Reports that become due meanwhile are skipped; after the acknowledgement the newest values are sent once."""
     bench = KafkaBench(interval=1.0)
     reporter = bench.reporter
     reporter._open()
@@ -114,31 +114,31 @@ def test_the_turns_of_the_thread_keep_one_record_under_way() -> None:
         assert reporter._report()
     assert counts(bench.taken) == [1]
     producer.verdicts = [True, None]
-    assert reporter._attend()
+    assert reporter._continue_report()
     assert counts(bench.taken) == [1, 6]
     producer.verdicts = [True]
-    assert not reporter._attend()
+    assert not reporter._continue_report()
     assert counts(bench.taken) == [1, 6]
 
 
-def test_a_report_that_is_owed_over_a_fork_goes_out_by_a_new_producer() -> None:
-    """A fork closes the producer that lost its broker; what came due before goes out after it, and is no failure."""
+def test_a_report_that_is_due_at_a_fork_is_sent_by_a_new_producer() -> None:
+    """A fork closes a producer that lost its broker; the due report follows, and nothing counts as failed."""
     bench = KafkaBench(interval=1.0)
     reporter = bench.reporter
-    reporter._ready()
+    reporter._ensure_open()
     bench.producers[0].verdicts = []
     assert reporter._report()
     bench.counter.inc()
     assert reporter._report()
-    [skip_lost] = reporter.before_fork(Deadline(0.2, bench.clock.monotonic))
+    [skip_lost] = reporter.pause_for_fork(Deadline(0.2, bench.clock.monotonic))
     skip_lost()
-    reporter._attend()
+    reporter._continue_report()
     assert (reporter.failures, reporter.last_error) == (0, None)
     assert counts(bench.producers[1].taken) == [1]
 
 
-def test_the_thread_reports_by_itself_and_survives_a_failure() -> None:
-    """A real thread with a short interval: a gauge that breaks the producer once does not end the reporting."""
+def test_the_thread_continues_after_a_failure() -> None:
+    """A real thread with a short interval continues after a gauge made one report fail."""
     registry = MetricRegistry("app")
     arrived = threading.Semaphore(0)
     producers = []
@@ -181,8 +181,8 @@ def test_the_thread_reports_by_itself_and_survives_a_failure() -> None:
         ({"options": {"bootstrap.servers": "x"}}, "bootstrap.servers"),
     ],
 )
-def test_bad_arguments_are_one_sentence_that_names_them(arguments: dict[str, Any], field: str) -> None:
-    """Each is refused when the reporter is made, which leaves no metric behind."""
+def test_invalid_arguments_are_named(arguments: dict[str, Any], field: str) -> None:
+    """The constructor raises the error, and no metric is left in the registry."""
     bench = KafkaBench()
     with pytest.raises(ConfigError) as caught:
         bench.make(own_metrics=True, **arguments)
@@ -191,8 +191,8 @@ def test_bad_arguments_are_one_sentence_that_names_them(arguments: dict[str, Any
     assert bench.registry.metrics() == [bench.counter]
 
 
-def test_what_librdkafka_refuses_is_told_by_start_without_the_values() -> None:
-    """An unknown option is named; no value, which may be a password, is in the message."""
+def test_options_that_librdkafka_rejects_are_named_without_their_values() -> None:
+    """start() names an unknown option; the message has no value, which may be a password."""
     registry = MetricRegistry("app")
     options = {"no.such.option": "x", "sasl.password": "hush"}
     reporter = KafkaReporter(registry, bootstrap_servers="b:1", instance="i", options=options)
@@ -203,7 +203,7 @@ def test_what_librdkafka_refuses_is_told_by_start_without_the_values() -> None:
 
 
 def test_the_reporters_own_metrics_are_in_its_registry() -> None:
-    """Records and bytes that arrived, failures, how long a report takes and when the last error was."""
+    """Delivered records and bytes, failures, the duration of a report and the time of the last error."""
     bench = KafkaBench(own_metrics=True)
     assert bench.reporter.report_now()
     bench.producers[0].refuse = BufferError("full")
@@ -218,32 +218,33 @@ def test_the_reporters_own_metrics_are_in_its_registry() -> None:
     )
 
 
-def test_a_delivery_that_failed_is_decided_by_the_next_acknowledgement() -> None:
-    """Within 24 h its life goes on and has everything; after them the next record is refused, and a new life counts on.
+def test_a_failed_delivery_is_resolved_by_the_next_acknowledgement() -> None:
+    """Within 24 h the life continues and has all values; later the next record is refused, and a new life follows.
 
-    What failed may be in the topic, so it is taken as delivered then; nobody reads the topic to find out.
+    The failed record may be in the topic, so it counts as delivered in that case.
     """
     bench = KafkaBench()
     bench.counter.inc(110)
     assert bench.reporter.report_now()
-    for hours, wanted in ((23, [120]), (50, [140, 10])):
+    for hours, expected in ((23, [120]), (50, [140, 10])):
         bench.counter.inc(10)
         bench.producers[0].verdicts = [KafkaError(KafkaError._TIMED_OUT)]
         assert not bench.reporter.report_now()
         sent = len(bench.taken)
         bench.clock.advance(hours * 3600)
-        bench.counter.inc(10 * (len(wanted) - 1))
+        bench.counter.inc(10 * (len(expected) - 1))
         bench.producers[0].verdicts = [True] * 9
         assert bench.reporter.report_now()
-        assert counts(bench.taken[sent:]) == wanted
+        assert counts(bench.taken[sent:]) == expected
     assert len({snapshot.life for snapshot in bench.taken}) == 2
     assert bench.reporter.last_error == (
-        "a life has ended: its record was appended a day late, or our clock is a day ahead; a new one counts on"
+        "a life has ended: its record was appended a day late, or this clock is a day ahead; "
+        "a new life continues the counts"
     )
 
 
 def grown_bench(**arguments: Any) -> KafkaBench:
-    """Return a bench that has reported its counter once, and has 200 more of them: too many for one record."""
+    """Return a bench that has reported once and has 200 more counters: too many for one record."""
     bench = KafkaBench(**arguments)
     bench.counter.inc()
     assert bench.reporter.report_now()
@@ -254,14 +255,14 @@ def grown_bench(**arguments: Any) -> KafkaBench:
 
 
 def counted(snapshots: list[Snapshot]) -> int:
-    """Return what the counters of all lives add up to; each must be in one record of a life at most."""
+    """Return the sum of all counters over all lives; assert that each is in at most one part of a life."""
     rows = [(s.life, metric.name) for s in snapshots for metric in s.metrics]
     assert len(set(rows)) == len(rows)
     return sum(counts(snapshots))
 
 
-def test_report_now_ends_the_life_of_a_registry_that_outgrew_its_record_and_sends_all_in_a_new_one() -> None:
-    """It returns True only when the records of the new life have arrived; nothing is counted twice."""
+def test_report_now_sends_an_outgrown_registry_in_a_new_life() -> None:
+    """It returns True only after the records of the new life are acknowledged; nothing is counted twice."""
     bench = grown_bench()
     bench.counter.inc(2)
     assert bench.reporter.report_now()
@@ -273,8 +274,8 @@ def test_report_now_ends_the_life_of_a_registry_that_outgrew_its_record_and_send
     assert bench.reporter.failures == 0
 
 
-def test_a_last_report_of_a_registry_that_outgrew_its_record_ends_the_new_life_too() -> None:
-    """The records of the new life say `final`."""
+def test_the_last_report_of_an_outgrown_registry_ends_the_new_life_too() -> None:
+    """The records of the new life are final."""
     bench = grown_bench()
     assert bench.reporter.stop()
     assert {snapshot.final for snapshot in bench.taken[1:]} == {True}
@@ -282,22 +283,22 @@ def test_a_last_report_of_a_registry_that_outgrew_its_record_ends_the_new_life_t
     assert counted(bench.taken) == 201
 
 
-def test_the_thread_sends_the_new_life_of_an_outgrown_registry_at_once() -> None:
-    """It does not wait for the next interval, in which the old life is over and no gauge of the instance counts."""
+def test_the_thread_sends_the_new_life_of_an_outgrown_registry_immediately() -> None:
+    """It does not wait for the next interval, in which gauges would be missing from the sums."""
     bench = grown_bench()
     bench.producers[0].verdicts = [True, None, None]
     assert bench.reporter._report()
     assert [snapshot.final for snapshot in bench.taken] == [False, True]
-    assert bench.reporter._attend()
+    assert bench.reporter._continue_report()
     assert counted(bench.taken) == 201
     bench.producers[0].verdicts = [True] * 100
-    while bench.reporter._attend():
+    while bench.reporter._continue_report():
         pass
     assert counted(bench.taken) == 201
 
 
-def test_a_group_that_is_too_large_for_a_record_is_an_error_once_and_all_others_arrive() -> None:
-    """report_now() returns False as long as something is left out: no offset is committed that was not counted."""
+def test_a_group_that_is_too_large_for_a_record_is_one_error() -> None:
+    """All others are delivered; report_now() returns False while metrics are missing, so no offset is committed."""
     bench = grown_bench(own_metrics=True)
     bench.registry.colocate(*(metric for metric in bench.registry.metrics() if metric.name.isdigit()))
     for _ in range(2):

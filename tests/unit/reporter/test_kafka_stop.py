@@ -1,4 +1,4 @@
-"""The last report of the reporter to Kafka, and the end of its producer."""
+"""The last report of the reporter to Kafka, and the closing of its producer."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def test_stop_sends_a_final_record_and_a_new_start_counts_on() -> None:
-    """The last record says final; a second life, even of another reporter, publishes only what came since."""
+def test_stop_sends_a_final_record_and_a_later_life_continues() -> None:
+    """A later life, also of another reporter, publishes only what was counted since."""
     bench = KafkaBench()
     bench.counter.inc(5)
     with bench.reporter:
@@ -31,8 +31,8 @@ def test_stop_sends_a_final_record_and_a_new_start_counts_on() -> None:
     assert other.stop()
 
 
-def test_stop_without_an_answer_purges_and_the_same_life_goes_on() -> None:
-    """A stop that nobody acknowledges returns False in time; the next start keeps the life, for its fate is unknown."""
+def test_stop_without_an_acknowledgement_keeps_the_life() -> None:
+    """It returns False in time and purges the record; the next start continues the life."""
     bench = KafkaBench()
     assert bench.reporter.report_now()
     bench.producers[0].verdicts = []
@@ -47,24 +47,21 @@ def test_stop_without_an_answer_purges_and_the_same_life_goes_on() -> None:
     assert counts(bench.taken)[-1] == 5
 
 
-class Stuck(ScriptedProducer):
-    """Delivers nothing, and does not even serve a purge: each flush takes all the time that it is given."""
+class BlockedProducer(ScriptedProducer):
+    """A producer that delivers nothing, and whose flush takes all its time, also after a purge."""
 
     def flush(self, seconds: float) -> int:
-        """Let the time pass."""
+        """Advance the clock by the timeout."""
         self.clock.advance(seconds)
         return 1
 
 
-def test_a_producer_that_gives_nothing_up_is_left_to_itself() -> None:
-    """stop() takes no longer than it may, for the last report and the end of the producer together.
-
-    The record counts as one of unknown fate.
-    """
+def test_a_producer_that_does_not_close_ends_in_the_background() -> None:
+    """stop() returns in time; its record may or may not have been delivered."""
     clock = ManualClock()
     registry = MetricRegistry("app", clock=clock)
     registry.counter("c").inc(4)
-    producers: list[ScriptedProducer] = [Stuck(clock), ScriptedProducer(clock)]
+    producers: list[ScriptedProducer] = [BlockedProducer(clock), ScriptedProducer(clock)]
     producers[1].verdicts = [True]
     waiting: Iterator[Any] = iter(producers)
     reporter = KafkaReporter(
@@ -85,14 +82,14 @@ def test_a_producer_that_gives_nothing_up_is_left_to_itself() -> None:
     assert (again.life, again.seq) == (first.life, first.seq + 1)
 
 
-class RemovedLife:
-    """A lock that another thread does not give back; it notes for how long it was waited for."""
+class HeldLock:
+    """A lock that another thread never releases; `waited` has the timeouts of all waits."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock, self.waited = clock, list[float]()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Let the time pass."""
+        """Advance the clock by the timeout."""
         assert blocking
         assert timeout >= 0
         self.clock.advance(timeout)
@@ -100,22 +97,22 @@ class RemovedLife:
         return False
 
 
-@pytest.mark.parametrize("lock", ["_reporting", "_life_cycle"])
-def test_stop_waits_for_other_threads_no_longer_than_it_may(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a report, a start or another stop() does not end, it returns False in time; the next one makes the end."""
+@pytest.mark.parametrize("lock", ["_report_lock", "_start_stop_lock"])
+def test_stop_waits_for_other_threads_until_its_deadline(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It returns False if a report, start() or another stop() does not end; the next stop() closes the reporter."""
     bench = KafkaBench()
     assert bench.reporter.report_now()
-    taken = RemovedLife(bench.clock)
+    held = HeldLock(bench.clock)
     with monkeypatch.context() as patched:
-        patched.setattr(bench.reporter, lock, taken)
+        patched.setattr(bench.reporter, lock, held)
         assert not bench.reporter.stop(timeout=0.2)
-    assert sum(taken.waited) == pytest.approx(0.2)
+    assert sum(held.waited) == pytest.approx(0.2)
     assert bench.reporter.stop()
     assert bench.taken[-1].final
 
 
-def test_a_stop_that_never_reported_is_quiet() -> None:
-    """Stopping what was never started makes no producer and says that nothing is missing."""
+def test_stopping_a_reporter_that_never_started_logs_nothing() -> None:
+    """It creates no producer and returns True."""
     bench = KafkaBench()
     assert bench.reporter.stop()
     assert bench.producers == []

@@ -1,4 +1,4 @@
-"""The filter that keeps a broker that is away from filling the log."""
+"""The filter that limits repeated log messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from tallystream.testing import ManualClock
 
 
 def test_each_kind_is_logged_once_a_minute() -> None:
-    """A complaint is not repeated within a minute; another kind, and the same one later, are logged."""
+    """A message is not repeated within a minute; other kinds, and the same one later, are logged."""
     clock = ManualClock()
-    quiet = RateLimitFilter(clock.monotonic)
+    rate_limit = RateLimitFilter(clock.monotonic)
 
     def logged(kind: str) -> bool:
-        return quiet.filter(logging.LogRecord("n", logging.ERROR, "", 0, "%s [%s] %s", (kind, "client", "text"), None))
+        return rate_limit.filter(
+            logging.LogRecord("n", logging.ERROR, "", 0, "%s [%s] %s", (kind, "client", "text"), None)
+        )
 
     assert [logged("FAIL"), logged("FAIL"), logged("GETPID")] == [True, False, True]
     clock.advance(61)

@@ -1,4 +1,4 @@
-"""Gauges, meters and positions, by the values they show."""
+"""Gauges, meters and positions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tallystream import MetricRegistry
 from tallystream.testing import ManualClock
 
 
-def test_gauge_is_set_or_computed(registry: MetricRegistry) -> None:
-    """A gauge has no value before it is set; one with a function is asked each time and can't be set."""
+def test_a_gauge_is_set_or_computed(registry: MetricRegistry) -> None:
+    """A gauge has no value before it is set; one with a function calls it each time and can't be set."""
     gauge = registry.gauge("g")
     assert gauge.value is None
     assert gauge.read() is None
@@ -27,10 +27,10 @@ def test_gauge_is_set_or_computed(registry: MetricRegistry) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, "fails"])
-def test_a_bad_gauge_is_left_out_and_its_neighbours_are_not(
+def test_a_gauge_without_a_finite_number_is_skipped(
     registry: MetricRegistry, bad: float | str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A gauge that raises or gives no finite number is skipped of the snapshot, and logged once; the rest is there."""
+    """A gauge that raises or is not finite is skipped and logged once; the other metrics are reported."""
     registry.counter("c").inc()
     registry.gauge(f"gauge.{bad}", lambda: float(bad))
     assert [metric.name for metric in registry.snapshot()] == ["c"]
@@ -38,8 +38,8 @@ def test_a_bad_gauge_is_left_out_and_its_neighbours_are_not(
     assert caplog.text.count(f"'gauge.{bad}' is skipped") == 1
 
 
-def test_meter_rates_are_dropwizards(registry: MetricRegistry, clock: ManualClock) -> None:
-    """Three events and a tick, then a minute of silence: the values of Dropwizard's own EWMA tests."""
+def test_rates_equal_dropwizards(registry: MetricRegistry, clock: ManualClock) -> None:
+    """Three events, a tick and a minute without events give the values of Dropwizard's EWMA tests."""
     meter = registry.meter("m")
     meter.mark(3)
     assert meter.rates() == (0.0, 0.0, 0.0, 0.0)
@@ -53,8 +53,8 @@ def test_meter_rates_are_dropwizards(registry: MetricRegistry, clock: ManualCloc
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 5)), max_size=30))
-def test_idle_ticks_at_once_equal_idle_ticks_one_by_one(events: list[tuple[int, int]]) -> None:
-    """A meter that nobody looks at and one that is read every second show the same rates."""
+def test_the_rates_do_not_depend_on_how_often_they_are_read(events: list[tuple[int, int]]) -> None:
+    """A meter that is read every second and one that is read at the end have equal rates."""
     clock = ManualClock()
     registry = MetricRegistry("a", clock=clock)
     unseen, watched = registry.meter("unseen"), registry.meter("watched")
@@ -67,14 +67,14 @@ def test_idle_ticks_at_once_equal_idle_ticks_one_by_one(events: list[tuple[int, 
     assert unseen.rates() == pytest.approx(watched.rates(), rel=1e-9, abs=1e-12)
 
 
-def test_meter_refuses_negative_numbers(registry: MetricRegistry) -> None:
-    """Events can't be taken back."""
+def test_a_meter_rejects_negative_numbers(registry: MetricRegistry) -> None:
+    """The error for a negative number names the meter."""
     with pytest.raises(ValueError, match="'m' can't take -2 events"):
         registry.meter("m").mark(-2)
 
 
-def test_position_keeps_the_furthest_on_each_side(registry: MetricRegistry) -> None:
-    """Start is the lowest offset ever covered, position the highest; nothing is reported before the first."""
+def test_a_position_keeps_the_lowest_start_and_the_highest_end(registry: MetricRegistry) -> None:
+    """Nothing is reported before the first offset."""
     position = registry.position("flights", 3)
     assert position.read() is None
     assert position.position is None

@@ -1,4 +1,4 @@
-"""What counts as a number: finite ones, those of other libraries, and what is refused."""
+"""Which values metrics accept as numbers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tallystream import MetricRegistry, record
 from tallystream.bridges.base import Reading
 
 
-class Given:
-    """A source that has these metrics."""
+class FixedSource:
+    """A source with constant metrics."""
 
-    kind = "given"
+    kind = "fixed"
 
     def __init__(self, metrics: list[record.Metric]) -> None:
         self._metrics = metrics
 
     def read(self) -> list[Reading]:
-        """Return them."""
+        """Return the metrics."""
         return [Reading(metric) for metric in self._metrics]
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400])
-def test_a_gauge_that_is_set_to_no_finite_number_is_left_out(
+def test_a_gauge_that_is_set_to_a_number_that_is_not_finite_is_skipped(
     registry: MetricRegistry, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others are reported, and the next value is; the log says which gauge it was, once."""
+    """It is logged once with its name; the other metrics and the next value are reported."""
     gauge, name = registry.gauge(f"set.to.{value!s:.5}"), f"set.to.{value!s:.5}"
     registry.counter("c").inc()
     gauge.set(value)
@@ -54,18 +54,20 @@ NUMBERS: dict[str, tuple[Any, float]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "wanted"), NUMBERS.values(), ids=NUMBERS)
+@pytest.mark.parametrize(("given", "expected"), NUMBERS.values(), ids=NUMBERS)
 def test_numbers_of_other_libraries_are_reported_as_numbers(
-    registry: MetricRegistry, given: Any, wanted: float
+    registry: MetricRegistry, given: Any, expected: float
 ) -> None:
-    """Whatever a metric is given that is a number, the record has an int or a float; so no metric keeps others away."""
+    """The record has an int or a float for every numeric type, so that all metrics can be encoded."""
     registry.gauge("set").set(given)
     registry.gauge("asked", lambda: given)
     registry.updown("moved").inc(given)
     registry.histogram("taken").update(given)
     registry.timer("timed").update(given)
-    registry.add_source(Given([record.Gauge(name="read", value=given), record.UpDown(name="read.too", value=given)]))
-    if wanted == int(wanted):
+    registry.add_source(
+        FixedSource([record.Gauge(name="read", value=given), record.UpDown(name="read.too", value=given)])
+    )
+    if expected == int(expected):
         registry.counter("counted").inc(given)
         registry.position("orders", 0).advance(0, given)
     snapshot = registry.snapshot()
@@ -73,7 +75,7 @@ def test_numbers_of_other_libraries_are_reported_as_numbers(
     assert len(read) >= 8
     for metric in read:
         for field in {"value", "min", "max", "sum", "position"} & metric.keys():
-            assert metric[field] == wanted
+            assert metric[field] == expected
             assert type(metric[field]) in (int, float)
     gauge = registry.gauge("set").read()
     assert gauge is not None
@@ -81,8 +83,8 @@ def test_numbers_of_other_libraries_are_reported_as_numbers(
 
 
 @pytest.mark.parametrize("text", ["a", "1", b"1", [1], None, 1j])
-def test_what_is_not_a_number_is_refused_at_once(registry: MetricRegistry, text: Any) -> None:
-    """Every metric that takes numbers says so in one sentence, and keeps what it had."""
+def test_a_value_that_is_not_a_number_is_rejected(registry: MetricRegistry, text: Any) -> None:
+    """Every metric raises a TypeError and keeps its value."""
     gauge = registry.gauge("g")
     gauge.set(3)
     updates = [gauge.set, registry.updown("u").inc, registry.histogram("h").update, registry.timer("t").update]

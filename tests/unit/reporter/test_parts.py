@@ -1,4 +1,4 @@
-"""A registry too large for one record: split, and a metric never changes its part within a life."""
+"""A registry that is too large for one record: its parts, and when a new life begins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystream import ConsumerProgress, MetricRegistry
-from tallystream.baselines import identity_of
 from tallystream.kafka.life import LifeHistory
 from tallystream.kafka.parts import Parts, parts_for
 from tallystream.metrics.sketch import Sketch
@@ -28,27 +27,27 @@ def counters(names: list[str], count: int = 1) -> list[Metric]:
 
 
 class Reports:
-    """A registry that is reported in records of `LIMIT` bytes, and what arrives: the rows of the table."""
+    """A registry that is reported in records of at most `LIMIT` bytes, and the records that arrived."""
 
     def __init__(self) -> None:
         self.clock, self.registry = ManualClock(), MetricRegistry("app")
-        self.lives = LifeHistory("app", 1000, max_bytes=LIMIT)
+        self.lives = LifeHistory("app", max_bytes=LIMIT)
         self.snapshots: list[Snapshot] = []
 
-    def report(self, verdict: str = "acknowledged", *, final: bool = False) -> None:
-        """Report once; a delivery that `failed` arrived, one that was `unsent` did not."""
+    def report(self, result: str = "acknowledged", *, final: bool = False) -> None:
+        """Report once; the record arrives if the delivery is `acknowledged` or `failed`, not if it is `unsent`."""
         metrics, groups = self.registry.snapshot(), self.registry.groups()
-        for outgoing in self.lives.prepare(metrics, self.clock.now(), final=final, groups=groups):
-            assert len(outgoing.value) <= LIMIT
-            if verdict != "unsent":
-                self.snapshots.append(outgoing.snapshot)
-            if verdict == "acknowledged":
-                self.lives.acknowledged(outgoing, self.clock.now().wall_ms, self.clock.now())
+        for pending in self.lives.prepare(metrics, self.clock.wall_ms(), final=final, groups=groups):
+            assert len(pending.value) <= LIMIT
+            if result != "unsent":
+                self.snapshots.append(pending.snapshot)
+            if result == "acknowledged":
+                self.lives.acknowledged(pending, self.clock.wall_ms(), self.clock.wall_ms())
             else:
-                self.lives.failed(outgoing, never_sent=verdict == "unsent")
+                self.lives.failed(pending, never_sent=result == "unsent")
 
     def report_all(self) -> list[Snapshot]:
-        """Report until nothing is missing, and return the last report."""
+        """Report until no metric is missing, and return the last report's snapshots."""
         begin = len(self.snapshots)
         self.report()
         if self.lives.incomplete:
@@ -58,7 +57,7 @@ class Reports:
         return self.snapshots[begin:]
 
     def rows(self) -> dict[tuple[str, str], int]:
-        """Return the table's counts by life and metric, having checked that no metric left its part."""
+        """Return the counts by life and metric; assert that no metric changes its part within a life."""
         rows: dict[tuple[str, str], int] = {}
         parts: dict[tuple[str, str], int] = {}
         for snapshot in self.snapshots:
@@ -72,7 +71,7 @@ class Reports:
 
 
 def part_of(metric: RegistryMetric, snapshots: list[Snapshot]) -> int:
-    [part] = [s.part for s in snapshots for each in s.metrics if identity_of(each) == metric.identity]
+    [part] = [s.part for s in snapshots for each in s.metrics if each.identity == metric.identity]
     return part
 
 
@@ -83,19 +82,19 @@ ROUND = st.tuples(
 
 @settings(max_examples=50)
 @given(st.lists(ROUND, max_size=8), st.randoms(use_true_random=False))
-def test_sums_are_exact_whatever_outgrows_its_part(
+def test_sums_are_exact_when_metrics_outgrow_their_parts(
     rounds: list[tuple[int, str, bool, bool]], chance: random.Random
 ) -> None:
-    """Metrics are made, counted and kept together between reports that arrive or fail: each is counted once."""
+    """Metrics are created, counted and colocated between reports that succeed or fail: each is counted once."""
     reports = Reports()
     made = [reports.registry.counter("first")]
-    for number, verdict, together, final in rounds:
+    for number, result, together, final in rounds:
         made += [reports.registry.counter(f"{len(made) + new:060}") for new in range(number)]
         for counter in chance.sample(made, k=min(20, len(made))):
             counter.inc(chance.randint(1, 9))
         if together:
             reports.registry.colocate(*chance.sample(made, k=min(2, len(made))))
-        reports.report(verdict, final=final)
+        reports.report(result, final=final)
     reports.report_all()
     rows = reports.rows()
     for counter in made:
@@ -104,26 +103,28 @@ def test_sums_are_exact_whatever_outgrows_its_part(
 
 @given(st.lists(st.lists(st.integers(0, 200), unique=True), min_size=1, max_size=5))
 def test_a_metric_stays_in_its_part(rounds: list[list[int]]) -> None:
-    """Metrics come and go, in any order: each is always in one part, and no metric is lost or doubled."""
+    """If metrics are added and removed in any order, each stays in one part, and none is lost or repeated."""
     parts, seen = Parts(5), dict[Identity, int]()
     for numbers in rounds:
         metrics = counters([f"{number}" * 20 for number in numbers])
         split = parts.split(metrics)
-        assert sorted(identity_of(m) for part in split.values() for m in part) == sorted(map(identity_of, metrics))
+        assert sorted(m.identity for part in split.values() for m in part) == sorted(
+            metric.identity for metric in metrics
+        )
         for number, part in split.items():
             for metric in part:
-                assert seen.setdefault(identity_of(metric), number) == number
+                assert seen.setdefault(metric.identity, number) == number
 
 
 def test_metrics_are_spread_over_all_parts() -> None:
-    """A hundred metrics in five parts: none of these has less than half or more than twice its share."""
+    """Each of five parts has between half and twice its share of a hundred metrics."""
     split = Parts(5).split(counters([f"metric.{number}" for number in range(100)]))
     assert sorted(split) == [0, 1, 2, 3, 4]
     assert all(10 <= len(part) <= 40 for part in split.values())
 
 
-def test_a_registry_has_as_many_parts_as_leave_room_to_grow() -> None:
-    """Records are half full at most, counting in what the sketches of histograms may grow to."""
+def test_records_are_at_most_half_full_at_first() -> None:
+    """The size includes what the sketches of histograms may grow to."""
     names = [f"{number:080}" for number in range(100)]
     assert parts_for(counters(names), 1_000_000) == 1
     assert parts_for(counters(names), 10_000) == 3
@@ -131,7 +132,7 @@ def test_a_registry_has_as_many_parts_as_leave_room_to_grow() -> None:
 
 
 def test_a_group_is_never_split() -> None:
-    """A counter and the positions that came much later are in one part."""
+    """A counter and positions that were created much later are in one part."""
     registry = MetricRegistry("app")
     progress = ConsumerProgress(registry, "processed")
     parts = Parts(5)
@@ -147,8 +148,8 @@ def test_a_group_is_never_split() -> None:
     assert len([metric for metric in mine if isinstance(metric, Position)]) == 20
 
 
-def test_groups_that_meet_become_one() -> None:
-    """keep_together of a metric of each of two groups joins the two."""
+def test_colocating_metrics_of_two_groups_joins_them() -> None:
+    """colocate() with one metric of each group creates one group of all."""
     registry = MetricRegistry("app")
     a, b, c, d = (registry.counter(name) for name in "abcd")
     registry.colocate(a, b)
@@ -158,8 +159,8 @@ def test_groups_that_meet_become_one() -> None:
     assert len(registry.groups()) == 4
 
 
-def test_metrics_of_two_parts_that_are_to_be_kept_together_get_a_new_life_in_which_they_are() -> None:
-    """Whenever keep_together is called; within a life no metric changes its part, and nothing is counted twice."""
+def test_colocating_metrics_of_two_parts_begins_a_new_life() -> None:
+    """Within a life no metric changes its part, and nothing is counted twice."""
     reports = Reports()
     registry = reports.registry
     made = [registry.counter(f"metric.{number}" * 20) for number in range(100)]
@@ -184,84 +185,84 @@ def test_metrics_of_two_parts_that_are_to_be_kept_together_get_a_new_life_in_whi
     assert sum(reports.rows().values()) == 101
 
 
-def test_one_of_a_group_that_comes_before_those_that_have_a_part_is_in_theirs() -> None:
-    """A position made before its counter is listed before it: the group's part is the counter's."""
+def test_a_metric_joins_the_part_of_its_group() -> None:
+    """A position that is listed before its counter is in the counter's part."""
     counter, position = Counter(name="c", count=1), Position(name="p", start=0, position=1)
     parts = Parts(5)
     parts.split([counter])
-    assert parts.place({identity_of(counter): identity_of(counter), identity_of(position): identity_of(counter)})
+    assert parts.place({counter.identity: counter.identity, position.identity: counter.identity})
     assert list(parts.split([position, counter]).values()) == [[position, counter]]
 
 
-def test_a_large_registry_goes_out_in_several_records_and_each_counts_its_own_seq() -> None:
-    """Parts have the same life, their own seq and every metric once; a life ends when all finals are acknowledged."""
+def test_each_part_of_a_large_registry_has_its_own_seq() -> None:
+    """All parts have the same life, which ends when all final records are acknowledged."""
     clock, names = ManualClock(), [f"{number:060}" for number in range(300)]
-    lives = LifeHistory("app", 1000, max_bytes=LIMIT)
-    first = lives.prepare(counters(names), clock.now())
+    lives = LifeHistory("app", max_bytes=LIMIT)
+    first = lives.prepare(counters(names), clock.wall_ms())
     assert len(first) == 3
     assert [(o.snapshot.part, o.snapshot.seq) for o in first] == [(part, 1) for part in range(len(first))]
-    assert all(len(outgoing.value) <= LIMIT for outgoing in first)
+    assert all(len(pending.value) <= LIMIT for pending in first)
     assert sorted(m.name for o in first for m in o.snapshot.metrics) == sorted(names)
     lives.failed(first[0], never_sent=True)
-    for outgoing in first[1:]:
-        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
-    assert [lives.has(outgoing) for outgoing in first] == [False] + [True] * (len(first) - 1)
-    final = lives.prepare(counters(names, 3), clock.now(), final=True)
+    for pending in first[1:]:
+        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
+    assert [lives.has(pending) for pending in first] == [False] + [True] * (len(first) - 1)
+    final = lives.prepare(counters(names, 3), clock.wall_ms(), final=True)
     assert {o.snapshot.seq for o in final} == {2}
-    for outgoing in final[1:]:
-        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+    for pending in final[1:]:
+        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
     lives.failed(final[0])
-    [again, *_] = lives.prepare(counters(names, 3), clock.now(), final=True)
+    [again, *_] = lives.prepare(counters(names, 3), clock.wall_ms(), final=True)
     assert (again.snapshot.life, again.snapshot.seq) == (first[0].snapshot.life, 3)
 
 
-def test_a_metric_that_outgrows_its_part_gets_a_new_life_that_counts_on() -> None:
-    """The old life ends with an acknowledged final, and only then a new one has the grown sketches, in more parts."""
+def test_a_metric_that_outgrows_its_part_continues_in_a_new_life() -> None:
+    """The new life begins after the acknowledged final record, and has more parts."""
     clock = ManualClock()
-    lives = LifeHistory("app", 1000, max_bytes=30_000)
+    lives = LifeHistory("app", max_bytes=30_000)
     sketch = Sketch()
 
     def histograms() -> list[Metric]:
         return [Histogram(name=name, count=sketch.count, sum=1.0, sketch=sketch.encode()) for name in "abcd"]
 
     sketch.add([1.0])
-    [small] = lives.prepare(histograms(), clock.now())
-    lives.acknowledged(small, clock.now().wall_ms, clock.now())
+    [small] = lives.prepare(histograms(), clock.wall_ms())
+    lives.acknowledged(small, clock.wall_ms(), clock.wall_ms())
     sketch.add([sign * 1.0109**power for power in range(2000) for sign in (1, -1)])
     for _ in range(2):
-        [final] = lives.prepare(histograms(), clock.now())
+        [final] = lives.prepare(histograms(), clock.wall_ms())
         assert (final.snapshot.life, final.snapshot.final, final.snapshot.metrics) == (small.snapshot.life, True, [])
         assert lives.incomplete
         lives.failed(final, never_sent=True)
         assert not lives.new_life_due
-    [final] = lives.prepare(histograms(), clock.now())
-    lives.acknowledged(final, clock.now().wall_ms, clock.now())
+    [final] = lives.prepare(histograms(), clock.wall_ms())
+    lives.acknowledged(final, clock.wall_ms(), clock.wall_ms())
     assert lives.new_life_due
-    grown = lives.prepare(histograms(), clock.now())
+    grown = lives.prepare(histograms(), clock.wall_ms())
     assert not lives.incomplete
     assert len(grown) > 1
-    assert all(len(outgoing.value) <= 30_000 for outgoing in grown)
-    assert small.snapshot.life not in {outgoing.snapshot.life for outgoing in grown}
-    found = [metric for outgoing in grown for metric in outgoing.snapshot.metrics]
+    assert all(len(pending.value) <= 30_000 for pending in grown)
+    assert small.snapshot.life not in {pending.snapshot.life for pending in grown}
+    found = [metric for pending in grown for metric in pending.snapshot.metrics]
     assert sorted((metric.name, metric.count) for metric in found if isinstance(metric, Histogram)) == [
         (name, 4000) for name in "abcd"
     ]
 
 
-def test_a_group_too_large_for_any_record_is_left_out_once_and_ends_no_life() -> None:
-    """The other metrics are reported in the life that there is; one sentence says what is missing, and what to do."""
+def test_a_group_that_is_too_large_for_any_record_is_skipped() -> None:
+    """The life continues with the other metrics; one error names the group and what to do."""
     clock = ManualClock()
-    lives = LifeHistory("app", 1000, max_bytes=LIMIT)
+    lives = LifeHistory("app", max_bytes=LIMIT)
     metrics = counters([f"{number:0500}" for number in range(40)])
-    groups = {identity_of(metric): identity_of(metrics[0]) for metric in metrics}
+    groups = {metric.identity: metrics[0].identity for metric in metrics}
     other = counters(["other"])
-    [first] = lives.prepare(other, clock.now())
-    lives.acknowledged(first, clock.now().wall_ms, clock.now())
+    [first] = lives.prepare(other, clock.wall_ms())
+    lives.acknowledged(first, clock.wall_ms(), clock.wall_ms())
     for _ in range(2):
-        [outgoing] = lives.prepare(metrics + other, clock.now(), groups=groups)
-        assert (outgoing.snapshot.life, outgoing.snapshot.metrics) == (first.snapshot.life, other)
+        [pending] = lives.prepare(metrics + other, clock.wall_ms(), groups=groups)
+        assert (pending.snapshot.life, pending.snapshot.metrics) == (first.snapshot.life, other)
         assert lives.incomplete
-        lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+        lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
     [error] = lives.errors
-    assert error.startswith(f"the counter '{0:0500}' and the metrics that are kept together with it have 21,")
-    assert error.endswith("bytes, a record has 20,000 at most; keep fewer metrics together")
+    assert error.startswith(f"the counter '{0:0500}' and the metrics that are colocated with it have 21,")
+    assert error.endswith("bytes, a record has 20,000 at most; colocate fewer metrics")

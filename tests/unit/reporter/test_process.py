@@ -1,4 +1,4 @@
-"""What depends on the process: what an import loads, forks, and the end."""
+"""Imports, forks, signals and the exit of the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 def run(program: str) -> str:
-    """Run a program in a fresh interpreter and return what it printed; its failure is the test's."""
+    """Run a program in a new interpreter and return its output; fail if the program fails."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -21,8 +21,8 @@ def run(program: str) -> str:
     return done.stdout
 
 
-def test_the_import_brings_no_kafka_client() -> None:
-    """Importing the package, and counting, loads no confluent_kafka, nor what else takes its time; a start does."""
+def test_the_import_loads_no_kafka_client() -> None:
+    """Importing the package loads neither confluent_kafka nor other slow modules; start() loads it."""
     assert run("""
         import sys
         import msgspec
@@ -38,13 +38,13 @@ def test_the_import_brings_no_kafka_client() -> None:
     """).split() == ["set()", "True"]
 
 
-def test_a_reporter_that_could_not_be_made_is_in_no_fork_s_way() -> None:
-    """Its option is refused, the object may still be there, and a fork takes no notice: nothing is said of it."""
+def test_a_rejected_reporter_does_not_take_part_in_forks() -> None:
+    """A fork ignores a reporter whose constructor raised, and logs nothing."""
     assert run("""
         import os, sys
         from tallystream import ConfigError, KafkaReporter, MetricRegistry
-        said = []
-        sys.unraisablehook = lambda what: said.append(str(what.exc_value))
+        errors = []
+        sys.unraisablehook = lambda what: errors.append(str(what.exc_value))
         try:
             options = {"group.id": "x", "bootstrap.servers": "y"}
             KafkaReporter(MetricRegistry("a"), bootstrap_servers="127.0.0.1:1", instance="i", options=options)
@@ -54,13 +54,13 @@ def test_a_reporter_that_could_not_be_made_is_in_no_fork_s_way() -> None:
             print("no error")
         pid = os.fork()
         if not pid:
-            os._exit(len(said))
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(said))
+            os._exit(len(errors))
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(errors))
     """).split() == ["0", "0"]
 
 
-def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None:
-    """The child has none of its parent's counts, a life of its own, and ends without touching the parent's producer."""
+def test_a_forked_child_counts_from_zero_and_does_not_use_the_parents_producer() -> None:
+    """The child has its own life, and ends without the parent's producer."""
     out = run("""
         import os, threading
         from tallystream import KafkaReporter, MetricRegistry
@@ -68,19 +68,19 @@ def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None
         counter, gauge = registry.counter("c"), registry.gauge("g")
         counter.inc(5); gauge.set(1); registry.position("t", 0).advance(0, 3)
         reporter = KafkaReporter(registry, bootstrap_servers="127.0.0.1:1", instance="i", own_metrics=False).start()
-        reporter._link.cluster = lambda topic, timeout: "known"
+        reporter._connection.cluster = lambda topic, timeout: "known"
         assert not reporter.report_now(timeout=0.1)
         # Every lock is held by another thread at the moment of the fork.
         held, go = threading.Event(), threading.Event()
         def hold():
-            with registry.atomic(), counter._lock, reporter._reporting:
+            with registry.atomic(), counter._lock, reporter._report_lock:
                 held.set(); go.wait()
         thread = threading.Thread(target=hold, daemon=True); thread.start(); held.wait()
         child = os.fork()
         if not child:
             counter.inc()
             print([(m.name, m.count) for m in registry.snapshot()], reporter._lives.in_flight, flush=True)
-            print(reporter._thread.is_alive(), reporter._link.is_open, flush=True)
+            print(reporter._thread.is_alive(), reporter._connection.is_open, flush=True)
             reporter.stop(timeout=0.1)
             raise SystemExit(7)
         _, status = os.waitpid(child, 0)
@@ -91,8 +91,8 @@ def test_a_forked_child_counts_from_zero_and_leaves_the_producer_alone() -> None
     assert out.splitlines() == ["[('c', 1)] []", "True False", "7 5 1"]
 
 
-def test_a_fork_while_a_metric_is_made_leaves_none_that_is_not_reported() -> None:
-    """Forked before any line of the making, by another thread as it were: the child's metric is reported."""
+def test_a_fork_while_a_metric_is_created_leaves_no_unreported_metric() -> None:
+    """After a fork at any line of the creation, the child's metric is reported."""
     out = run("""
         import os, sys
         from tallystream import MetricRegistry
@@ -116,8 +116,8 @@ def test_a_fork_while_a_metric_is_made_leaves_none_that_is_not_reported() -> Non
     assert out.strip() == "True {1}"
 
 
-def test_the_last_report_comes_at_exit() -> None:
-    """A process that ends without stop(), and a forked multiprocessing child that does, make their last report."""
+def test_the_last_report_is_made_at_exit() -> None:
+    """A process that ends without stop(), and a child of multiprocessing, make their last report."""
     out = run("""
         import multiprocessing, sys
         from tallystream import MetricRegistry
@@ -136,10 +136,10 @@ def test_the_last_report_comes_at_exit() -> None:
     assert out.splitlines() == ["[1]", "[4]"]
 
 
-def test_a_fork_finds_no_producer_that_looks_for_its_broker() -> None:
-    """Forked off right after the start, where names may be looked up: every child ends, and the parent goes on.
+def test_a_fork_closes_a_producer_that_may_be_resolving_names() -> None:
+    """Every child that is forked right after the start ends, and the parent continues.
 
-    The C library's lock of a look-up, taken at the fork, would keep the child from ever ending.
+    A child that inherits the C library's lock of name resolution could never end.
     """
     out = run("""
         import os, signal
@@ -148,15 +148,15 @@ def test_a_fork_finds_no_producer_that_looks_for_its_broker() -> None:
         for number in range(10):
             registry = MetricRegistry("orders")
             reporter = KafkaReporter(registry, bootstrap_servers="localhost:1", instance="i", interval=3600).start()
-            open_before.add(reporter._link.is_open)
+            open_before.add(reporter._connection.is_open)
             child = os.fork()
             if not child:
                 signal.alarm(30)
                 reporter.stop(timeout=0.05)
                 os._exit(7)
-            open_after.add(reporter._link.is_open)
+            open_after.add(reporter._connection.is_open)
             codes.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-            while not reporter._link.is_open:
+            while not reporter._connection.is_open:
                 reporter.report_now(timeout=0.01)
             reporter.stop(timeout=0)
         print(codes, open_before, open_after)
@@ -164,8 +164,8 @@ def test_a_fork_finds_no_producer_that_looks_for_its_broker() -> None:
     assert out.strip() == "{7} {True} {False}"
 
 
-def test_a_fork_waits_for_all_that_is_busy_no_longer_than_0_2_s_together() -> None:
-    """Two reports that do not end, a producer and a source: one deadline for all, however many they are."""
+def test_a_fork_waits_at_most_0_2_s_for_all_hooks_together() -> None:
+    """Two reports that do not end, a producer and a source share one deadline."""
     out = run("""
         import os
         from tallystream import fork as _forks; from tallystream import KafkaReporter, MetricRegistry
@@ -196,7 +196,7 @@ def test_a_fork_waits_for_all_that_is_busy_no_longer_than_0_2_s_together() -> No
             )
         first, second, third = map(reporter, range(3))
         third._open(); third._report()
-        first._reporting = second._reporting = Busy()
+        first._report_lock = second._report_lock = Busy()
         registry.add_source(Source())
         joined, = registry._sources
         joined.lock = Busy()
@@ -204,13 +204,13 @@ def test_a_fork_waits_for_all_that_is_busy_no_longer_than_0_2_s_together() -> No
         if not child:
             os._exit(0)
         os.waitpid(child, 0)
-        print(0 < now[0] <= 0.2 + 1e-9, third._link.is_open, third._reporting.acquire(blocking=False))
+        print(0 < now[0] <= 0.2 + 1e-9, third._connection.is_open, third._report_lock.acquire(blocking=False))
     """)
     assert out.strip() == "True False True"
 
 
-def test_a_fork_leaves_a_connection_alone() -> None:
-    """A producer that has delivered stays the parent's over a fork; the child's own one delivers too."""
+def test_a_fork_keeps_a_working_connection() -> None:
+    """A producer that has delivered a record stays open in the parent; the child has its own."""
     out = run("""
         import os, time
         from tallystream import KafkaReporter, MetricRegistry
@@ -223,15 +223,15 @@ def test_a_fork_leaves_a_connection_alone() -> None:
         if not child:
             assert reporter.report_now(30) and reporter.sent == 1
             raise SystemExit(7)
-        is_open = reporter._link.is_open
+        is_open = reporter._connection.is_open
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print(code, is_open, reporter.report_now(30), reporter.sent, reporter.stop())
     """)
     assert out.strip() == "7 True True 2 True"
 
 
-def test_a_signal_may_end_a_reporter_whatever_it_interrupts() -> None:
-    """Called by a handler while a metric's lock is held, stop() gives up in time; at exit the last report is made."""
+def test_a_signal_handler_can_stop_a_reporter_at_any_time() -> None:
+    """If a metric's lock is held, stop() returns in time, and the last report is made at exit."""
     out = run("""
         import os, signal
         from tallystream import MetricRegistry
@@ -248,10 +248,10 @@ def test_a_signal_may_end_a_reporter_whatever_it_interrupts() -> None:
         with histogram._lock:
             os.kill(os.getpid(), signal.SIGTERM)
             for _ in range(10): pass
-            print("goes on", flush=True)  # before the lock is free: the last report prints after it
+            print("resumed", flush=True)  # before the lock is free: the last report prints after it
     """)
     lines = out.splitlines()
-    assert lines[:2] == ["False", "goes on"]
+    assert lines[:2] == ["False", "resumed"]
     assert set(lines[2:]) == {"[1]"}
 
 
@@ -290,8 +290,8 @@ POOL = """
 
 @pytest.mark.parametrize("made", ["module", "initializer", "executor"])
 @pytest.mark.parametrize("method", ["fork", "forkserver"])  # "spawn": tests/integration/test_examples.py
-def test_the_children_of_a_pool_that_end_by_themselves_report_all(method: str, made: str, tmp_path: Path) -> None:
-    """Short tasks, whatever the start method and wherever the reporter starts; an executor's end loses none either."""
+def test_the_children_of_a_pool_report_everything(method: str, made: str, tmp_path: Path) -> None:
+    """No count of a short task is lost, with every start method, and with an executor."""
     script, reports = tmp_path / "pool.py", tmp_path / "reports"
     script.write_text(textwrap.dedent(POOL))
     command = [sys.executable, script, method, made, reports]
@@ -301,8 +301,8 @@ def test_the_children_of_a_pool_that_end_by_themselves_report_all(method: str, m
     assert sum(map(int, newest.values())) == 200
 
 
-def test_these_tests_print_nothing_after_pytest_s_last_line() -> None:
-    """A reporter that a test leaves open makes its last report at that test's end, not at the interpreter's."""
+def test_these_tests_print_nothing_after_pytests_summary() -> None:
+    """A reporter that a test does not stop makes its last report at the end of that test."""
     leaves_one_open = f"{HERE / 'test_kafka_reporter.py'}::test_the_reporters_own_metrics_are_in_its_registry"
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(HERE.parents[2]), leaves_one_open]
     done = subprocess.run(command, cwd=HERE.parents[2], capture_output=True, text=True, timeout=60, check=False)

@@ -15,7 +15,7 @@ from tallystream.testing import assert_count, find
 
 @dataclass
 class Message:
-    """A consumed message, as far as progress needs it."""
+    """A consumed message with the methods that ConsumerProgress needs."""
 
     t: str
     p: int
@@ -34,8 +34,8 @@ class Message:
         return self.o
 
 
-def test_consumer_progress_counts_and_moves_in_one_step(registry: MetricRegistry) -> None:
-    """Messages of several partitions are counted, and each partition's position is the next offset."""
+def test_consumer_progress_counts_and_moves_positions_in_one_step(registry: MetricRegistry) -> None:
+    """Messages of several partitions are counted, and each position is the next offset."""
     progress = ConsumerProgress(registry, "flights.processed", tags={"group": "g"})
     assert progress.processed([Message("flights", 0, 5), Message("flights", 1, 9), Message("flights", 0, 6)]) == 3
     assert progress.processed(Message("flights", 0, o) for o in (7, 8)) == 2
@@ -49,8 +49,8 @@ def test_consumer_progress_counts_and_moves_in_one_step(registry: MetricRegistry
     ]
 
 
-def test_consumer_progress_takes_records_with_attributes(registry: MetricRegistry) -> None:
-    """Records as aiokafka has them are counted as messages of confluent-kafka are."""
+def test_consumer_progress_accepts_records_with_attributes(registry: MetricRegistry) -> None:
+    """Records of aiokafka are counted like messages of confluent-kafka."""
     progress = ConsumerProgress(registry, "c")
     records = [ConsumerRecord("t", 3, offset, 0, 0, None, b"", None, 0, 0, ()) for offset in (7, 8)]
     assert progress.processed(records) == 2
@@ -58,8 +58,8 @@ def test_consumer_progress_takes_records_with_attributes(registry: MetricRegistr
     assert find(registry, "c.position", tags=tags) == record.Position(name="c.position", tags=tags, start=7, position=9)
 
 
-def test_consumer_progress_skips_messages_that_carry_an_error(registry: MetricRegistry) -> None:
-    """What `consume()` returns beside records is neither counted nor an offset processed; it raises nothing."""
+def test_consumer_progress_skips_messages_with_an_error(registry: MetricRegistry) -> None:
+    """Errors that `consume()` returns are neither counted nor cover an offset."""
     progress = ConsumerProgress(registry, "c")
     end = confluent_kafka.Message(topic="t", partition=0, offset=6, error=KafkaError(KafkaError._PARTITION_EOF))
     unknown = confluent_kafka.Message(topic="u", error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
@@ -74,8 +74,8 @@ def test_consumer_progress_skips_messages_that_carry_an_error(registry: MetricRe
     ]
 
 
-def test_consumer_progress_refuses_a_message_without_offset(registry: MetricRegistry) -> None:
-    """A message that no consumer read is refused, and nothing of its batch is counted."""
+def test_consumer_progress_rejects_a_message_without_offset(registry: MetricRegistry) -> None:
+    """A message that no consumer read raises ValueError, and nothing of its batch is counted."""
     progress = ConsumerProgress(registry, "c")
     with pytest.raises(ValueError, match="has the offset None"):
         progress.processed([Message("t", 0, 1), Message("t", 0, None)])

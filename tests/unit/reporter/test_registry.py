@@ -1,4 +1,4 @@
-"""The registry: identity, errors, and what a snapshot may not tear apart."""
+"""The registry: its metrics, its errors, and the consistency of a snapshot."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tallystream.testing import ManualClock
 
 
-def test_one_object_for_a_name_and_its_tags(registry: MetricRegistry) -> None:
-    """The same name and tags, in any order, give the same object; other tags give another."""
+def test_a_name_with_tags_is_one_object(registry: MetricRegistry) -> None:
+    """The same name and tags, in any order, return the same object; other tags return another."""
     one = registry.counter("c", tags={"a": "1", "b": "2"})
     assert registry.counter("c", tags={"b": "2", "a": "1"}) is one
     assert registry.counter("c") is not one
@@ -31,7 +31,7 @@ def test_one_object_for_a_name_and_its_tags(registry: MetricRegistry) -> None:
 
 
 def test_threads_get_the_same_object(registry: MetricRegistry) -> None:
-    """Many threads that ask for the same new metric at once share one, so that nothing counted is lost."""
+    """Threads that request the same new metric at once get one object, so that no count is lost."""
     barrier = threading.Barrier(8)
 
     def ask(_: int) -> object:
@@ -44,7 +44,7 @@ def test_threads_get_the_same_object(registry: MetricRegistry) -> None:
 
 
 def test_a_name_with_another_type_is_an_error_that_names_both(registry: MetricRegistry) -> None:
-    """A counter asked for as a timer is refused, whatever the tags, and the counter stays."""
+    """A counter that is requested as a timer raises MetricTypeError, with any tags."""
     registry.counter("c").inc()
     with pytest.raises(MetricTypeError, match="'c' is a counter already, so it can't be a timer"):
         registry.timer("c", tags={"x": "y"})
@@ -67,18 +67,18 @@ def test_a_name_with_another_type_is_an_error_that_names_both(registry: MetricRe
         (lambda _: MetricRegistry(""), "app"),
     ],
 )
-def test_names_and_tags_are_checked_where_they_are_made(
+def test_names_and_tags_are_checked_at_creation(
     registry: MetricRegistry, make: Callable[[MetricRegistry], object], field: str
 ) -> None:
-    """What the record would refuse is refused at once, and nothing is registered."""
+    """What the record does not accept is rejected, and nothing is registered."""
     with pytest.raises(ConfigError) as caught:
         make(registry)
     assert caught.value.field == field
     assert registry.metrics() == []
 
 
-def test_the_longest_names_and_tags_make_a_good_record(registry: MetricRegistry) -> None:
-    """What creation lets through, the record's decoder takes."""
+def test_the_longest_names_and_tags_are_valid_in_the_record(registry: MetricRegistry) -> None:
+    """The record's decoder accepts every name and tag that the registry accepts."""
     registry.counter("n" * 512, tags={f"{i:0128}": "ü" * 512 for i in range(32)}).inc()
     snapshot = record.Snapshot(
         app="app", life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=registry.snapshot()
@@ -107,8 +107,8 @@ class Interruption:
         return self.trace
 
 
-def test_an_interrupt_while_a_metric_is_made_leaves_none_that_is_not_reported(clock: ManualClock) -> None:
-    """Whichever line Ctrl-C interrupts, the metric is there or it is not; and no name without one keeps its type."""
+def test_an_interrupt_while_a_metric_is_created_leaves_no_unreported_metric(clock: ManualClock) -> None:
+    """After KeyboardInterrupt at any line, the metric exists completely or not at all."""
     lines = 0
     while True:
         registry, trace = MetricRegistry("app", clock=clock), sys.gettrace()
@@ -129,8 +129,8 @@ def test_an_interrupt_while_a_metric_is_made_leaves_none_that_is_not_reported(cl
     assert lines > 5
 
 
-def test_snapshot_has_every_metric_that_has_a_value(registry: MetricRegistry) -> None:
-    """Each type appears in the record's form; an unset gauge and a position that is nowhere do not."""
+def test_a_snapshot_has_every_metric_that_has_a_value(registry: MetricRegistry) -> None:
+    """Each type is in the record's form; unset gauges and positions are missing."""
     registry.counter("c").inc(2)
     registry.updown("u").dec(1.5)
     registry.gauge("g").set(7)
@@ -143,8 +143,8 @@ def test_snapshot_has_every_metric_that_has_a_value(registry: MetricRegistry) ->
     ]
 
 
-def test_no_snapshot_separates_what_is_set_together(registry: MetricRegistry) -> None:
-    """While one thread moves metrics of all types in together(), every snapshot of another sees them equal."""
+def test_a_snapshot_never_splits_an_atomic_block(registry: MetricRegistry) -> None:
+    """While a thread updates metrics of all types in atomic(), every snapshot has equal values."""
     counter, updown, meter = registry.counter("c"), registry.updown("u"), registry.meter("m")
     histogram, timer, gauge = registry.histogram("h"), registry.timer("t"), registry.gauge("g")
     gauge.set(0)
@@ -174,8 +174,8 @@ def test_no_snapshot_separates_what_is_set_together(registry: MetricRegistry) ->
     assert counter.count == 5_000
 
 
-def test_no_snapshot_separates_what_is_made_together(registry: MetricRegistry) -> None:
-    """Metrics that are made and counted in one together() block while a gauge's function is called are all there."""
+def test_a_snapshot_has_all_metrics_that_an_atomic_block_creates(registry: MetricRegistry) -> None:
+    """Also if the block runs while a gauge's function is called."""
 
     def make() -> float:
         with registry.atomic():
@@ -189,8 +189,8 @@ def test_no_snapshot_separates_what_is_made_together(registry: MetricRegistry) -
         assert counts == {"one": number, "two": number}
 
 
-def test_a_gauge_that_is_set_together_with_a_counter_is_not_separated_from_it(registry: MetricRegistry) -> None:
-    """Also where both move while the functions of other gauges are asked, as here by such a function itself."""
+def test_a_snapshot_never_splits_a_gauge_from_a_counter_in_an_atomic_block(registry: MetricRegistry) -> None:
+    """Also if both are updated while functions of other gauges run."""
     height = registry.gauge("height")
     height.set(0)
 
@@ -208,8 +208,8 @@ def test_a_gauge_that_is_set_together_with_a_counter_is_not_separated_from_it(re
         assert values["height"] == record.Gauge(name="height", value=number)
 
 
-def test_tags_by_position(registry: MetricRegistry) -> None:
-    """Tags may follow the name without `tags=`; in the place of a gauge's function they are refused."""
+def test_tags_can_be_positional_arguments(registry: MetricRegistry) -> None:
+    """Tags may follow the name without `tags=`; instead of a gauge's function they are rejected."""
     tags = {"topic": "orders"}
     assert registry.counter("c", tags) is registry.counter("c", tags=tags)
     assert registry.updown("u", tags) is registry.updown("u", tags=tags)
@@ -228,8 +228,8 @@ def test_tags_by_position(registry: MetricRegistry) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["orders", ["topic", "orders"], 5])
-def test_tags_that_are_no_mapping_are_one_sentence(registry: MetricRegistry, wrong: Any) -> None:
-    """Whatever is asked for tags, it names the metric and shows how tags look."""
+def test_tags_that_are_not_a_mapping_are_rejected(registry: MetricRegistry, wrong: Any) -> None:
+    """The error names the metric and shows the form of tags."""
     asked = [registry.counter, registry.gauge, registry.child("x").timer, registry.child]
     for ask in asked:
         with pytest.raises(ConfigError, match=r"^tags of '(x\.)?c': .* can't be used; give a mapping, such as {"):
@@ -239,23 +239,23 @@ def test_tags_that_are_no_mapping_are_one_sentence(registry: MetricRegistry, wro
     assert registry.metrics() == []
 
 
-def test_representations_say_what_it_is(registry: MetricRegistry) -> None:
-    """A registry, its children, a consumer's progress and reporters name themselves."""
+def test_representations(registry: MetricRegistry) -> None:
+    """Registries, scoped registries, a consumer's progress and reporters show their names."""
     registry.counter("c").inc()
     assert repr(registry) == "<MetricRegistry 'app' with 1 metric>"
     registry.counter("d").inc()
     assert repr(registry) == "<MetricRegistry 'app' with 2 metrics>"
     registry.counter("d", {"a": "b"}).inc()
     child = registry.child("http", {"a": "b"})
-    assert repr(child) == "<Child 'http' tags={'a': 'b'} of <MetricRegistry 'app' with 3 metrics>>"
+    assert repr(child) == "<ScopedRegistry 'http' tags={'a': 'b'} of <MetricRegistry 'app' with 3 metrics>>"
     assert repr(ConsumerProgress(child, "seen")) == "<ConsumerProgress 'http.seen', tags={'a': 'b'}>"
     assert repr(InMemoryReporter(registry)) == "<InMemoryReporter of 'app'>"
 
 
-def test_dir_has_what_applications_use(registry: MetricRegistry) -> None:
-    """What only snapshots and forks call is not offered by completion."""
+def test_dir_has_only_what_applications_use(registry: MetricRegistry) -> None:
+    """Completion does not offer what only snapshots and forks call."""
     common = {"identity", "kind", "name", "read", "tags"}
-    wanted = {
+    expected = {
         registry.counter("c"): {"count", "inc"},
         registry.updown("u"): {"dec", "inc", "value"},
         registry.gauge("g"): {"function", "set", "value"},
@@ -264,26 +264,26 @@ def test_dir_has_what_applications_use(registry: MetricRegistry) -> None:
         registry.timer("t"): {"count", "rates", "sampling", "sketch", "time", "update", "view"},
         registry.position("t", 0): {"advance", "position", "start"},
     }
-    for metric, names in wanted.items():
+    for metric, names in expected.items():
         assert {name for name in dir(metric) if not name.startswith("_")} == common | names
 
 
-def test_the_version_is_the_distribution_s() -> None:
-    """`__version__` is what the package's metadata say."""
+def test_the_version_is_that_of_the_distribution() -> None:
+    """`__version__` comes from the package's metadata."""
     assert tallystream.__version__ == version("tallystream")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = tallystream.nothing  # type: ignore[attr-defined]
 
 
-def test_a_registry_without_a_reporter_says_how_to_get_one(registry: MetricRegistry) -> None:
-    """`registry.reporter` is the reporter that `report()` started; before, the error names that function."""
+def test_the_error_of_a_registry_without_a_reporter_names_report(registry: MetricRegistry) -> None:
+    """`registry.reporter` is the reporter that `report()` started; before that, it raises AttributeError."""
     with pytest.raises(AttributeError, match=r"^the registry 'app' has no reporter; .*report\('app', registry="):
         _ = registry.reporter
     assert not hasattr(registry, "reporter")
 
 
 def test_a_gauge_that_needs_the_registry_does_not_deadlock(registry: MetricRegistry) -> None:
-    """A gauge's function is asked before the lock is taken, so it may wait for a thread that is in together()."""
+    """A gauge's function runs before the lock is taken, so it may wait for a thread in atomic()."""
     entered, asked = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -308,8 +308,8 @@ def test_a_gauge_that_needs_the_registry_does_not_deadlock(registry: MetricRegis
     assert snapshots == [[record.Gauge(name="g", value=1.0)]]
 
 
-def test_the_testing_helpers_tell_what_they_found(registry: MetricRegistry) -> None:
-    """Assertions pass on what is so, and their message names what is there instead."""
+def test_the_testing_helpers_report_what_they_found(registry: MetricRegistry) -> None:
+    """The messages of failed assertions list the existing names or tags."""
     registry.counter("c", tags={"a": "b"}).inc(3)
     assert_count(registry, "c", 3, tags={"a": "b"})
     assert_not_reported(registry, "c")
@@ -334,8 +334,8 @@ def test_the_testing_helpers_tell_what_they_found(registry: MetricRegistry) -> N
     assert reporter.reports == [registry.snapshot()] * 2
 
 
-def test_a_child_is_a_view_with_a_prefix_and_tags(registry: MetricRegistry) -> None:
-    """Its metrics are the registry's, under the longer name, with both tags; a child's child has both prefixes."""
+def test_a_scoped_registry_adds_a_prefix_and_tags(registry: MetricRegistry) -> None:
+    """Its metrics belong to the registry; a nested one adds both prefixes."""
     http = registry.child("http", tags={"listener": "public", "zone": "a"})
     requests = http.counter("requests", tags={"zone": "b"})
     assert requests is registry.counter("http.requests", tags={"listener": "public", "zone": "b"})

@@ -1,4 +1,4 @@
-"""The samples behind the local view, each against a plain way to say what it must keep."""
+"""The samples of histograms, each compared with a simple model."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tallystream import (
     Uniform,
 )
 from tallystream.metrics.histogram import BUFFER
-from tallystream.metrics.reservoirs import (
+from tallystream.metrics.sampling import (
     QUANTILES,
     DecayingReservoir,
     SlidingTimeWindowReservoir,
     SlidingWindowReservoir,
     UniformReservoir,
     plain_view,
-    view,
+    weighted_view,
 )
 from tallystream.testing import InMemoryReporter, ManualClock
 
@@ -44,43 +44,41 @@ CHOICES: list[Sampling] = [ExponentiallyDecaying(), SlidingWindow(), SlidingTime
 
 
 @given(BATCHES, st.integers(1, 50))
-def test_sliding_window_keeps_the_last_values(batches: list[list[float]], size: int) -> None:
-    """However they come, the last `size` of them."""
+def test_a_sliding_window_keeps_the_last_values(batches: list[list[float]], size: int) -> None:
+    """In batches of any size, the last `size` values are kept."""
     reservoir = SlidingWindowReservoir(size)
     for batch in batches:
         reservoir.update(batch, 0.0)
-    assert reservoir.values() == [value for batch in batches for value in batch][-size:]
+    assert list(reservoir.values) == [value for batch in batches for value in batch][-size:]
 
 
 @given(PACED, st.floats(0.1, 60), st.floats(0, 90))
-def test_sliding_time_window_keeps_what_is_young_enough(
+def test_a_sliding_time_window_keeps_the_values_of_its_time(
     paced: list[tuple[float, list[float]]], seconds: float, after: float
 ) -> None:
-    """What came `seconds` ago or later is kept, and nothing else, also when it is looked at between."""
+    """Only values of the last `seconds` are kept, however often the sample is read."""
     now, everything = 0.0, []
-    seldom, often = SlidingTimeWindowReservoir(seconds, 1000), SlidingTimeWindowReservoir(seconds, 1000)
+    rarely_read, often_read = SlidingTimeWindowReservoir(seconds, 1000), SlidingTimeWindowReservoir(seconds, 1000)
     for pause, batch in paced:
         now += pause
         everything += [(now, value) for value in batch]
-        seldom.update(batch, now)
-        often.update(batch, now)
-        often.values(now)
+        rarely_read.update(batch, now)
+        often_read.update(batch, now)
+        often_read.values(now)
     now += after
-    assert seldom.values(now) == often.values(now) == [v for seen, v in everything if seen >= now - seconds]
+    assert rarely_read.values(now) == often_read.values(now) == [v for seen, v in everything if seen >= now - seconds]
 
 
-def test_sliding_time_window_is_bounded_and_stands_disorder() -> None:
-    """The newest values stay where there are too many; one that comes out of order is judged by its own time."""
+def test_a_sliding_time_window_has_a_size_limit() -> None:
+    """Of more values than its size, the newest are kept."""
     reservoir = SlidingTimeWindowReservoir(10, 3)
     reservoir.update([1, 2, 3, 4, 5], 0.0)
     assert reservoir.values(10.0) == [3, 4, 5]
-    reservoir.take([(12.0, 7), (11.0, 6)])
-    assert reservoir.values(21.5) == [7]
 
 
 @given(st.lists(VALUES, max_size=200), st.integers(1, 30), st.integers())
-def test_uniform_follows_algorithm_r(values: list[float], size: int, seed: int) -> None:
-    """The n-th value replaces a place drawn from n places, if there is such a place."""
+def test_a_uniform_sample_follows_algorithm_r(values: list[float], size: int, seed: int) -> None:
+    """The n-th value replaces a random one of n places, if the sample has that place."""
     reservoir, draw = UniformReservoir(size, Random(seed).random), Random(seed).random
     reservoir.update(values[:7], 0.0)
     reservoir.update(values[7:], 0.0)
@@ -88,24 +86,24 @@ def test_uniform_follows_algorithm_r(values: list[float], size: int, seed: int) 
     for number, value in enumerate(values[size:], start=size + 1):
         place = math.floor(draw() * number)
         expected[place : place + 1] = [value] if place < size else []
-    assert reservoir.values() == expected
+    assert reservoir.values == expected
 
 
-def test_uniform_gives_every_value_the_same_chance() -> None:
-    """Of 40 values 10 are kept; over 4,000 samples each of them was kept about 1,000 times (six deviations)."""
+def test_a_uniform_sample_keeps_every_value_with_the_same_probability() -> None:
+    """In 4,000 samples of 10 of 40 values, each is kept about 1,000 times (six deviations)."""
     draw = Random(7).random
     kept: Counter[float] = Counter()
     for _ in range(4_000):
         reservoir = UniformReservoir(10, draw)
         reservoir.update(range(40), 0.0)
-        kept.update(reservoir.values())
+        kept.update(reservoir.values)
     assert sum(kept.values()) == 40_000
     assert all(abs(kept[value] - 1_000) < 6 * math.sqrt(4_000 * 0.25 * 0.75) for value in range(40))
 
 
 @given(st.lists(st.tuples(st.floats(0, 6000), st.integers(0, 5)), max_size=30))
-def test_decaying_weights_are_those_of_the_formula(paced: list[tuple[float, int]]) -> None:
-    """While everything fits, all is kept, and two values' weights relate as exp(alpha * the time between them)."""
+def test_decaying_weights_follow_the_formula(paced: list[tuple[float, int]]) -> None:
+    """The ratio of two weights is exp(alpha * the time between the values)."""
     reservoir, now, seen = DecayingReservoir(1000, 0.015), 0.0, dict[float, float]()
     for pause, number in paced:
         now += pause
@@ -124,8 +122,10 @@ LARGE = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 120), st.booleans()
 
 
 @given(LARGE, st.integers(1, 50), st.integers())
-def test_decaying_sample_has_the_highest_priorities(paced: list[tuple[float, int, bool]], size: int, seed: int) -> None:
-    """Read seldom or often, after few values or many, over hours: what stays is what the formula's priorities say."""
+def test_a_decaying_sample_keeps_the_highest_priorities(
+    paced: list[tuple[float, int, bool]], size: int, seed: int
+) -> None:
+    """Read rarely or often_read, over hours, it keeps the values with the formula's highest priorities."""
     reservoir, draw = DecayingReservoir(size, 0.015, Random(seed).random), Random(seed).random
     assert reservoir.view(0.0) is None
     now, everything = 0.0, list[tuple[float, float]]()
@@ -136,14 +136,14 @@ def test_decaying_sample_has_the_highest_priorities(paced: list[tuple[float, int
         # The logarithm of exp(alpha * time) / u.
         everything += [(0.015 * now - math.log(1 - draw()), value) for value in batch]
         if look:
-            found, plain = reservoir.view(now), view(reservoir.sample())
+            found, plain = reservoir.view(now), weighted_view(reservoir.sample())
             assert found == (plain and pytest.approx(plain, rel=1e-6, abs=1e-6))
     highest = sorted(everything)[-size:]
     assert sorted(value for value, _ in reservoir.sample()) == sorted(value for _, value in highest)
 
 
-def test_a_fast_decay_goes_on_for_hours() -> None:
-    """Weights may grow beyond a float's range."""
+def test_a_fast_decay_does_not_overflow() -> None:
+    """Weights may exceed the range of floats."""
     reservoir = DecayingReservoir(10, alpha=5.0)
     for minute in range(300):
         reservoir.update([float(minute)], 60.0 * minute)
@@ -152,15 +152,15 @@ def test_a_fast_decay_goes_on_for_hours() -> None:
     assert (found.mean, found.p50) == (299.0, 299.0)
 
 
-def test_equal_priorities_are_two_values() -> None:
-    """A value is not lost where chance gives two of them the same priority."""
+def test_equal_priorities_lose_no_value() -> None:
+    """Values with the same priority are all kept."""
     reservoir = DecayingReservoir(1000, random=lambda: 0.5)
     reservoir.update(range(100), 0.0)
     assert sorted(reservoir.sample()) == [(value, 1.0) for value in range(100)]
 
 
-def test_a_decaying_sample_takes_no_more_memory_than_its_size() -> None:
-    """However many values come, and though nobody reads it."""
+def test_a_decaying_sample_never_exceeds_its_size() -> None:
+    """Also if it is never read."""
     reservoir = DecayingReservoir(10)
     for second in range(100):
         reservoir.update([1.0] * 20, second)
@@ -168,22 +168,24 @@ def test_a_decaying_sample_takes_no_more_memory_than_its_size() -> None:
 
 
 @given(PACED, st.integers(1, 20), st.integers())
-@example([(14.0, [1.0]), (1.0, [1.0])], 4, 0)  # half of the weight, exactly, lies on zero
-def test_decaying_view_is_that_of_its_sample(paced: list[tuple[float, list[float]]], size: int, seed: int) -> None:
-    """However values enter and leave, also equal ones and over hours, the view is what the sample's pairs give."""
+@example([(14.0, [1.0]), (1.0, [1.0])], 4, 0)  # exactly half of the weight is on zero
+def test_a_decaying_view_is_computed_from_its_sample(
+    paced: list[tuple[float, list[float]]], size: int, seed: int
+) -> None:
+    """The view has the statistics of the sample's pairs, also for equal values and over hours."""
     reservoir, now = DecayingReservoir(size, 0.015, Random(seed).random), 0.0
     for pause, batch in paced:
         now += pause * 100
         reservoir.update([round(value, -6) for value in batch] + batch, now)
     pairs = sorted(reservoir.sample())
     assert len(pairs) <= size
-    held, found = reservoir.view(now), view(pairs)
+    held, found = reservoir.view(now), weighted_view(pairs)
     assert (held is None) == (found is None) == (not pairs)
     if held and found:
         assert held[:2] == pytest.approx(found[:2], rel=1e-9, abs=1e-6)
         total = sum(weight for _, weight in pairs)
         for name, share in QUANTILES.items():
-            # Where a value ends exactly at the share, rounding decides between it and the next one.
+            # If the weights up to a value are exactly the share, rounding decides between it and the next one.
             for at in (getattr(held, name), getattr(found, name)):
                 assert sum(weight for value, weight in pairs if value < at) <= (share + 1e-9) * total
                 assert sum(weight for value, weight in pairs if value <= at) >= (share - 1e-9) * total
@@ -193,29 +195,29 @@ def test_decaying_view_is_that_of_its_sample(paced: list[tuple[float, list[float
 
 
 @given(st.lists(VALUES, min_size=2, max_size=300))
-def test_a_plain_view_is_what_statistics_says(values: list[float]) -> None:
-    """Mean, sample deviation and quantiles at q * (n + 1), held within the values' bounds."""
+def test_a_plain_view_equals_the_statistics_module(values: list[float]) -> None:
+    """Mean, sample deviation, and quantiles at q * (n + 1) within the bounds of the values."""
     found = plain_view(values)
     assert found is not None
     cuts = statistics.quantiles(values, n=1000, method="exclusive")
     for name, at in (("p50", 500), ("p75", 750), ("p95", 950), ("p98", 980), ("p99", 990), ("p999", 999)):
-        wanted = min(max(cuts[at - 1], min(values)), max(values))
-        assert getattr(found, name) == pytest.approx(wanted, rel=1e-9, abs=1e-6)
+        expected = min(max(cuts[at - 1], min(values)), max(values))
+        assert getattr(found, name) == pytest.approx(expected, rel=1e-9, abs=1e-6)
     assert found.mean == pytest.approx(statistics.fmean(values), rel=1e-9, abs=1e-9)
     assert found.stddev == pytest.approx(statistics.stdev(values), rel=1e-6, abs=1e-6)
 
 
-def test_views_of_nothing_and_of_one_value() -> None:
-    """No value has no view; one value is its own, without a deviation."""
+def test_views_of_no_value_and_of_one_value() -> None:
+    """No values have no view; one value has no deviation."""
     assert plain_view([]) is None
-    assert view([]) is None
-    assert plain_view([3.0]) == view([(3.0, 2.0)]) == (3, 0, 3, 3, 3, 3, 3, 3)
+    assert weighted_view([]) is None
+    assert plain_view([3.0]) == weighted_view([(3.0, 2.0)]) == (3, 0, 3, 3, 3, 3, 3, 3)
 
 
 @pytest.mark.parametrize("make", ["histogram", "timer"])
 @pytest.mark.parametrize("choice", CHOICES, ids=repr)
 def test_histograms_and_timers_keep_the_chosen_sample(make: str, choice: Sampling) -> None:
-    """By argument or by the registry; what is counted and merged is the same for all of them."""
+    """Chosen by argument or by the registry; the mergeable values are the same for all kinds."""
     clock = ManualClock()
     one = getattr(MetricRegistry("a", clock=clock), make)("m", sampling=choice)
     two = getattr(MetricRegistry("a", clock=clock, sampling=choice).child("x"), make)("m")
@@ -233,7 +235,7 @@ def test_histograms_and_timers_keep_the_chosen_sample(make: str, choice: Samplin
 
 
 def test_a_sample_that_is_chosen_later_is_kept_from_then_on() -> None:
-    """Asking again with the sampling that the metric has by default is a choice, too."""
+    """Requesting the metric again with its default sampling is a choice, too."""
     registry = MetricRegistry("a")
     histogram = registry.histogram("h")
     histogram.update(7)
@@ -243,8 +245,8 @@ def test_a_sample_that_is_chosen_later_is_kept_from_then_on() -> None:
 
 
 @pytest.mark.parametrize("make", ["histogram", "timer"])
-def test_without_a_sample_the_view_is_the_sketch_s(make: str) -> None:
-    """Nobody chose a sample, and no reporter shows one: the view is of all values, each quantile within 1 %."""
+def test_without_a_sample_the_view_is_computed_from_the_sketch(make: str) -> None:
+    """It is of all values, each quantile within 1 %."""
     clock = ManualClock()
     registry = MetricRegistry("a", clock=clock)
     metric = getattr(registry, make)("m")
@@ -269,7 +271,7 @@ REPORTERS: dict[str, Callable[[MetricRegistry], object]] = {
 
 @pytest.mark.parametrize("shown_by", REPORTERS.values(), ids=REPORTERS)
 def test_samples_are_kept_once_a_reporter_shows_them(shown_by: Callable[[MetricRegistry], object]) -> None:
-    """From then on, and also in metrics that are made later and after a fork; not for a reporter that shows none."""
+    """Also in metrics that are created later and after a fork; not for a reporter that shows none."""
     registry = MetricRegistry("a", clock=ManualClock())
     KafkaReporter(registry, bootstrap_servers="b", instance="i", topic="other")
     early = registry.histogram("early")
@@ -288,8 +290,8 @@ def test_samples_are_kept_once_a_reporter_shows_them(shown_by: Callable[[MetricR
         assert metric.read().p50 == 2.0  # not within 1 %
 
 
-def test_a_time_window_knows_when_each_value_came() -> None:
-    """Values that nobody looked at for minutes are old all the same, and the view empties without new ones."""
+def test_a_time_window_uses_the_time_of_each_update() -> None:
+    """Values that are read minutes later are old, and the view becomes empty."""
     clock = ManualClock()
     registry = MetricRegistry("a", clock=clock, sampling=SlidingTimeWindow(60))
     for metric in (registry.histogram("h"), registry.timer("t")):
@@ -305,8 +307,8 @@ def test_a_time_window_knows_when_each_value_came() -> None:
         assert read.sketch
 
 
-def test_buffered_values_of_a_time_window_are_bounded() -> None:
-    """Values that nobody reads are worked in, so they take no memory."""
+def test_the_buffer_of_a_time_window_is_limited() -> None:
+    """Values that are never read do not stay in the buffer."""
     histogram = MetricRegistry("a", clock=ManualClock(), sampling=SlidingTimeWindow(60, size=100)).histogram("h")
     for number in range(10_000):
         histogram.update(number)
@@ -314,12 +316,12 @@ def test_buffered_values_of_a_time_window_are_bounded() -> None:
     assert histogram.count == 10_000
 
 
-def test_a_second_choice_is_refused() -> None:
-    """Asked for again with the same choice, or with none, a metric is the one that is there; another is an error."""
+def test_a_second_choice_is_rejected() -> None:
+    """An equal sampling, or none, returns the metric; another one is a ConfigError."""
     registry = MetricRegistry("a")
     made = registry.timer("t", sampling=SlidingWindow(10))
     assert registry.timer("t") is registry.timer("t", sampling=SlidingWindow(10)) is made
-    with pytest.raises(ConfigError, match=r"'t' has SlidingWindow\(size=10\) already"):
+    with pytest.raises(ConfigError, match=r"'t' already has SlidingWindow\(size=10\)"):
         registry.timer("t", sampling=Uniform())
 
 
@@ -336,8 +338,8 @@ def test_a_second_choice_is_refused() -> None:
         (lambda: ExponentiallyDecaying(size=0), "size"),
     ],
 )
-def test_bad_numbers_are_named(make: Callable[[], Any], field: str) -> None:
-    """One sentence that names the argument."""
+def test_invalid_numbers_are_named(make: Callable[[], Any], field: str) -> None:
+    """The error names the argument."""
     with pytest.raises(ConfigError) as caught:
         make()
     assert caught.value.field == field

@@ -1,4 +1,4 @@
-"""The schedule of reports: fixed times, and no storm after a pause."""
+"""The schedule of reports: fixed times, and one report after a pause."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystream import MetricRegistry
-from tallystream.reporters import base
-from tallystream.reporters.base import Schedule
+from tallystream.reporters import thread
+from tallystream.reporters.thread import Schedule
 from tallystream.testing import InMemoryReporter, ManualClock
 
 if TYPE_CHECKING:
     import pytest
 
 
-def test_due_at_fixed_times() -> None:
-    """Each time is taken once, and the next one is an interval later, whenever it was taken."""
+def test_reports_are_due_at_fixed_times() -> None:
+    """Each time is due once, and the next one is an interval later."""
     schedule = Schedule(10.0, 2.0)
-    assert [schedule.take(now) for now in (9.9, 10.0, 10.1, 11.9, 12.5, 13.9, 14.0)] == [
+    assert [schedule.pop_due(now) for now in (9.9, 10.0, 10.1, 11.9, 12.5, 13.9, 14.0)] == [
         False,
         True,
         False,
@@ -30,26 +30,26 @@ def test_due_at_fixed_times() -> None:
     ]
 
 
-def test_missed_times_are_not_made_up_for() -> None:
-    """After a pause of many intervals one report is due, not one for each."""
+def test_missed_reports_are_skipped() -> None:
+    """After a pause of many intervals, one report is due."""
     schedule = Schedule(0.0, 1.0)
-    assert schedule.take(100.5)
-    assert not schedule.take(100.6)
+    assert schedule.pop_due(100.5)
+    assert not schedule.pop_due(100.6)
     assert schedule.due == 101.0
 
 
 @given(st.floats(0, 1e6), st.floats(0.01, 3600), st.floats(0, 1e6))
-def test_the_next_time_is_always_ahead(first: float, interval: float, late: float) -> None:
-    """Whenever a report is taken, the next one is later than that moment, and by an interval at most."""
+def test_the_next_time_is_always_in_the_future(first: float, interval: float, late: float) -> None:
+    """After a report, the next one is due later, within one interval."""
     schedule = Schedule(first, interval)
     now = first + late
-    assert schedule.take(now)
+    assert schedule.pop_due(now)
     assert now < schedule.due + 1e-6 * interval + 1e-6
     assert schedule.due <= now + interval * (1 + 1e-9) + 1e-6
 
 
 def test_reporters_that_start_together_do_not_report_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first report of each is due at a moment of its own within the first interval."""
+    """The first report of each is due at a random time in the first interval."""
     clock, made = ManualClock(), list[tuple[float, float]]()
 
     class Noted(Schedule):
@@ -57,7 +57,7 @@ def test_reporters_that_start_together_do_not_report_together(monkeypatch: pytes
             made.append((first, interval))
             super().__init__(first, interval)
 
-    monkeypatch.setattr(base, "Schedule", Noted)
+    monkeypatch.setattr(thread, "Schedule", Noted)
     clock.advance(1000)
     for _ in range(20):
         with InMemoryReporter(MetricRegistry("orders", clock=clock), interval=60):

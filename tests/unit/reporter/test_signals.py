@@ -1,4 +1,4 @@
-"""The event that a signal's handler may set."""
+"""The event that a signal handler may set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import signal, sys
 from tallystream.signals import SignalSafeEvent
 
 def interrupted(step):
-    # Waits, is interrupted before the given step of it, and tells whether there is such a step.
+    # Waits, with a signal before the given step of the wait, and returns whether there is such a step.
     event, steps, waited = SignalSafeEvent(), 0, False
     signal.signal(signal.SIGTERM, lambda *_: event.set())
 
@@ -40,10 +40,10 @@ print(step)
 """
 
 
-def test_a_handler_may_set_it_whatever_it_interrupts() -> None:
-    """A signal before any one step of a wait sets the event, and the wait goes on to its end.
+def test_a_signal_handler_can_set_it_at_any_time() -> None:
+    """A signal at any instruction of a wait sets the event, and the wait ends.
 
-    With `threading.Event` the process would wait for itself for ever.
+    With `threading.Event`, the process could wait forever.
     """
     run = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_EVERYWHERE], check=False, capture_output=True, text=True, timeout=60
@@ -52,8 +52,8 @@ def test_a_handler_may_set_it_whatever_it_interrupts() -> None:
     assert int(run.stdout) > 20
 
 
-def test_all_who_wait_are_woken() -> None:
-    """Set once, it ends every wait, of those who wait by then and of those who come later."""
+def test_all_waiting_threads_are_woken() -> None:
+    """It ends every wait, of threads that wait already and of those that wait later."""
     event = SignalSafeEvent()
     seen: list[bool] = []
     waiting = [Thread(target=lambda: seen.append(event.wait(60))) for _ in range(5)]

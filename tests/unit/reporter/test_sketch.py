@@ -1,4 +1,4 @@
-"""The sketch: 0.54 % at every quantile, merged or not, whatever the values; bounded; exact in the record's form."""
+"""The sketch: quantiles within 0.54 %, also after merging; a limited size; an exact form in the record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def buckets(offset: int, *counts: int) -> record.Buckets:
 @settings(max_examples=200)
 @given(st.lists(st.lists(NUMBERS, max_size=60), min_size=1, max_size=5))
 def test_merged_quantiles_are_within_their_relative_error(instances: list[list[float]]) -> None:
-    """The quantiles of merged sketches are within 0.5416 % of the exact ones of all instances' values together."""
+    """Quantiles of merged sketches are within 0.5416 % of the exact ones of all values."""
     assert ERROR < 0.005416
     merged = Sketch()
     for values in instances:
@@ -47,7 +47,7 @@ def test_merged_quantiles_are_within_their_relative_error(instances: list[list[f
 
 
 @pytest.mark.parametrize("value", [1e-8, 0.25, 0.7, 1.0, 2.0, 1.0109, 3.3, 1e9])
-def test_a_bucket_has_its_upper_end_and_not_its_lower_one(value: float) -> None:
+def test_a_bucket_includes_its_upper_bound(value: float) -> None:
     """OpenTelemetry's rule: bucket i counts the values in (base ** i, base ** (i + 1)]."""
     encoded = sketch_of([value]).encode()
     assert encoded.positive is not None
@@ -58,48 +58,48 @@ def test_a_bucket_has_its_upper_end_and_not_its_lower_one(value: float) -> None:
 
 @given(FLOATS, st.integers(0, 200))
 def test_order_and_grouping_do_not_matter(values: list[float], cut: int) -> None:
-    """Any floats, taken in any order or in two sketches that are merged either way, give the same sketch."""
-    whole = sketch_of(values).encode()
-    assert sketch_of(values[::-1]).encode() == whole
+    """Values in any order, or merged from two sketches, give the same sketch."""
+    all_values = sketch_of(values).encode()
+    assert sketch_of(values[::-1]).encode() == all_values
     for first, second in ((values[:cut], values[cut:]), (values[cut:], values[:cut])):
         merged = sketch_of(first)
         merged.merge(sketch_of(second))
-        assert merged.encode() == whole
+        assert merged.encode() == all_values
 
 
 @given(FLOATS, FLOATS, FLOATS)
 def test_merging_is_associative(one: list[float], two: list[float], three: list[float]) -> None:
-    """Also where the scale falls on the way."""
+    """Also if merging decreases the scale."""
     left, right = sketch_of(one), sketch_of(two)
     left.merge(sketch_of(two))
     left.merge(sketch_of(three))
     right.merge(sketch_of(three))
-    whole = sketch_of(one)
-    whole.merge(right)
-    assert left.encode() == whole.encode()
+    all_values = sketch_of(one)
+    all_values.merge(right)
+    assert left.encode() == all_values.encode()
 
 
 @given(FLOATS, st.integers(0, 200))
-def test_what_came_later_is_the_difference(values: list[float], cut: int) -> None:
-    """A sketch less an earlier state of it, plus that state, is the sketch; also where the scale fell between."""
-    whole, earlier = sketch_of(values), sketch_of(values[:cut])
-    later = whole.copy()
+def test_subtracting_an_earlier_state_is_exact(values: list[float], cut: int) -> None:
+    """The difference plus the earlier state is the sketch, also if the scale decreased between them."""
+    all_values, earlier = sketch_of(values), sketch_of(values[:cut])
+    later = all_values.copy()
     later.subtract(earlier)
     assert later.count == len(values[cut:])
     later.merge(earlier)
-    assert later.encode() == whole.encode()
+    assert later.encode() == all_values.encode()
 
 
 @given(FLOATS)
-def test_the_record_s_form_is_exact(values: list[float]) -> None:
-    """What is decoded is what was encoded, for any floats, through JSON."""
+def test_encoding_is_exact(values: list[float]) -> None:
+    """A sketch of any floats is decoded from JSON unchanged."""
     encoded = sketch_of(values).encode()
     assert msgspec.json.decode(msgspec.json.encode(encoded), type=record.Sketch) == encoded
     assert Sketch.decode(encoded).encode() == encoded
 
 
-def test_many_empty_buckets_between_others_are_one_number() -> None:
-    """Values far apart take few bytes; a few empty buckets are zeros, and a reader takes either."""
+def test_runs_of_empty_buckets_are_one_number() -> None:
+    """Values far apart need few bytes; short runs are zeros, and both forms are decoded."""
     assert sketch_of([1.0, 1.05]).encode().positive == buckets(-1, 1, 0, 0, 0, 0, 1)
     encoded = sketch_of([1.5, 1.5, 1000.0]).encode()
     assert encoded == record.Sketch(scale=6, positive=buckets(37, 2, -599, 1))
@@ -107,8 +107,8 @@ def test_many_empty_buckets_between_others_are_one_number() -> None:
         assert Sketch.decode(record.Sketch(scale=6, positive=other)).encode() == encoded
 
 
-def test_the_size_is_bounded_and_the_error_grows_with_the_range() -> None:
-    """Values over 600 powers of ten fit: every fall of the scale makes buckets twice as wide."""
+def test_the_size_is_limited_and_the_error_grows_with_the_range() -> None:
+    """Values over 600 powers of ten fit; each decrease of the scale doubles the width of buckets."""
     values = [10.0**power * factor for power in range(-300, 301) for factor in (1, 1.3, 1.7, 2.2, 3, 4, 5, 7)]
     sketch = sketch_of(values)
     assert (sketch.scale, sketch.count) == (1, len(values))
@@ -121,7 +121,7 @@ def test_the_size_is_bounded_and_the_error_grows_with_the_range() -> None:
 
 
 def test_a_thousand_latencies_are_small() -> None:
-    """A usual distribution, over three powers of ten, takes less than two kilobytes of the record."""
+    """A usual distribution over three powers of ten has less than two kilobytes in the record."""
     assert len(msgspec.json.encode(sketch_of([0.001 * 1.007**step for step in range(1000)]).encode())) < 2000
 
 
@@ -137,8 +137,8 @@ def test_a_thousand_latencies_are_small() -> None:
         record.Sketch(scale=-10, negative=buckets(-3, 1)),
     ],
 )
-def test_what_no_sketch_can_have_is_refused(sketch: record.Sketch) -> None:
-    """Too many buckets, also empty ones, or some beyond the range of floats: ValueError, and no memory for them."""
+def test_an_impossible_sketch_is_rejected(sketch: record.Sketch) -> None:
+    """Too many buckets, also empty ones, or buckets outside the range of floats raise ValueError."""
     with pytest.raises(ValueError, match="buckets"):
         Sketch.decode(sketch)
 
@@ -157,15 +157,15 @@ def test_what_no_sketch_can_have_is_refused(sketch: record.Sketch) -> None:
         {"scale": 6, "positive": [0, 1]},
     ],
 )
-def test_what_is_no_sketch_is_no_record(sketch: dict[str, Any]) -> None:
-    """The record's decoder refuses it, and names the field."""
+def test_an_invalid_sketch_makes_the_record_invalid(sketch: dict[str, Any]) -> None:
+    """The record's decoder names the field."""
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(msgspec.json.encode(sketch), type=record.Sketch)
 
 
 @pytest.mark.parametrize("scale", [-10, -1, 0, 6, 20])
-def test_sketches_of_every_scale_are_merged_at_the_smaller_one(scale: int) -> None:
-    """Those of OpenTelemetry's SDKs begin at 20; quantiles stay within the error of the smaller scale."""
+def test_sketches_are_merged_at_the_lower_scale(scale: int) -> None:
+    """OpenTelemetry's SDKs start at scale 20; quantiles are within the error of the lower scale."""
     other = record.Sketch(scale=scale, positive=buckets(0, 3), zero_count=1)
     for first, second in ((other, sketch_of([1.0000001] * 4).encode()), (sketch_of([1.0000001] * 4).encode(), other)):
         merged = Sketch.decode(first)
@@ -174,8 +174,8 @@ def test_sketches_of_every_scale_are_merged_at_the_smaller_one(scale: int) -> No
         assert 1 < merged.quantiles([1.0])[0] <= (math.inf if scale == -10 else 2 ** (2.0**-merged.scale))
 
 
-def test_misuse_is_refused() -> None:
-    """Quantiles of nothing, shares beyond 1, and taking away what was never in it, which changes nothing."""
+def test_invalid_calls_raise() -> None:
+    """Quantiles of an empty sketch, shares above 1, and subtracting what it does not contain change nothing."""
     with pytest.raises(ValueError, match="empty sketch"):
         Sketch().quantiles([0.5])
     with pytest.raises(ValueError, match="from 0 to 1"):

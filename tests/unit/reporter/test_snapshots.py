@@ -1,4 +1,4 @@
-"""What a snapshot has of each metric, with and without the views of samples."""
+"""The content of a snapshot, with and without views."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow, record
-from tallystream.metrics.reservoirs import View
+from tallystream.metrics.sampling import View
 from tallystream.metrics.sketch import Sketch
 
 if TYPE_CHECKING:
     from tallystream.testing import ManualClock
 
 
-def test_a_snapshot_has_what_each_metric_says(registry: MetricRegistry, clock: ManualClock) -> None:
-    """Of all types, and however they were updated; name by name."""
+def test_a_snapshot_has_what_each_metric_reads(registry: MetricRegistry, clock: ManualClock) -> None:
+    """For all types, however they were updated, in the order of names."""
     clock.advance(1)
     for number in range(3):
         registry.counter("c", tags={"n": str(number)}).inc(number)
@@ -34,8 +34,8 @@ def test_a_snapshot_has_what_each_metric_says(registry: MetricRegistry, clock: M
     assert len(found) == 22
 
 
-def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) -> None:
-    """A sampling of the application's own, of which nothing is known but the protocol, is reported as others are."""
+def test_a_custom_sampling_needs_only_the_protocol(clock: ManualClock) -> None:
+    """A reservoir with update() and view() is reported like the built-in ones."""
 
     class Last:
         def __init__(self) -> None:
@@ -48,7 +48,7 @@ def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) 
             return View(*[self.value] * len(View._fields))
 
     class Latest(Sampling):
-        def new(self, now: float) -> Last:  # noqa: ARG002
+        def new(self) -> Last:
             return Last()
 
     registry = MetricRegistry("app", clock=clock, sampling=Latest())
@@ -61,22 +61,24 @@ def test_a_reservoir_needs_no_more_than_to_take_and_to_show(clock: ManualClock) 
 
 @pytest.mark.parametrize("sampling", [None, ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
 @pytest.mark.parametrize("kind", ["histogram", "timer"])
-def test_a_snapshot_without_views_has_what_merges(clock: ManualClock, sampling: Sampling | None, kind: str) -> None:
-    """Count, sum, min, max and sketch are there, nothing of the view; a snapshot with views has that all the same."""
+def test_a_snapshot_without_views_has_the_mergeable_values(
+    clock: ManualClock, sampling: Sampling | None, kind: str
+) -> None:
+    """Count, sum, min, max and sketch, but no view; a later snapshot with views has it."""
     registry = MetricRegistry("app", clock=clock, sampling=sampling)
     metric = getattr(registry, kind)("m")
     views = {"mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"}
     for value in (1, 3, 2):
         metric.update(value)
-        for wanted in (False, True, False, False, True):
-            [found] = registry.snapshot(views=wanted)
+        for views_requested in (False, True, False, False, True):
+            [found] = registry.snapshot(views=views_requested)
             assert isinstance(found, record.Histogram)
             assert (found.count, found.sum, found.min, found.max) == (metric.count, *_of(value))
             assert Sketch.decode(found.sketch or "").count == found.count
-            assert {name for name in views if getattr(found, name) is not None} == (views if wanted else set())
+            assert {name for name in views if getattr(found, name) is not None} == (views if views_requested else set())
     assert registry.snapshot() == [metric.read()]
 
 
 def _of(last: int) -> tuple[int, int, int]:
-    taken = [1, 3, 2][: [1, 3, 2].index(last) + 1]
-    return sum(taken), min(taken), max(taken)
+    values = [1, 3, 2][: [1, 3, 2].index(last) + 1]
+    return sum(values), min(values), max(values)

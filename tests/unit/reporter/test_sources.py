@@ -1,4 +1,4 @@
-"""Sources: what another library counts is reported beside the registry's own, and can neither break it nor fall."""
+"""Sources: reported beside the registry's own metrics, without breaking them, and without falling counts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from support.topic import Topic
 from tallystream import ConfigError, MetricRegistry, record
 from tallystream.bridges.base import Reading, to_integer
-from tallystream.bridges.resets import ResetAdjuster
-from tallystream.bridges.sources import FAILED
+from tallystream.bridges.sources import FAILED, ResetAdjuster
 from tallystream.kafka.life import LifeHistory
 from tallystream.record import Counter, Gauge, Histogram
 from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Fixed:
-    """A source whose metrics the test sets; an exception among them is raised when its turn comes."""
+    """A source whose metrics the test sets; an exception among them is raised in its place."""
 
     kind = "fixed"
 
@@ -39,7 +38,7 @@ class Fixed:
         self.began: float | None = None
 
     def read(self) -> Iterator[Reading]:
-        """Return them."""
+        """Return the metrics."""
         for metric in self.metrics:
             if isinstance(metric, Exception):
                 raise metric
@@ -47,12 +46,12 @@ class Fixed:
 
 
 def failed(registry: MetricRegistry) -> int:
-    """Return how often something of the source could not be reported."""
+    """Return the number of failures of the source."""
     return registry.counter(FAILED, tags={"source": "fixed"}).count
 
 
-def test_a_source_is_reported_beside_the_registrys_own(registry: MetricRegistry) -> None:
-    """Its metrics come with every snapshot, under the prefix and with the tags; its own tags go before those."""
+def test_a_source_is_reported_beside_the_registrys_metrics(registry: MetricRegistry) -> None:
+    """Every snapshot has its metrics with prefix and tags; its own tags take precedence."""
     source = Fixed(Counter(name="c", tags={"a": "b", "x": "own"}, count=3), Gauge(name="g", value=1.5))
     registry.counter("c").inc()
     registry.add_source(source, prefix="lib", tags={"x": "y"})
@@ -66,7 +65,7 @@ def test_a_source_is_reported_beside_the_registrys_own(registry: MetricRegistry)
 
 
 def test_a_source_is_added_once(registry: MetricRegistry) -> None:
-    """The same one again, and a prefix or tags that can't be used, are errors where they are made."""
+    """Adding it again, or with an invalid prefix or tag, is a ConfigError."""
     source = Fixed()
     registry.add_source(source)
     with pytest.raises(ConfigError, match="source: 'fixed' can't be used; add it once"):
@@ -81,8 +80,8 @@ def test_a_source_is_added_once(registry: MetricRegistry) -> None:
     assert untouched.metrics() == []
 
 
-def test_each_metric_that_fails_is_in_the_log(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
-    """Two metrics of one name and other tags are two complaints, and each of them is made once."""
+def test_each_failing_metric_is_logged_once(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    """Two metrics with the same name and different tags are logged once each."""
     registry.add_source(Fixed(*(Counter(name="each.fails", tags={"disk": disk}, count=-1) for disk in "ab")))
     for _ in range(2):
         registry.snapshot()
@@ -90,10 +89,10 @@ def test_each_metric_that_fails_is_in_the_log(registry: MetricRegistry, caplog: 
         assert caplog.text.count(f"'each.fails' {{'disk': '{disk}'}} of fixed is not reported") == 1
 
 
-def test_a_source_that_raises_is_seen_and_breaks_nothing(
+def test_a_source_that_raises_is_counted_and_breaks_nothing(
     registry: MetricRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What came before the failure, other sources and the registry's own are reported; the failure is counted."""
+    """What it returned before, other sources and the registry's own metrics are reported."""
     registry.counter("own").inc()
     broken = Fixed(Counter(name="before", count=1), OSError("no such device"), Counter(name="after", count=1))
     registry.add_source(broken)
@@ -124,8 +123,8 @@ def test_a_source_that_raises_is_seen_and_breaks_nothing(
         Counter(name="good", count=7),
     ],
 )
-def test_what_the_record_can_not_have_is_left_out(registry: MetricRegistry, bad: Metric) -> None:
-    """Its neighbours are reported, and every record that is made can be read as a whole."""
+def test_invalid_metrics_of_a_source_are_skipped(registry: MetricRegistry, bad: Metric) -> None:
+    """The other metrics are reported, and every record is valid."""
     registry.counter("own").inc()
     registry.add_source(Fixed(Counter(name="good", count=1), bad, Counter(name="last", count=1)))
     for times in (1, 2):
@@ -140,7 +139,7 @@ def test_what_the_record_can_not_have_is_left_out(registry: MetricRegistry, bad:
 
 
 def test_a_gauge_without_a_value_is_no_failure(registry: MetricRegistry) -> None:
-    """NaN and infinity are left out in silence: so libraries say that there is no value."""
+    """NaN and infinity are skipped without a log line: libraries use them for missing values."""
     registry.add_source(Fixed(Gauge(name="a", value=float("nan")), Gauge(name="b", value=float("inf"))))
     assert [metric.name for metric in registry.snapshot()] == [FAILED]
     assert failed(registry) == 0
@@ -151,14 +150,14 @@ def counted(count: int, began: float | None = None, low: float | None = None, hi
     return Reading(Histogram(name="h", count=count, sum=2.0 * count, min=low, max=high), began)
 
 
-def test_a_reset_adds_up() -> None:
-    """A lower count began at zero: count, sum and extremes are of everything, whatever the number of resets."""
-    growing = ResetAdjuster()
-    taken = [
-        growing.take(counted(*arguments), now)
+def test_values_before_and_after_a_reset_are_added() -> None:
+    """After a lower count, count, sum and extremes are of all values, over any number of resets."""
+    adjuster = ResetAdjuster()
+    adjusted = [
+        adjuster.adjust(counted(*arguments), now)
         for now, arguments in enumerate([(5, None, 1, 9), (2, None, 3, 4), (2, None, 3, 4), (0,), (1, None, 2, 20)])
     ]
-    assert taken == [
+    assert adjusted == [
         counted(5, None, 1, 9).metric,
         counted(7, None, 1, 9).metric,
         counted(7, None, 1, 9).metric,
@@ -167,29 +166,29 @@ def test_a_reset_adds_up() -> None:
     ]
 
 
-def test_a_reset_is_seen_by_when_the_count_began() -> None:
-    """A count that began after the last reading is a new one, though it is no lower; a `began` that trembles is not."""
-    growing = ResetAdjuster()
+def test_a_reset_is_detected_by_the_start_time() -> None:
+    """A count that began after the last reading was reset, even if it is higher; small differences are ignored."""
+    adjuster = ResetAdjuster()
     counts = []
     for now, count, began in [(10, 5, 1.0), (20, 6, 1.001), (30, 7, 25.0), (40, 8, 25.0), (50, 8, None), (60, 1, None)]:
-        metric = growing.take(Reading(Counter(name="c", count=count), began), now)
+        metric = adjuster.adjust(Reading(Counter(name="c", count=count), began), now)
         assert isinstance(metric, Counter)
         counts.append(metric.count)
     assert counts == [5, 6, 13, 14, 14, 15]
 
 
 @given(st.lists(st.one_of(st.integers(0, 50), st.none(), st.just("reset"))))
-def test_what_is_reported_is_what_was_read(steps: list[int | str | None]) -> None:
-    """Increments, absences and resets in any order: the count never falls, and misses only what no reading saw."""
-    growing, raw, expected, before = ResetAdjuster(), 0, 0, 0
+def test_reported_counts_never_fall(steps: list[int | str | None]) -> None:
+    """With increments, absences and resets in any order, only unread increments are missing."""
+    adjuster, raw, expected, before = ResetAdjuster(), 0, 0, 0
     for step in steps:
         if step == "reset":
             raw = 0
         elif isinstance(step, int):
             raw += step
             expected += step
-            metric = growing.take(Reading(Counter(name="c", count=raw)), 0.0)
-            # A reset that regrew past its last value is not seen without `began`.
+            metric = adjuster.adjust(Reading(Counter(name="c", count=raw)), 0.0)
+            # Without `began`, a reset is not detected if the count exceeds its last value again.
             assert isinstance(metric, Counter)
             assert before <= metric.count <= expected
             if "reset" not in steps:
@@ -198,11 +197,11 @@ def test_what_is_reported_is_what_was_read(steps: list[int | str | None]) -> Non
 
 
 def test_a_child_does_not_repeat_its_parents_counts() -> None:
-    """What was counted before a fork is taken off; extremes, which may be the parent's, are not told."""
-    growing = ResetAdjuster([counted(5, 1.0, 1, 9)])
-    assert growing.take(counted(5, 1.0, 1, 9), 10) == counted(0).metric
-    assert growing.take(counted(8, 1.0, 1, 9), 20) == counted(3).metric
-    assert growing.take(counted(2, 15.0, 3, 4), 30) == counted(5).metric
+    """Counts of before the fork are subtracted; extremes, which may be the parent's, are not reported."""
+    adjuster = ResetAdjuster([counted(5, 1.0, 1, 9)])
+    assert adjuster.adjust(counted(5, 1.0, 1, 9), 10) == counted(0).metric
+    assert adjuster.adjust(counted(8, 1.0, 1, 9), 20) == counted(3).metric
+    assert adjuster.adjust(counted(2, 15.0, 3, 4), 30) == counted(5).metric
 
 
 class Running:
@@ -214,15 +213,15 @@ class Running:
         self.count = 0
 
     def read(self) -> Iterator[Reading]:
-        """Return the count, which goes on between the look and the answer."""
+        """Return the count, which other threads increment meanwhile."""
         self.count += 1
         count = self.count
-        time.sleep(0)  # let another thread run, if it may
+        time.sleep(0)  # give another thread the chance to run
         yield Reading(Counter(name="c", count=count))
 
 
-def test_snapshots_of_many_threads_take_no_count_for_a_reset(registry: MetricRegistry) -> None:
-    """Threads that take snapshots at once read the source one after the other: the sum is what was counted."""
+def test_concurrent_snapshots_detect_no_false_reset(registry: MetricRegistry) -> None:
+    """Snapshots of several threads read the source one after the other."""
     source = Running()
     registry.add_source(source)
     with ThreadPoolExecutor(4) as pool:
@@ -268,8 +267,8 @@ FORKS = """
 """
 
 
-def test_a_fork_begins_at_zero_and_never_hangs() -> None:
-    """A child reports what it counted itself; where the library is locked for ever it reports nothing, and says so."""
+def test_a_forked_child_reports_a_source_from_zero_and_never_hangs() -> None:
+    """If the library's lock was held at the fork, the child reports nothing and logs it."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FORKS)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -284,11 +283,11 @@ def test_a_fork_begins_at_zero_and_never_hangs() -> None:
 
 
 def test_a_large_source_is_split_and_a_metric_stays_in_its_part() -> None:
-    """Metrics that come, go and come back, over several lives and a reset, add up to what was counted."""
+    """Metrics that disappear and return, over several lives and a reset, are summed exactly."""
     clock, topic = ManualClock(), Topic()
     registry, source = MetricRegistry("shop", clock=clock), Fixed()
     registry.add_source(source)
-    lives = LifeHistory("shop", 1000, max_bytes=8000)
+    lives = LifeHistory("shop", max_bytes=8000)
     places: dict[tuple[str, str], int] = {}
 
     def report(counts: dict[int, int], *, final: bool = False) -> None:
@@ -300,15 +299,15 @@ def test_a_large_source_is_split_and_a_metric_stays_in_its_part() -> None:
 
     def publish(*, final: bool) -> None:
         clock.advance(1)
-        for outgoing in lives.prepare(registry.snapshot(), clock.now(), final=final):
-            snapshot = outgoing.snapshot
+        for pending in lives.prepare(registry.snapshot(), clock.wall_ms(), final=final):
+            snapshot = pending.snapshot
             for metric in snapshot.metrics:
                 assert places.setdefault((snapshot.life, metric.name), snapshot.part) == snapshot.part
-            topic.append(b"app-1", outgoing.value, at=clock.now().wall_ms - ManualClock().now().wall_ms)
+            topic.append(b"app-1", pending.value, at=clock.wall_ms() - ManualClock().wall_ms())
             for total in topic.changes.totals:
                 totals[total.metric[1]] = topic.sum(total.metric[1]).count
             assert topic.changes.dead == []
-            lives.acknowledged(outgoing, clock.now().wall_ms, clock.now())
+            lives.acknowledged(pending, clock.wall_ms(), clock.wall_ms())
 
     totals: dict[str, int | None] = {}
     report(dict.fromkeys(range(150), 1))

@@ -1,4 +1,4 @@
-"""The public API as a type checker sees it: mypy strict infers what the documentation says, and refuses misuse."""
+"""The public API for a type checker: mypy strict infers the documented types, and finds misuse."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ handle("3")  # arg-type
 
 
 def check(folder: Path, program: str) -> list[str]:
-    """Return what mypy strict says of a program that uses the reporter from outside this project."""
+    """Return the output of mypy strict for a program outside this project that uses the reporter."""
     file = folder / "program.py"
     file.write_text(program)
     (folder / "mypy.ini").write_text("[mypy]\nstrict = True\n[mypy-confluent_kafka.*]\nfollow_imports = skip\n")
@@ -101,7 +101,7 @@ def check(folder: Path, program: str) -> list[str]:
 
 
 def test_the_public_api_is_typed_and_its_misuse_found(tmp_path: Path) -> None:
-    """Each expression has the type that its comment names; each wrong line, and no other, has the error named there."""
+    """Each expression has the type in its comment; each wrong line, and no other, has the error in its comment."""
     program = RIGHT + WRONG.replace("registry = ", "other = ").replace("registry.", "other.").replace("handle", "work")
     program = program.replace("KafkaReporter(registry)", "KafkaReporter(other)")
     revealed: dict[int, str] = {}
@@ -112,9 +112,9 @@ def test_the_public_api_is_typed_and_its_misuse_found(tmp_path: Path) -> None:
             revealed[int(number)] = re.sub(r"\b(?:[a-z_0-9]+\.)+|\?", "", found[1])
         elif found := re.search(r"error:.*\[([a-z-]+)\]$", rest):
             errors.setdefault(int(number), set()).add(found[1])
-    wanted = {n: text for n, text in enumerate(program.splitlines(), start=1) if "  # " in text}
-    assert revealed == {n: text.split("  # ")[1] for n, text in wanted.items() if "reveal_type(" in text}
-    named = {n: text.split("  # ")[1].split(", ") for n, text in wanted.items() if "reveal_type(" not in text}
+    commented = {n: text for n, text in enumerate(program.splitlines(), start=1) if "  # " in text}
+    assert revealed == {n: text.split("  # ")[1] for n, text in commented.items() if "reveal_type(" in text}
+    named = {n: text.split("  # ")[1].split(", ") for n, text in commented.items() if "reveal_type(" not in text}
     assert errors.keys() == named.keys(), errors
     for number, kinds in named.items():
         assert errors[number] <= set(kinds)

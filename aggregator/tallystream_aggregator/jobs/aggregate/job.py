@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
-
-from confluent_kafka import KafkaException
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
 from tallystream_aggregator.health import Health
-from tallystream_aggregator.jobs.aggregate.wake_up import WakeUpTimer
 from tallystream_aggregator.jobs.aggregate.writer import Writer
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease
-from tallystream_aggregator.kafka.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.kafka.start_position import resolve
 from tallystream_aggregator.kafka.topics import TABLE_RECORD_BYTES, Topics, create_topics, require_partitions
+from tallystream_aggregator.sharding import Sharding, sharding_of, sharding_path, write_sharding
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.checkpoint import PARTITIONS, state_partitions
-from tallystream_aggregator.spark.errors import sentence, start
 from tallystream_aggregator.spark.kafka_options import source_options
 from tallystream_aggregator.spark.query.modes import Choice, Mode, behind, run_modes
-from tallystream_aggregator.spark.query.query import Streams, summed
+from tallystream_aggregator.spark.query.query import Streams, summed, warm
 from tallystream_aggregator.spark.query.settings import GROUP, AggregateSettings
 from tallystream_aggregator.spark.query.start import start_position
-from tallystream_aggregator.spark.query.warm_up import warm
 from tallystream_aggregator.spark.query_listener import HealthListener
+from tallystream_aggregator.spark.runner import failure_reason, start
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -43,7 +40,7 @@ __all__ = ["GROUP", "AggregateSettings", "run"]
 
 log = logging.getLogger(__name__)
 
-SENT_BYTES = 256 * 1024
+PRODUCER_BATCH_BYTES = 256 * 1024
 """The batch size of Spark's producer, in bytes. Kafka's default, 16 KB, fits only four rows of `metrics-table`.
 
 `--kafka batch.size=` overrides it.
@@ -68,7 +65,7 @@ def run(settings: AggregateSettings) -> int:
     source_options(settings.bootstrap_servers, settings.kafka)  # reject an option that only one client knows at once
     with ExitStack() as stack:
         health = stack.enter_context(Health("aggregate", settings.health))
-        try:
+        with clients.broker_errors(settings.bootstrap_servers), _checkpoint_errors(settings.checkpoint):
             check_login(kafka)
             sharding = _sharding(settings)
             _prepare_topics(topics, kafka, sharding)
@@ -97,34 +94,35 @@ def run(settings: AggregateSettings) -> int:
                 return 0
             sharding, streams = adopt_sharding(session, settings, topics, sharding, streams)
             _prepare_topics(topics, kafka, sharding)
-            writer = Writer(settings, topics, kafka, lease, shards=sharding.shards)
+            writer = Writer(settings, topics, kafka, lease, shards=sharding.shards, due_ms=health.due_ms)
             choice = _choice(settings, topics, kafka, writer.begin)
-        except KafkaException as error:
-            raise clients.failed(settings.bootstrap_servers, error) from error
-        except OSError as error:
-            reason = sentence(str(error), "", settings.checkpoint)
-            raise TallystreamError(f"checkpoint {settings.checkpoint}: {reason}") from error
         stack.callback(writer.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writer.epoch, choice.behind)
 
-        timer = WakeUpTimer(health.due_ms, writer.wake)
+        def start_query(mode: Mode) -> StreamingQuery:
+            return _start(streams.of(mode, writer.begin), settings, topics, epoch=writer.epoch, shards=sharding.shards)
 
         def after_batch() -> None:
-            if not settings.catch_up:  # with it, no record of our own may stay behind on the topic
-                timer.poll()
             if writer.after_batch():
                 stop.set()
 
         return run_modes(
             choice,
-            lambda mode: _start(streams.of(mode, writer.begin), settings, topics, writer, shards=sharding.shards),
+            start_query,
+            listener,
             settings.checkpoint,
             stop=stop,
             after_batch=after_batch,
-            last=lambda: listener.last,
-            changing=lambda query: listener.changing.add(str(query.runId)),
             ready=settings.ready_file,
         )
+
+
+@contextmanager
+def _checkpoint_errors(checkpoint: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TallystreamError(f"checkpoint {checkpoint}: {failure_reason(str(error), '', checkpoint)}") from error
 
 
 def adopt_sharding(
@@ -169,12 +167,12 @@ def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str
 
 
 def _start(
-    records: DataFrame, settings: AggregateSettings, topics: Topics, writer: Writer, *, shards: int
+    records: DataFrame, settings: AggregateSettings, topics: Topics, *, epoch: int, shards: int
 ) -> StreamingQuery:
     query = (
-        summed(records, settings, topics, epoch=writer.epoch, shards=shards)
+        summed(records, settings, topics, epoch=epoch, shards=shards)
         .writeStream.format("kafka")
-        .option("kafka.batch.size", str(SENT_BYTES))
+        .option("kafka.batch.size", str(PRODUCER_BATCH_BYTES))
         .options(**source_options(settings.bootstrap_servers, settings.kafka))
         .option("kafka.max.request.size", str(TABLE_RECORD_BYTES))
         .option("kafka.buffer.memory", str(2 * TABLE_RECORD_BYTES))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.groups import GroupCommitter, Offsets
+    from tallystream_aggregator.kafka.groups import GroupCommitter
+    from tallystream_aggregator.kafka.topic_selection import Offsets
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class OffsetCommits:
         self._reported: Offsets = {}
 
     def reached(self, ends: Mapping[str, Mapping[str, int]]) -> bool:
-        """Tell whether the offsets up to `ends` are committed: topic → partition → the next offset to read."""
+        """Return whether the offsets up to `ends` are committed: topic → partition → the next offset to read."""
         return all(
             self._end.get(topic, {}).get(partition, 0) >= end
             for topic, partitions in ends.items()

@@ -30,13 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.ledger import Epochs, LedgerRow, Offsets
+    from tallystream_aggregator.kafka.ledger import Epochs, LedgerRow
     from tallystream_aggregator.kafka.reader import Read
+    from tallystream_aggregator.kafka.topic_selection import Offsets
 
 log = logging.getLogger(__name__)
 
 _NONE: Version = (-1, 0)
 """The version of a record that names no writer."""
+
+TIMEOUT_S = 10.0
+"""The time for one request to the brokers, and for the next record."""
 
 _SHARD = b'["shard",'
 
@@ -71,7 +75,7 @@ class TopicWatch:
     """Reads the partitions of a topic from the offsets of `checked`, or from the beginning. For one thread.
 
     A record is stale if its epoch is lower than that of an earlier record, or lower than `epoch`, our own, if it was
-    appended after our start. `timeout` is in seconds.
+    appended after our start.
 
     `repaired` maps shard → the number of the last request that it has carried out. Only `metrics-table` has it.
     """
@@ -84,14 +88,12 @@ class TopicWatch:
         *,
         epoch: int,
         checked: Checked = Checked({}, 0),  # noqa: B008 (a tuple that nobody changes)
-        timeout: float = 10.0,
     ) -> None:
         self._topic = topic
-        self._timeout = timeout
         self._consumer = clients.consumer(
             {
                 **kafka,
-                "group.id": "tallystream-reading",
+                "group.id": clients.READING,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
@@ -157,14 +159,14 @@ class TopicWatch:
         return found
 
     def _ends(self) -> dict[int, int]:
-        partitions = partitions_of(self._consumer, self._topic, timeout=self._timeout)
+        partitions = partitions_of(self._consumer, self._topic, timeout=TIMEOUT_S)
         return {
-            partition: bounds_of(self._consumer, TopicPartition(self._topic, partition), timeout=self._timeout)[1]
+            partition: bounds_of(self._consumer, TopicPartition(self._topic, partition), timeout=TIMEOUT_S)[1]
             for partition in partitions
         }
 
     def _read(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[Read]:
-        return read_from(self._consumer, self._topic, starts, ends, timeout=self._timeout)
+        return read_from(self._consumer, self._topic, starts, ends, timeout=TIMEOUT_S)
 
 
 class Repair:

@@ -11,13 +11,13 @@ import time
 from itertools import count
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
-
-from tallystream_aggregator.kafka.producer import ProducerRecord, deliver, producer_for
+from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from confluent_kafka import KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -29,37 +29,63 @@ GRACE_MS, REPEAT_MS = 500, 5_000
 
 
 class WakeUpTimer:
-    """Wakes the shards that are due and have no records. `due` returns the due times by shard, in epoch ms.
+    """Tells which shards are due and have no records. `due` returns the due times by shard, in epoch ms.
 
-    Delivery: a shard that stays due is woken again every `REPEAT_MS`, as the broker may have been unavailable.
+    A shard that stays due is late again every `REPEAT_MS`, as the broker may have been unavailable.
     """
 
-    def __init__(
-        self,
-        due: Callable[[], Mapping[int, int]],
-        wake: Callable[[list[int]], None],
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._due, self._wake, self._now = due, wake, now
+    def __init__(self, due: Callable[[], Mapping[int, int]], now: Callable[[], float] = time.time) -> None:
+        self._due, self._now = due, now
         self._woken_ms: dict[int, float] = {}
 
-    def poll(self) -> None:
-        """Wake the shards that are due. Call it several times a second."""
+    def late(self) -> list[int]:
+        """Return the shards that must be woken now. Call it several times a second."""
         now_ms = self._now() * 1000
         late = [shard for shard, due_ms in self._due().items() if self._is_late(shard, due_ms, now_ms)]
-        if not late:
-            return
         self._woken_ms |= dict.fromkeys(late, now_ms)
-        try:
-            self._wake(late)
-        except KafkaException as error:
-            log.warning("cannot wake the query; silent lives are found at the next record: %s", error)
+        return late
 
     def _is_late(self, shard: int, due_ms: int, now_ms: float) -> bool:
         woken_ms = self._woken_ms.get(shard, 0.0)
         if woken_ms > now_ms:  # the clock was set back
             woken_ms = 0.0
         return now_ms >= due_ms + GRACE_MS and (due_ms > woken_ms or now_ms >= woken_ms + REPEAT_MS)
+
+
+class WakeUps:
+    """Wakes shards of a table of `shards` shards, each by a tombstone. `timeout` is in seconds.
+
+    One partition is enough: a shard then checks its lives of all partitions.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], *, shards: int, timeout: float = 10.0) -> None:
+        self._instances = instances(shards)
+        # A repeated tombstone changes nothing, and an idempotent producer would wait half a second for its ID.
+        self._producer = RecordProducer(kafka, timeout=timeout, idempotent=False)
+
+    def send(self, topic: str, partition: int, shards: Iterable[int]) -> None:
+        """Send a tombstone for each of `shards`. Does not wait for the broker: `poll` logs failures."""
+        self._producer.send(self._tombstones(topic, partition, shards), _log_failure)
+
+    def deliver(self, topic: str, partition: int, shards: Iterable[int]) -> None:
+        """Send a tombstone for each of `shards`, and return when the broker has acknowledged all of them.
+
+        Raises:
+            KafkaException: the broker did not acknowledge them in time.
+        """
+        self._producer.deliver(self._tombstones(topic, partition, shards))
+
+    def poll(self) -> None:
+        """Log the tombstones that were not acknowledged since the last call. Call it several times a second."""
+        self._producer.poll()
+
+    def _tombstones(self, topic: str, partition: int, shards: Iterable[int]) -> Iterable[ProducerRecord]:
+        return (ProducerRecord(topic, self._instances[shard].encode(), None, partition) for shard in shards)
+
+
+def _log_failure(error: KafkaError | None, _message: object) -> None:
+    if error is not None:
+        log.warning("cannot wake the query; silent lives are found at the next record: %s", error)
 
 
 def instances(shards: int) -> dict[int, str]:
@@ -71,20 +97,3 @@ def instances(shards: int) -> dict[int, str]:
         if len(found) == shards:
             return found
     raise AssertionError
-
-
-def wake(
-    topic: str, partition: int, shards: Iterable[int], kafka: Mapping[str, str], *, of: int = 1, timeout: float = 10.0
-) -> None:
-    """Append a tombstone for each of `shards`, of a table of `of` shards. Return when the broker has acknowledged them.
-
-    One partition is enough: a shard then checks its lives of all partitions. `timeout` is in seconds.
-
-    Raises:
-        KafkaException: the broker did not acknowledge them in time.
-    """
-    # Not idempotent: a repeated tombstone changes nothing, and an idempotent producer waits half a second for its ID.
-    producer = producer_for(kafka, timeout=timeout, idempotent=False)
-    ids = instances(of)
-    records = (ProducerRecord(topic, ids[shard].encode(), None, partition) for shard in shards)
-    deliver(producer, records, timeout=timeout)

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from tallystream_aggregator.jobs.aggregate.offset_commits import OffsetCommits
 from tallystream_aggregator.jobs.aggregate.repair import Repair, TopicWatch, last_checked
-from tallystream_aggregator.jobs.aggregate.wake_up import wake
+from tallystream_aggregator.jobs.aggregate.wake_up import WakeUps, WakeUpTimer
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.ledger import epochs_of, highest_on
@@ -22,7 +22,7 @@ from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.query.start import initial_state_of, start_position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tallystream_aggregator.kafka.lease import Lease
@@ -38,6 +38,8 @@ CHECK_INTERVAL_S = 5.0
 class Writer:
     """Takes a new epoch. `begin` are the offsets at which a new table begins, empty for one that exists.
 
+    `due_ms` returns the time of the next check for silent lives by shard, in epoch ms.
+
     Raises:
         ConfigError: the table can't begin with these settings.
         TallystreamError: a topic that is read was deleted and created again.
@@ -51,13 +53,14 @@ class Writer:
         kafka: Mapping[str, str],
         lease: Lease,
         *,
-        shards: int = 1,
+        shards: int,
+        due_ms: Callable[[], Mapping[int, int]],
     ) -> None:
-        self._lease, self._kafka, self._shards = lease, kafka, shards
+        self._lease, self._kafka = lease, kafka
         begin, partial = start_position(settings, topics, kafka)
         self.begin = keep_first(settings.checkpoint, begin)
         self._selection = settings.selection(topics)
-        read = self._selection.find(kafka)
+        self._read = read = self._selection.find(kafka)
         require_append_time(clients.admin(kafka), read)
         log.info("reading %s", ", ".join(read))
         self._identity = TopicIdentity(settings.checkpoint, kafka)
@@ -67,8 +70,10 @@ class Writer:
             self._identity.check(read)
         rows = ledger.read_rows(topics.ledger, kafka)
         self.epoch = _next_epoch(rows, topics, kafka)
-        lease.take(self.epoch)
+        lease.set_epoch(self.epoch)
         self._ends = resolve("latest", read, GROUP, topics.ledger, kafka) if settings.catch_up else None
+        self._timer = WakeUpTimer(due_ms)
+        self._wake_ups = WakeUps(kafka, shards=shards)
         epochs = epochs_of(topics.ledger, kafka)
         checked = last_checked(rows)
         table, agg = (
@@ -80,26 +85,25 @@ class Writer:
             request_path(settings.checkpoint),
             epoch=self.epoch,
             shards=shards,
-            wake=self.wake_all_during_repair,
+            wake=lambda: self._wake(range(shards)),
         )
         self._checked_s: float | None = None
-        writer = ledger.LedgerWriter(topics.ledger, kafka)
-        self._read = read
         if not self.begin or initial_state_of(settings):
-            self.wake(range(shards))  # to find lives that fell silent meanwhile, and to publish a rebuilt table
-        now_ms = int(time.time() * 1000)
+            # To find lives that fell silent meanwhile, and to publish a rebuilt table.
+            self._wake_ups.deliver(*self._any_partition(), range(shards))
         opened = ledger.LedgerRow(
             kind="opened",
             query=ledger.QUERY,
             epoch=self.epoch,
-            ts=now_ms,
+            ts=int(time.time() * 1000),
             start=self.begin,
             partial=partial,
             shards=shards,
             max_records=settings.max_records_per_trigger,
         )
+        writer = ledger.LedgerWriter(topics.ledger, kafka)
         writer.write([opened])
-        self._committer = GroupCommitter(settings.bootstrap_servers, settings.topic_prefix + GROUP, settings.kafka)
+        self._committer = GroupCommitter(kafka, settings.topic_prefix + GROUP)
         if self.begin:
             self._committer.keep(self._selection.reads, topic=next(iter(read)))
         self._offset_commits = OffsetCommits(
@@ -122,6 +126,8 @@ class Writer:
             ConfigError: a topic has appeared that the pattern matches, without append times.
             TallystreamError: a topic that is read was deleted and created again.
         """
+        self._wake_ups.poll()
+        self._wake(self._timer.late())
         self._lease.check()
         self._offset_commits.catch_up()
         if self._checked_s is None or time.monotonic() - self._checked_s > CHECK_INTERVAL_S:
@@ -129,7 +135,7 @@ class Writer:
                 self._check_topics()
                 self._repair.poll()
             except (KafkaException, OSError) as error:
-                log.warning("cannot check the topics; it is tried again: %s", error)
+                log.warning("cannot check the topics; trying again: %s", error)
             self._checked_s = time.monotonic()
         return self._ends is not None and self._offset_commits.reached(self._ends)
 
@@ -141,23 +147,13 @@ class Writer:
             require_append_time(clients.admin(self._kafka), new)
             log.info("reading %s, too", ", ".join(new))
 
-    def wake(self, shards: Iterable[int]) -> None:
-        """Append a record for each of these shards, so that they run in a batch.
+    def _wake(self, shards: Sequence[int]) -> None:
+        if self._ends is None:  # with --catch-up, no record of our own may stay on the topic
+            self._wake_ups.send(*self._any_partition(), shards)
 
-        Raises:
-            KafkaException: the broker did not acknowledge it in time.
-        """
+    def _any_partition(self) -> tuple[str, int]:
         topic, partitions = next(iter(self._read.items()))
-        wake(topic, next(iter(partitions)), shards, self._kafka, of=self._shards)
-
-    def wake_all_during_repair(self) -> None:
-        """Wake every shard, unless with `--catch-up`, which must leave no record of its own on the topic.
-
-        Raises:
-            KafkaException: the broker did not acknowledge it in time.
-        """
-        if self._ends is None:
-            self.wake(range(self._shards))
+        return topic, next(iter(partitions))
 
     def close(self) -> None:
         """Release the connections."""

@@ -1,4 +1,8 @@
-"""The store InfluxDB 2.x, through influxdb-client: a synchronous sink, and a reader that uses Flux."""
+"""The store InfluxDB 2.x, through influxdb-client: a synchronous sink, and a reader that uses Flux.
+
+Line protocol can't have a newline in a name or tag, drops empty tag values, can't have a backslash at the end of a
+value, and reserves some tag keys. So such text is percent-encoded. A plain name is not changed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import ssl
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from influxdb_client import InfluxDBClient, WriteService
 from influxdb_client import Point as InfluxPoint
@@ -17,7 +22,6 @@ from urllib3.util import Retry
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
 from tallystream_aggregator.sinks.base import Point, Rejections, Series, SinkUnavailableError, refused
-from tallystream_aggregator.sinks.influxdb.text import decode, encode_name, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -235,13 +239,13 @@ class InfluxStore:
 
 
 def _line(point: Point) -> str:
-    made = InfluxPoint(encode_name(point.measurement)).time(point.ts_ms, WritePrecision.MS)
+    line = InfluxPoint(encode_name(point.measurement)).time(point.ts_ms, WritePrecision.MS)
     for name, value in point.tags.items():
-        made.tag(encode_name(name), encode_value(value))
+        line.tag(encode_name(name), encode_value(value))
     for field, content in point.fields.items():
         # Text is encoded, too: a response in CSV would change its newlines.
-        made.field(encode_name(field), encode_value(content) if isinstance(content, str) else content)
-    return str(made.to_line_protocol())
+        line.field(encode_name(field), encode_value(content) if isinstance(content, str) else content)
+    return str(line.to_line_protocol())
 
 
 def _is_tag(column: str) -> bool:
@@ -259,3 +263,28 @@ def _reason(error: ApiException) -> str:
         return str(json.loads(error.body)["message"])
     except (ValueError, KeyError, TypeError):
         return f"{error.status} {error.reason}"
+
+
+_ENCODED = {character: f"%{character:02X}" for character in (*range(0x20), 0x7F, ord("%"), ord("\\"))}
+EMPTY = "%"
+"""The code of the empty text. No other text has this code, because each % in a text becomes %25."""
+
+RESERVED_KEYS = frozenset({"time", "result", "table"})
+"""`time` is refused as a tag key. The other two are columns of every query result."""
+
+
+def encode_name(text: str) -> str:
+    """Return the name of a measurement, or the key of a tag or field, as it is stored."""
+    if text in RESERVED_KEYS or text[:1] in {"_", "#"}:
+        return f"%{ord(text[0]):02X}" + text[1:].translate(_ENCODED)
+    return encode_value(text)
+
+
+def encode_value(text: str) -> str:
+    """Return the value of a tag or a text field as it is stored."""
+    return text.translate(_ENCODED) if text else EMPTY
+
+
+def decode(stored: str) -> str:
+    """Return the original text: the inverse of `encode_name` and `encode_value`."""
+    return "" if stored == EMPTY else unquote(stored)

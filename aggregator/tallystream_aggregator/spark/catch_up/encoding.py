@@ -50,7 +50,7 @@ def packed(records: Iterable[Record], shards: int, otlp_topics: Collection[str] 
             packs[-1].append(record)
             left[shard] -= size
     rows = [
-        (shard, _encode(pack), sum(record.represents for record in pack))
+        (shard, _encode(pack), sum(record.record_count for record in pack))
         for shard, packs in by_shard.items()
         for pack in packs
     ]

@@ -6,18 +6,22 @@ Spark's own Kafka source passes each record from the JVM to Python, which takes 
 
 from __future__ import annotations
 
+import logging
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from confluent_kafka import KafkaException, TopicPartition
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from tallystream.clock import SYSTEM_CLOCK, Clock
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
-from tallystream_aggregator.spark.catch_up.bounds import Ends, require_all
 from tallystream_aggregator.spark.catch_up.encoding import SCHEMA, packed
-from tallystream_aggregator.spark.catch_up.reader import Reading, read_range
+from tallystream_aggregator.spark.catch_up.reader import LostRecordsError, Reading, read_range
 from tallystream_aggregator.spark.catch_up.splits import Range, batch_end, cut, fit, size
 from tallystream_aggregator.spark.checkpoint import first_offsets
 from tallystream_aggregator.spark.gc_pause import gc_paused
@@ -30,22 +34,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
+    from confluent_kafka import Consumer
 
     from tallystream_aggregator.table.compaction import RawRecord
+
+log = logging.getLogger(__name__)
 
 OPTION = "secret"
 """The only option: `CatchUpOptions` as JSON. They may have a password: Spark redacts options with this name."""
 
-
-MAX_POLLED = 20_000
+MAX_PACKED = 20_000
 """The most records that are packed at a time at the end of a range, which bounds the memory of the copies."""
+
+Bounds = dict[str, dict[str, tuple[int, int]]]
+"""topic → partition → (the first existing offset, the one after the last)"""
 
 
 class CatchUpOptions(msgspec.Struct, frozen=True):
     """The options of the source. `kafka` are librdkafka's options, `group` is the consumer group for authorization.
 
-    `most` is the maximum number of records of the first batch, `tasks` the number of tasks that run at once. Fewer than
-    `full` records wait until `delay_s` seconds after the start of the last batch. `checkpoint` is the path of the
+    `max_records` limits the first batch, `tasks` is the number of tasks that run at once. Fewer than `full` records
+    wait until `delay_s` seconds after the start of the last batch. `checkpoint` is the path of the
     query's checkpoint on the driver's machine. With `skip_lost`, deleted records are skipped.
     """
 
@@ -55,7 +64,7 @@ class CatchUpOptions(msgspec.Struct, frozen=True):
     fetch: Fetch
     table: TableSettings
     checkpoint: str
-    most: int
+    max_records: int
     full: int
     delay_s: float
     tasks: int
@@ -88,7 +97,7 @@ class CatchUpReader(DataSourceStreamReader):
 
     def __init__(self, options: CatchUpOptions, clock: Clock = SYSTEM_CLOCK) -> None:
         self._options, self._clock = options, clock
-        self._asking: Ends | None = None
+        self._consumer: Consumer | None = None
         self._ends: Offsets | None = None
         self._planned: tuple[float, int] | None = None  # (monotonic time in seconds, records) of the last batch
 
@@ -102,7 +111,7 @@ class CatchUpReader(DataSourceStreamReader):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the maximum number of records of the first batch."""
-        return ReadMaxRows(self._options.most)
+        return ReadMaxRows(self._options.max_records)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """Return the end offsets of the next batch. Its size depends on how fast the last batch was.
@@ -114,9 +123,7 @@ class CatchUpReader(DataSourceStreamReader):
             KafkaException: the broker did not answer.
         """
         options = self._options
-        if self._asking is None:
-            self._asking = Ends(options.selection, options.kafka, options.group, options.fetch)
-        found = self._asking.ask()
+        found = self._bounds()
         if not options.skip_lost:
             require_all(start, found)
         self._ends = {topic: {p: end for p, (_, end) in partitions.items()} for topic, partitions in found.items()}
@@ -124,15 +131,43 @@ class CatchUpReader(DataSourceStreamReader):
             since_s = self._clock.monotonic() - self._planned[0]
             if since_s < options.delay_s:
                 return start
-        end = batch_end(start, self._ends, self._most(limit.max_rows) if isinstance(limit, ReadMaxRows) else None)
+        end = batch_end(start, self._ends, self._batch_size(limit.max_rows) if isinstance(limit, ReadMaxRows) else None)
         self._planned = (self._clock.monotonic(), taken) if (taken := size(start, end)) else None
         return end
 
-    def _most(self, most: int) -> int:
+    def _bounds(self) -> Bounds:
+        """Return the bounds of all selected partitions that exist, with the retries of `fetch`.
+
+        Raises:
+            KafkaException: the broker did not answer in any try.
+        """
+        fetch = self._options.fetch
+        for _ in range(fetch.tries - 1):
+            try:
+                return self._read_bounds()
+            except KafkaException as error:
+                log.warning("cannot read the ends of the topics; trying again: %s", error)
+                time.sleep(fetch.pause_ms / 1000)
+        return self._read_bounds()
+
+    def _read_bounds(self) -> Bounds:
+        options = self._options
+        if self._consumer is None:
+            config: dict[str, Any] = {**options.kafka, "group.id": options.group, "enable.auto.commit": False}
+            self._consumer = clients.consumer(config, polled=False)
+        consumer = self._consumer
+        return {
+            topic: {
+                str(p): bounds_of(consumer, TopicPartition(topic, p), timeout=clients.TIMEOUT_S) for p in partitions
+            }
+            for topic, partitions in options.selection.seen_by(consumer).items()
+        }
+
+    def _batch_size(self, max_records: int) -> int:
         if self._planned is None:
-            return most
+            return max_records
         planned_s, taken = self._planned
-        return fit(most, taken, self._clock.monotonic() - planned_s)
+        return fit(max_records, taken, self._clock.monotonic() - planned_s)
 
     def reportLatestOffset(self) -> Offsets | None:
         """Return the end offsets of the partitions when the last batch was planned, None before the first one."""
@@ -140,8 +175,8 @@ class CatchUpReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         """Close the connection."""
-        if self._asking is not None:
-            self._asking.close()
+        if self._consumer is not None:
+            self._consumer.close()
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Return the ranges of a batch, one for each of its tasks."""
@@ -158,6 +193,28 @@ class CatchUpReader(DataSourceStreamReader):
         options, wanted = self._options, partition.value
         reading = Reading(options.kafka, options.group, options.fetch.timeout_ms / 1000, options.skip_lost)
         return compacted(read_range(reading, wanted), wanted, options.table, options.shards)
+
+
+def require_all(start: Offsets, found: Bounds) -> None:
+    """Require that no record at or after `start` was deleted.
+
+    Raises:
+        LostRecordsError: a partition does not exist any more, begins after its offset in `start` or ends before it, or
+            is new and does not begin at 0.
+    """
+    for topic, partitions in start.items():
+        for p, first in partitions.items():
+            bound = found.get(topic, {}).get(p)
+            if bound is None:
+                raise LostRecordsError(f"topic {topic}, partition {p}: it is gone, and {first} is the next offset.")
+            if not bound[0] <= first <= bound[1]:
+                raise LostRecordsError(
+                    f"topic {topic}, partition {p}: it has offsets {bound[0]} to {bound[1]}, and {first} is the next."
+                )
+    for topic, bounds in found.items():
+        for p, (low, _) in bounds.items():
+            if low > 0 and p not in start.get(topic, {}):
+                raise LostRecordsError(f"topic {topic}, partition {p}: it is new, and begins at offset {low}.")
 
 
 def compacted(
@@ -177,5 +234,5 @@ def compacted(
             if kept := compactor.add(rows):
                 yield packed(kept, shards)
         kept = compactor.end()
-        for begin in range(0, len(kept), MAX_POLLED):
-            yield packed(kept[begin : begin + MAX_POLLED], shards)
+        for begin in range(0, len(kept), MAX_PACKED):
+            yield packed(kept[begin : begin + MAX_PACKED], shards)

@@ -28,13 +28,13 @@ class Range(NamedTuple):
     end: int
 
 
-def fit(most: int, taken: int, seconds: float) -> int:
+def fit(max_records: int, taken: int, seconds: float) -> int:
     """Return how many records the next batch may have, after a batch of `taken` records that took `seconds`.
 
-    `most` is the configured size. Each batch has a fixed cost, so larger batches process a backlog faster.
+    `max_records` is the configured size. Each batch has a fixed cost, so larger batches process a backlog faster.
     """
-    wanted = int(taken * BATCH_S / seconds) if seconds > 0 else most
-    return min(max(wanted, most // MAX_FACTOR, 1), most * MAX_FACTOR)
+    wanted = int(taken * BATCH_S / seconds) if seconds > 0 else max_records
+    return min(max(wanted, max_records // MAX_FACTOR, 1), max_records * MAX_FACTOR)
 
 
 def size(start: Offsets, end: Offsets) -> int:
@@ -43,20 +43,19 @@ def size(start: Offsets, end: Offsets) -> int:
     return sum(length for length in lengths if length > 0)
 
 
-def batch_end(start: Offsets, ends: Offsets, most: int | None) -> Offsets:
-    """Return the end offsets of a batch that begins at `start` and has about `most` records, or all if `most` is None.
+def batch_end(start: Offsets, ends: Offsets, max_records: int | None) -> Offsets:
+    """Return the end offsets of a batch that begins at `start` and has about `max_records`, None for all records.
 
     Each partition has its share of them. A partition that `start` does not name is new, and begins at 0. At least one
-    record is taken from each partition that has any, so that none waits forever. So a batch may have a few more than
-    `most` records.
+    record is taken from each partition that has any, so that none waits forever. So a batch may have a few more.
     """
     left = {(topic, p): end - start.get(topic, {}).get(p, 0) for topic, ps in ends.items() for p, end in ps.items()}
     total = sum(count for count in left.values() if count > 0)
-    if most is None or total <= most:
+    if max_records is None or total <= max_records:
         return ends
     reached: Offsets = {}
     for (topic, p), count in left.items():
-        taken = max(1, count * most // total) if count > 0 else count
+        taken = max(1, count * max_records // total) if count > 0 else count
         reached.setdefault(topic, {})[p] = ends[topic][p] - count + taken
     return reached
 

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from tallystream_aggregator.initial_state import read_initial_state
 from tallystream_aggregator.spark.gc_pause import gc_paused
 from tallystream_aggregator.spark.query.processor import COLUMNS, SHARD_OUTPUT_TOPIC, Row, SparkStore, batch_id, frames
-from tallystream_aggregator.table.combiners import Combined, StoredCombined, load, unpack
+from tallystream_aggregator.table.combiners import CombinerGroup, StoredGroup, load, unpack
 from tallystream_aggregator.table.shards import decode
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SHARD = b'["shard",'
 
-_in_memory: dict[tuple[str, int], StoredCombined] = {}
+_in_memory: dict[tuple[str, int], StoredGroup] = {}
 """(name of `metrics-agg`, combiner) → the group as this process last stored it."""
 
 
@@ -77,23 +77,23 @@ class CombineProcessor(StatefulProcessor):
         return [*out, *last]
 
     def _combine(self, combiner: int, shard_sums: list[Any]) -> list[Row]:
-        place = (self._topics.agg, combiner)
-        stored = _in_memory.pop(place, None)
+        cached = (self._topics.agg, combiner)
+        stored = _in_memory.pop(cached, None)
         if stored is None or not stored.log.is_current(self._store):
             stored = load(self._store, lambda: self._begin(combiner))
-        if not shard_sums and stored.combined.published:
-            _in_memory[place] = stored
+        if not shard_sums and stored.group.published:
+            _in_memory[cached] = stored
             return []
-        stored.combined.take(shard_sums)
-        totals, events = stored.combined.changes()
+        stored.group.update(shard_sums)
+        totals, events = stored.group.changes()
         stored.save(self._store)
-        _in_memory[place] = stored
+        _in_memory[cached] = stored
         epoch, number = self._epoch, self._batch_id()
         rows: list[Row] = [(self._topics.events, event.key(), event.value(), 0, None) for event in events]
         rows += [(self._topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in totals]
         return rows
 
-    def _begin(self, combiner: int) -> Combined:
+    def _begin(self, combiner: int) -> CombinerGroup:
         if self._initial_state is not None:
             return unpack(read_initial_state(self._initial_state, shards=self._shards).combined[combiner])
-        return Combined()
+        return CombinerGroup()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.shutdown import StopRequest
+    from tallystream_aggregator.spark.query_listener import HealthListener
+
+log = logging.getLogger(__name__)
 
 CATCH_UP_FACTOR = 40
 """The first batch in catch-up may have this many times the records of a live one: compaction keeps few of them."""
@@ -44,31 +47,28 @@ class Mode(StrEnum):
 class Choice:
     """Chooses the mode: `forced`, or by the lag if that is None. `now` is the current mode.
 
-    `most` is the maximum number of records of a live batch, `behind` the lag at the start. A query that is far behind
-    begins in catch-up or changes to it. It changes back when less than one live batch is left. So the lag grows or
-    shrinks by more than a live batch between two changes.
+    `max_records` limits a live batch, `behind` is the lag at the start. A query that is far behind begins in catch-up
+    or changes to it. It changes back when less than one live batch is left. So the lag grows or shrinks by more than a
+    live batch between two changes.
     """
 
-    def __init__(self, forced: Mode | None, most: int, behind: int) -> None:
-        self._forced, self._most, self.behind = forced, most, behind
+    def __init__(self, forced: Mode | None, max_records: int, behind: int) -> None:
+        self._forced, self._max_records, self.behind = forced, max_records, behind
         self._far = 0
-        self.now = forced or (Mode.CATCH_UP if behind > FAR_BEHIND * most else Mode.LIVE)
+        self.now = forced or (Mode.CATCH_UP if behind > FAR_BEHIND * max_records else Mode.LIVE)
 
     def finished(self, behind: int) -> bool:
-        """Update the choice after a batch, at a lag of `behind` records. Tell whether the mode changes."""
-        self._far = self._far + 1 if behind > FAR_BEHIND * self._most else 0
+        """Update the choice after a batch, at a lag of `behind` records. Return whether the mode changes."""
+        self._far = self._far + 1 if behind > FAR_BEHIND * self._max_records else 0
         if self._forced is not None:
             return False
-        if self.now is Mode.CATCH_UP and behind < self._most:
+        if self.now is Mode.CATCH_UP and behind < self._max_records:
             self.now = Mode.LIVE
             return True
         if self.now is Mode.LIVE and self._far >= MAX_BATCHES_FAR_BEHIND:
             self.now = Mode.CATCH_UP
             return True
         return False
-
-
-log = logging.getLogger(__name__)
 
 
 def behind(checkpoint: Path, begin: Offsets, ends: Offsets) -> int:
@@ -85,18 +85,16 @@ def behind(checkpoint: Path, begin: Offsets, ends: Offsets) -> int:
 def run_modes(
     choice: Choice,
     start: Callable[[Mode], StreamingQuery],
+    listener: HealthListener,
     checkpoint: Path,
     *,
     stop: StopRequest,
     after_batch: Callable[[], None],
-    last: Callable[[], Mapping[str, Any] | None],
-    changing: Callable[[StreamingQuery], None],
     ready: Path | None = None,
 ) -> int:
-    """Block until the query ends or a stop is requested, and return 0.
+    """Block until the query ends or a stop is requested, and return 0. `start` starts the query in a mode.
 
-    `start` starts the query in a mode. `last` returns Spark's progress of the last finished batch. `changing` is called
-    before a query is stopped to change its mode. The other parameters are those of `run_until_stopped`.
+    The other parameters are those of `run_until_stopped`.
 
     Raises:
         TallystreamError: the query failed.
@@ -104,9 +102,9 @@ def run_modes(
     while True:
         query = start(choice.now)
         log.info("mode %s", choice.now)
-        watch = _ModeWatch(query, choice, last, changing)
+        watch = _ModeWatch(query, choice, listener)
         code = run_until_stopped(
-            query, checkpoint, ready=ready, stop=stop, after_batch=after_batch, until=watch.changes
+            query, checkpoint, stop=stop, after_batch=after_batch, until=watch.changes, ready=ready
         )
         if not watch.changed or stop.is_set():
             return code
@@ -116,29 +114,23 @@ def run_modes(
 class _ModeWatch:
     """Updates the choice once after each finished batch of a query."""
 
-    def __init__(
-        self,
-        query: StreamingQuery,
-        choice: Choice,
-        last: Callable[[], Mapping[str, Any] | None],
-        changing: Callable[[StreamingQuery], None],
-    ) -> None:
-        self._query, self._choice, self._last, self._changing = query, choice, last, changing
+    def __init__(self, query: StreamingQuery, choice: Choice, listener: HealthListener) -> None:
+        self._choice, self._listener = choice, listener
         self._run = str(query.runId)
         self._batch = -1
         self.changed = False
         self.behind = 0
 
     def changes(self) -> bool:
-        """Tell whether the mode changes now."""
-        progress = self._last()
+        """Return whether the mode changes now."""
+        progress = self._listener.last
         if progress is None or progress["runId"] != self._run or progress["batchId"] == self._batch:
             return False
         self._batch = progress["batchId"]
         self.behind = left(progress)
         self.changed = self._choice.finished(self.behind)
         if self.changed:
-            self._changing(self._query)
+            self._listener.changing.add(self._run)
         return self.changed
 
 

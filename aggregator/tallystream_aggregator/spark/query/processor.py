@@ -23,7 +23,7 @@ from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.shards import encode, group_of, shards_of
 from tallystream_aggregator.table.state import State, StateVersionError, unpack
-from tallystream_aggregator.table.storage import Stored, load
+from tallystream_aggregator.table.storage import StoredTable, load
 from tallystream_aggregator.table.table import Republish, run_batch
 from tallystream_aggregator.versions import deletion_header
 
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from tallystream_aggregator.spark.checkpoint import Planned
     from tallystream_aggregator.table.compaction import Span
     from tallystream_aggregator.table.decode import Record
-    from tallystream_aggregator.table.table import Changes, TableSettings
+    from tallystream_aggregator.table.limits import TableSettings
+    from tallystream_aggregator.table.table import Changes
+
+log = logging.getLogger(__name__)
 
 # Not DDL text: Python would call Spark's JVM to parse it, six times in each batch.
 _NUMBER = StructType([StructField("number", LongType())])
@@ -91,8 +94,6 @@ class SparkStore:
             self._chunks.updateValue((number,), (chunk,))
 
 
-log = logging.getLogger(__name__)
-
 OUTPUT = "topic string, key binary, value binary, partition int, writer binary"
 SHARD_OUTPUT = f"combiner int, {OUTPUT}"
 SHARD_OUTPUT_TOPIC = ""
@@ -103,7 +104,7 @@ COLUMNS = ("topic", "key", "value", "partition", "writer")
 `writer` is the value of a deletion's header (tallystream_aggregator.versions), null for all other rows.
 """
 Row = tuple[str, bytes | None, bytes | None, int, bytes | None]
-_in_memory: dict[tuple[str, int], Stored] = {}
+_in_memory: dict[tuple[str, int], StoredTable] = {}
 """(name of `metrics-table`, shard) → the table as this process last stored it."""
 _repaired: dict[tuple[str, int], tuple[int, int, int]] = {}
 """(name of `metrics-table`, shard) → (epoch, number, batch) of the request that this process last carried out."""
@@ -113,12 +114,13 @@ def batch_id() -> int:
     """Return the number of this task's batch, as in Spark's checkpoint.
 
     Raises:
-        RuntimeError: this is not a Spark task.
+        RuntimeError: this is not a task of a streaming query.
     """
     context = TaskContext.get()
-    if context is None:
-        raise RuntimeError("batch_id() is asked outside a Spark task")
-    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+    number = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    if number is None:
+        raise RuntimeError("the number of the batch is only known in a task of a streaming query")
+    return int(number)
 
 
 MAX_FRAME_BYTES = 8 << 20
@@ -139,6 +141,14 @@ def frames(rows: Iterable[tuple[Any, ...]], *columns: str) -> Iterator[pd.DataFr
         frame.append(row)
         size += sum(len(cell) for cell in row if isinstance(cell, bytes))
     yield pd.DataFrame(frame, columns=list(columns), dtype=object)
+
+
+def import_modules(numbers: Iterable[int]) -> Iterable[int]:
+    """Import what a task of the query needs, beside this module, and return `numbers`."""
+    import pandas  # noqa: F401, ICN001
+    import pyspark.sql.streaming.stateful_processor_api_client  # noqa: F401
+
+    return numbers
 
 
 class TableProcessor(StatefulProcessor):
@@ -202,11 +212,11 @@ class TableProcessor(StatefulProcessor):
         self, shard: int, records: list[Record], with_value: Callable[[Record], Record]
     ) -> tuple[Iterable[tuple[Any, ...]], Sequence[str]]:
         """Run a batch of a shard, and return the rows for Spark with the names of their columns."""
-        place = (self._topics.table, shard)
-        stored = _in_memory.pop(place, None)  # if the batch fails, the table must be read again
+        cached = (self._topics.table, shard)
+        stored = _in_memory.pop(cached, None)  # if the batch fails, the table must be read again
         if stored is None or not stored.log.is_current(self._store):
             stored = self._load(shard)
-        stored.table.disk.open(self._store)
+        stored.table.disk.use_store(self._store)
         if stored.table.state.shards != self._shards:
             raise StateVersionError(
                 f"state: shard {shard} is one of {stored.table.state.shards}, and the file CHECKPOINT.sharding says "
@@ -222,11 +232,11 @@ class TableProcessor(StatefulProcessor):
         except ExpansionNeededError as needed:
             log.warning("%s: %s", self._topics.metrics, needed)
             stored = self._load(shard)
-            whole = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
-            changes = run(stored.table, whole)
+            expanded = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
+            changes = run(stored.table, expanded)
         stored.save(self._store)
         rows = self._rows(changes, shard, number, state_bytes=stored.log.size, repaired=repaired)
-        _in_memory[place] = stored
+        _in_memory[cached] = stored
         if self._shards == 1:
             return rows, COLUMNS
         return chain(self._output_rows(changes, is_new=is_new), ((shard, *row) for row in rows)), ("combiner", *COLUMNS)
@@ -238,7 +248,7 @@ class TableProcessor(StatefulProcessor):
         topics = self._settings.otlp_topics
         return (record for record in self._reread(span) if shard in shards_of(record, self._shards, topics))
 
-    def _load(self, shard: int) -> Stored:
+    def _load(self, shard: int) -> StoredTable:
         return load(self._store, self._settings, lambda: self._begin(shard))
 
     def _begin(self, shard: int) -> State:
@@ -263,11 +273,11 @@ class TableProcessor(StatefulProcessor):
         request = None if self._repair is None else read_request(self._repair)
         if request is None or request.epoch != self._epoch:
             return None, 0
-        place = self._topics.table, shard
-        epoch, number, done = _repaired.get(place, (0, 0, 0))
+        cached = self._topics.table, shard
+        epoch, number, done = _repaired.get(cached, (0, 0, 0))
         if (epoch, number) == (request.epoch, request.number) and done != batch:
             return None, number
-        _repaired[place] = (request.epoch, request.number, batch)
+        _repaired[cached] = (request.epoch, request.number, batch)
         return Republish(request.table.get(shard, []), request.sums), request.number
 
     def _rows(self, changes: Changes, shard: int, number: int, *, state_bytes: int, repaired: int) -> Iterator[Row]:

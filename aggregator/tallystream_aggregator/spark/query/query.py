@@ -1,4 +1,7 @@
-"""The aggregator's query: it reads records of `metrics` and returns rows of the output topics."""
+"""The aggregator's query: it reads records of `metrics` and returns rows of the output topics.
+
+`warm` and `Streams.prepare` shorten its start: they start Python processes while other things are planned.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from tallystream_aggregator.spark.checkpoint import plan_of
 from tallystream_aggregator.spark.kafka_options import source_options
 from tallystream_aggregator.spark.query.combiner import CombineProcessor
 from tallystream_aggregator.spark.query.modes import CATCH_UP_FACTOR, Mode
-from tallystream_aggregator.spark.query.processor import OUTPUT, SHARD_OUTPUT, TableProcessor
+from tallystream_aggregator.spark.query.processor import OUTPUT, SHARD_OUTPUT, TableProcessor, import_modules
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.query.start import initial_state_of
 from tallystream_aggregator.spark.query_listener import observed
@@ -40,6 +43,26 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.limits import TableSettings
 
 log = logging.getLogger(__name__)
+
+
+def warm(session: SparkSession, workers: int = 1) -> threading.Thread:
+    """Start Python workers with the table's imports in a thread, and return it. Don't wait for them.
+
+    No more workers are started than can run at once. Spark uses them for the query's tasks. If this fails, the first
+    batch starts them.
+    """
+    thread = threading.Thread(target=_warm, args=(session, workers), name="tallystream-warm", daemon=True)
+    thread.start()
+    return thread
+
+
+def _warm(session: SparkSession, workers: int) -> None:
+    context = session.sparkContext
+    try:
+        workers = min(workers, context.defaultParallelism)
+        context.parallelize(range(workers), workers).mapPartitions(import_modules).count()
+    except (Py4JError, OSError) as error:  # the session has ended by an early stop
+        log.debug("the Python workers were not warmed: %s", error)
 
 
 class Streams:
@@ -107,7 +130,7 @@ def catch_up(session: SparkSession, settings: AggregateSettings, topics: Topics,
         fetch=settings.fetch,
         table=settings.table,
         checkpoint=str(settings.checkpoint.absolute()),
-        most=CATCH_UP_FACTOR * settings.max_records_per_trigger,
+        max_records=CATCH_UP_FACTOR * settings.max_records_per_trigger,
         full=settings.max_records_per_trigger,
         delay_s=settings.pacing.delay_ms / 1000,
         tasks=session.sparkContext.defaultParallelism,
@@ -143,7 +166,8 @@ def summed(
         repair=request_path(settings.checkpoint),
         reread=SpanReader(_reading(settings)),
         # Not a column with the batch's time: it would be another literal in the generated code of each batch.
-        planned=planned or partial(plan_of, settings.checkpoint.absolute(), most=settings.max_records_per_trigger),
+        planned=planned
+        or partial(plan_of, settings.checkpoint.absolute(), max_records=settings.max_records_per_trigger),
     )
     # With one shard a constant, which is never null: the key's type is part of the state of existing checkpoints.
     sharded = records if shards > 1 and "shard" in records.columns else with_shard(records, shards, settings.table)

@@ -1,17 +1,18 @@
-"""The settings of `tallystream aggregate`."""
+"""The settings of `tallystream aggregate`, and the start times of batches for the latency that `--latency` sets."""
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health import HealthSettings
-from tallystream_aggregator.kafka.sharding import require_sharding
 from tallystream_aggregator.kafka.start_position import parse_start
 from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.sharding import require_sharding
 from tallystream_aggregator.spark.kafka_options import Fetch
-from tallystream_aggregator.spark.query.pacing import Pacing, parse_latency
 from tallystream_aggregator.table.limits import HOUR_MS, TableSettings
 
 if TYPE_CHECKING:
@@ -25,13 +26,61 @@ GROUP = "tallystream-aggregator"
 """The consumer group of the query's committed offsets, without the prefix of the topics, which it has, too."""
 
 
+LOW = "low"
+LOW_INTERVAL_MS = 100
+MAX_INTERVAL_MS = 250
+MIN_AIM_MS, MAX_AIM_MS = 200, 60_000
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m)")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000}
+
+
+class Pacing(NamedTuple):
+    """Spark checks for records every `interval_ms`.
+
+    A check that finds records starts a batch if `delay_ms` have passed since the start of the last batch, or if the
+    records fill a batch.
+    """
+
+    interval_ms: int
+    delay_ms: int
+
+    def source(self, max_records: int) -> dict[str, str]:
+        """Return the options of Spark's Kafka source. A batch is full with `max_records` records."""
+        if not self.delay_ms:
+            return {}
+        return {"minOffsetsPerTrigger": str(max_records), "maxTriggerDelay": f"{self.delay_ms}ms"}
+
+
+def parse_latency(text: str) -> Pacing:
+    """Return the pacing for a latency: a duration such as `500ms`, `1s` or `1m`, or `low`.
+
+    With a duration, a record waits for at most two thirds of it until a batch starts, or until the running batch ends.
+    The last third is for its batch. With `low`, a batch starts as soon as there are records.
+
+    Raises:
+        ConfigError: `text` is neither, or the duration is below 200 ms or above 1 minute.
+    """
+    if text == LOW:
+        return Pacing(LOW_INTERVAL_MS, 0)
+    match = _DURATION.fullmatch(text)
+    aim_ms = float(match[1]) * _UNIT_MS[match[2]] if match else 0
+    if not MIN_AIM_MS <= aim_ms <= MAX_AIM_MS:
+        raise ConfigError("--latency", text, "give a duration from 200ms to 1m, as in 500ms or 2s, or low")
+    wait_ms = aim_ms * 2 / 3
+    polls = max(2, math.ceil(wait_ms / MAX_INTERVAL_MS))
+    interval_ms = int(wait_ms / polls)
+    # The delay ends between the last two checks, so the pacing stays the same if a check is some milliseconds off.
+    return Pacing(interval_ms, int((polls - 0.5) * interval_ms))
+
+
 @dataclass(frozen=True, slots=True)
 class AggregateSettings:
     """The settings of `tallystream aggregate`.
 
     `checkpoint` is Spark's directory with offsets, commits and the table. `kafka` are librdkafka's options.
     `max_records_per_trigger` limits a live batch; the first batch in catch-up may have 40 times as many records.
-    `latency` is the target for the time until a record is in a sum (spark.query.pacing). `mode` is the mode; None
+    `latency` is the target for the time until a record is in a sum (`parse_latency`). `mode` is the mode; None
     chooses it by the lag (spark.query.modes). `accept_partial` lets a new table begin in the middle of the topic. With
     `standby`, it waits while another aggregator has the lease. `ready_file` is created when the first trigger has run.
     `start` is where a new table begins (kafka.start_position); None is earliest, and fails if the ledger has batches of
@@ -39,7 +88,7 @@ class AggregateSettings:
     `on_data_loss` tells whether the query fails or continues when unread records were deleted. `topic_pattern` and
     `partitions` select what is read instead of all of `metrics`, beside the OTLP topics of `table`
     (kafka.topic_selection). `shards` and
-    `state_partitions` are the sharding of a new table (kafka.sharding). None takes that of the checkpoint, or for a new
+    `state_partitions` are the sharding of a new table (sharding). None takes that of the checkpoint, or for a new
     one 1 shard, and as many partitions as shards.
     """
 

@@ -25,12 +25,12 @@ def units(value: float) -> int:
 
 
 class Sum:
-    """A sum of whole numbers and floats. `known` counts its terms, `floats` the floats among them."""
+    """A sum of whole numbers and floats. `terms` counts its terms, `floats` the floats among them."""
 
-    __slots__ = ("floats", "known", "units", "whole")
+    __slots__ = ("floats", "integers", "terms", "units")
 
-    def __init__(self, known: int = 0, whole: int = 0, floats: int = 0, units: int = 0) -> None:
-        self.known, self.whole, self.floats, self.units = known, whole, floats, units
+    def __init__(self, terms: int = 0, integers: int = 0, floats: int = 0, units: int = 0) -> None:
+        self.terms, self.integers, self.floats, self.units = terms, integers, floats, units
 
     def replace(self, old: Value, new: Value) -> None:
         """Remove `old` and add `new`. None stands for no value."""
@@ -41,37 +41,37 @@ class Sum:
 
     def merge(self, other: Sum) -> None:
         """Add another sum."""
-        self.known += other.known
-        self.whole += other.whole
+        self.terms += other.terms
+        self.integers += other.integers
         self.floats += other.floats
         self.units += other.units
 
     def remove(self, other: Sum) -> None:
         """Subtract a sum that was merged into this one."""
-        self.merge(Sum(-other.known, -other.whole, -other.floats, -other.units))
+        self.merge(Sum(-other.terms, -other.integers, -other.floats, -other.units))
 
     def value(self) -> Value:
         """Return the sum, or None if it has no terms. If a term is a float, so is the sum, correctly rounded.
 
         A float sum beyond the range of floats is infinite.
         """
-        if not self.known:
+        if not self.terms:
             return None
         if not self.floats:
-            return self.whole
-        scaled = (self.whole << UNIT_BITS) + self.units
+            return self.integers
+        scaled = (self.integers << UNIT_BITS) + self.units
         try:
             return scaled / _UNITS
         except OverflowError:
             return math.inf if scaled > 0 else -math.inf
 
     def _add(self, value: int | float, sign: int) -> None:  # noqa: PYI041 (the two are summed apart)
-        self.known += sign
+        self.terms += sign
         if isinstance(value, float):
             self.floats += sign
             self.units += sign * units(value)
         else:
-            self.whole += sign * value
+            self.integers += sign * value
 
 
 class Extreme:
@@ -94,11 +94,11 @@ class Extreme:
         elif old is not None and old == self.value:
             self.lost = True
 
-    def lose(self, value: Value) -> None:
+    def mark_lost(self, value: Value) -> None:
         """Note that a value was removed. The extreme is lost, unless it is better than that value."""
         if value is not None and self.value is not None and not self.better(self.value, value):
             self.lost = True
 
-    def found(self, value: Value) -> None:
+    def set(self, value: Value) -> None:
         """Set the extreme that was found among all values."""
         self.value, self.lost = value, False

@@ -29,14 +29,14 @@ MOMENTARY = frozenset({"value", *RATES})
 """Fields that count only while their life is living and its newest snapshot has them. All other fields stay."""
 
 
-def stored(metric: Metric) -> Values:
+def stored_values(metric: Metric) -> Values:
     """Return the values that the table stores of a metric, in the order of `STORED[metric.type]`."""
     if metric.__class__ is Counter:  # the most frequent type; the contract bounds counts
         return (metric.count,)
     return tuple(_bounded(getattr(metric, field)) for field in STORED[metric.type])
 
 
-def falls(kind: str, old: Values, new: Values) -> bool:
+def count_falls(kind: str, old: Values, new: Values) -> bool:
     """Tell whether a count is lower than before, which rule 4 refuses within a life."""
     first = STORED[kind][0]
     return first == "count" and new[0] < old[0]  # type: ignore[operator]  # a count is never None
@@ -49,12 +49,6 @@ def merge_values(kind: str, old: Values, new: Values) -> Values:
     if kind in ("histogram", "timer"):
         return (*new[:2], minimum((old[2], new[2])), maximum((old[3], new[3])), *new[4:])
     return new
-
-
-def mean(totals: Totals) -> float | None:
-    """Return the mean of a gauge over the living lives, or None if no life reports it."""
-    total, number = totals.get("sum"), totals.get("number")
-    return total / number if number and total is not None else None
 
 
 def saturated(totals: Totals) -> tuple[Totals, bool]:

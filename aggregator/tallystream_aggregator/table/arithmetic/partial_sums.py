@@ -22,12 +22,12 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
     maximum,
     minimum,
 )
-from tallystream_aggregator.table.arithmetic.sketches import SKETCHED, Merged
+from tallystream_aggregator.table.arithmetic.sketches import SKETCHED, MergedSketch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Cell = Sum | Extreme
+SumOrExtreme = Sum | Extreme
 
 _SUM, _MIN, _MAX = range(3)
 _OPERATIONS = {
@@ -56,8 +56,8 @@ class Contribution(NamedTuple):
     sketch: bytes | None = None
 
 
-class Partial:
-    """The sum of one metric over lives.
+class PartialSum:
+    """The sums of one metric over some lives.
 
     `lives` and `instances` count living ones. `forgotten` counts lives whose rows are deleted and whose counts stay in
     the sum (rule 3).
@@ -67,12 +67,12 @@ class Partial:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.cells: list[Cell] = [_cell(operation) for _, operation, _ in _CELLS[kind]]
-        self.merged = Merged() if kind in SKETCHED else None
+        self.cells: list[SumOrExtreme] = [_cell(operation) for _, operation, _ in _CELLS[kind]]
+        self.merged = MergedSketch() if kind in SKETCHED else None
         self.lives = self.instances = self.forgotten = 0
 
     def replace(self, old: Contribution | None, new: Contribution | None) -> None:
-        """Replace the contribution of a life. None stands for a life that has no part in the metric."""
+        """Replace the contribution of a life. None stands for a life that does not have the metric."""
         was = old is not None and old.current
         now = new is not None and new.current
         self.lives += now - was
@@ -84,26 +84,26 @@ class Partial:
         if self.merged is not None:
             self.merged.replace(_sketch(old), _sketch(new))
 
-    def grow(self, difference: int, more: int = 0, living: int = 0) -> None:
-        """Add `difference` to a counter, and `more` lives to its terms, `living` of them living."""
+    def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
+        """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""
         self.lives += living
         (cell,) = self.cells
-        cell.known += more  # type: ignore[union-attr]  # a counter's only cell is a sum
-        cell.whole += difference  # type: ignore[union-attr]
+        cell.terms += more  # type: ignore[union-attr]  # a counter's only cell is a sum
+        cell.integers += difference  # type: ignore[union-attr]
 
     def subtract(self, contribution: Contribution) -> None:
-        """Subtract a contribution that moves to other partial sums. Extremes stay: the total has them anyway."""
+        """Subtract a contribution that moves to other partial sums. Extremes stay: the total includes them anyway."""
         for cell, (index, _, momentary) in zip(self.cells, _CELLS[self.kind], strict=True):
             if isinstance(cell, Sum) and not momentary:
                 cell.replace(contribution.values[index], None)
         if self.merged is not None:
             self.merged.replace(_sketch(contribution), None)
 
-    def lose(self, contribution: Contribution) -> None:
+    def mark_extremes_lost(self, contribution: Contribution) -> None:
         """Mark the extremes that a removed contribution may have held as lost."""
         for cell, (index, _, momentary) in zip(self.cells, _CELLS[self.kind], strict=True):
             if isinstance(cell, Extreme) and not momentary:
-                cell.lose(contribution.values[index])
+                cell.mark_lost(contribution.values[index])
 
     @property
     def lost(self) -> bool:
@@ -111,21 +111,21 @@ class Partial:
         return any(isinstance(cell, Extreme) and cell.lost for cell in self.cells)
 
     @property
-    def lost_lasting(self) -> bool:
+    def lost_lasting_extreme(self) -> bool:
         """Whether a lost extreme is one of a histogram, a timer or a position, whose lives on disk count too."""
-        plans = _CELLS[self.kind]
-        return any(isinstance(c, Extreme) and c.lost and not m for c, (_, _, m) in zip(self.cells, plans, strict=True))
+        momentary = (each for _, _, each in _CELLS[self.kind])
+        return any(isinstance(c, Extreme) and c.lost and not m for c, m in zip(self.cells, momentary, strict=True))
 
-    def rescan(self, contributions: Iterable[Contribution], others: Iterable[Partial] = ()) -> None:
+    def rescan(self, contributions: Iterable[Contribution], others: Iterable[PartialSum] = ()) -> None:
         """Find lost extremes again among the contributions of all lives and the partial sums `others`."""
-        known, partials = list(contributions), list(others)
+        lives, partials = list(contributions), list(others)
         for place, (cell, (index, operation, momentary)) in enumerate(zip(self.cells, _CELLS[self.kind], strict=True)):
             if isinstance(cell, Extreme) and cell.lost:
-                column = [contribution.values[index] for contribution in known if contribution.current or not momentary]
+                column = [contribution.values[index] for contribution in lives if contribution.current or not momentary]
                 column += [_read(other.cells[place]) for other in partials]
-                cell.found(minimum(column) if operation == _MIN else maximum(column))
+                cell.set(minimum(column) if operation == _MIN else maximum(column))
 
-    def merge(self, other: Partial) -> None:
+    def merge(self, other: PartialSum) -> None:
         """Add the partial sums of other lives of the same metric."""
         self.lives += other.lives
         self.instances += other.instances
@@ -138,21 +138,21 @@ class Partial:
         if self.merged is not None and other.merged is not None:
             self.merged.merge(other.merged)
 
-    def remove(self, other: Partial) -> None:
+    def remove(self, other: PartialSum) -> None:
         """Subtract partial sums that were merged into these, and that have no living lives."""
         self.forgotten -= other.forgotten
-        for cell, gone in zip(self.cells, other.cells, strict=True):
-            if isinstance(cell, Sum) and isinstance(gone, Sum):
-                cell.remove(gone)
+        for cell, removed in zip(self.cells, other.cells, strict=True):
+            if isinstance(cell, Sum) and isinstance(removed, Sum):
+                cell.remove(removed)
         if self.merged is not None and other.merged is not None:
-            self.merged.unmerge(other.merged)
-        self.lose_extremes(other)
+            self.merged.remove(other.merged)
+        self.mark_extremes_lost_with(other)
 
-    def lose_extremes(self, other: Partial) -> None:
+    def mark_extremes_lost_with(self, other: PartialSum) -> None:
         """Mark the extremes that removed partial sums may have held as lost."""
-        for cell, gone in zip(self.cells, other.cells, strict=True):
-            if isinstance(cell, Extreme) and isinstance(gone, Extreme):
-                cell.lose(gone.value)
+        for cell, removed in zip(self.cells, other.cells, strict=True):
+            if isinstance(cell, Extreme) and isinstance(removed, Extreme):
+                cell.mark_lost(removed.value)
 
     def totals(self) -> Totals:
         """Return the summed fields. They may exceed 64 bits, or be infinite."""
@@ -174,7 +174,7 @@ class Partial:
         return {} if self.merged is None else self.merged.quantiles()
 
 
-def _cell(operation: int) -> Cell:
+def _cell(operation: int) -> SumOrExtreme:
     return Sum() if operation == _SUM else Extreme(operator.lt if operation == _MIN else operator.gt)
 
 
@@ -182,21 +182,21 @@ def _sketch(contribution: Contribution | None) -> tuple[Value, bytes | None] | N
     return None if contribution is None else (contribution.values[0], contribution.sketch)
 
 
-def _read(cell: Cell) -> int | float | None:
+def _read(cell: SumOrExtreme) -> int | float | None:
     return cell.value() if isinstance(cell, Sum) else cell.value
 
 
-class SumCell(msgspec.Struct, array_like=True, gc=False):
+class StoredSum(msgspec.Struct, array_like=True, gc=False):
     """`Sum`, with numbers that may exceed 64 bits in hexadecimal."""
 
-    known: int
-    whole: str
+    terms: int
+    integers: str
     floats: int
     units: str
 
 
-class StoredBins(msgspec.Struct, array_like=True):
-    """`Merged`: by (scale, sign), each bucket as (index, count), counts in hexadecimal.
+class StoredSketch(msgspec.Struct, array_like=True):
+    """`MergedSketch`: by (scale, sign), each bucket as (index, count), counts in hexadecimal.
 
     `missing` is the number of lives that counted values without a sketch.
     """
@@ -206,27 +206,27 @@ class StoredBins(msgspec.Struct, array_like=True):
     missing: int
 
 
-class Held(msgspec.Struct, array_like=True):
+class StoredPartialSum(msgspec.Struct, array_like=True):
     """The partial sums of one metric as they are stored: sums, extremes and bins in the order of the cells.
 
-    `lost` has the places of extremes that are only bounds, because the life that held one was removed.
+    `lost` has the indexes of extremes that are only bounds, because the life that held one was removed.
     """
 
-    sums: list[SumCell]
+    sums: list[StoredSum]
     extremes: list[Value]
-    bins: StoredBins | None = None
+    bins: StoredSketch | None = None
     lost: list[int] = []
 
-    def partial(self, kind: str) -> Partial:
+    def load(self, kind: str) -> PartialSum:
         """Return the partial sums for a metric of this type, with no living lives."""
-        partial = Partial(kind)
+        partial = PartialSum(kind)
         sums, extremes = iter(self.sums), iter(self.extremes)
         for place, cell in enumerate(partial.cells):
             if isinstance(cell, Sum):
-                held = next(sums)
-                cell.merge(Sum(held.known, int(held.whole, 16), held.floats, int(held.units, 16)))
+                stored = next(sums)
+                cell.merge(Sum(stored.terms, int(stored.integers, 16), stored.floats, int(stored.units, 16)))
             else:
-                cell.found(next(extremes))
+                cell.set(next(extremes))
                 cell.lost = place in self.lost
         if partial.merged is not None and self.bins is not None:
             partial.merged.bins = {
@@ -237,17 +237,17 @@ class Held(msgspec.Struct, array_like=True):
         return partial
 
 
-def hold(partial: Partial) -> Held:
+def store_partial_sum(partial: PartialSum) -> StoredPartialSum:
     """Return partial sums in their stored form, without the numbers of lives."""
     merged, bins = partial.merged, None
     if merged is not None:
         found = [
-            (scale, sign, [(index, f"{count:x}") for index, count in sorted(held.items())])
-            for (scale, sign), held in sorted(merged.bins.items())
+            (scale, sign, [(index, f"{count:x}") for index, count in sorted(bins_.items())])
+            for (scale, sign), bins_ in sorted(merged.bins.items())
         ]
-        bins = StoredBins(found, f"{merged.zeros:x}", merged.missing)
-    return Held(
-        [SumCell(c.known, f"{c.whole:x}", c.floats, f"{c.units:x}") for c in partial.cells if isinstance(c, Sum)],
+        bins = StoredSketch(found, f"{merged.zeros:x}", merged.missing)
+    return StoredPartialSum(
+        [StoredSum(c.terms, f"{c.integers:x}", c.floats, f"{c.units:x}") for c in partial.cells if isinstance(c, Sum)],
         [cell.value for cell in partial.cells if isinstance(cell, Extreme)],
         bins,
         [place for place, cell in enumerate(partial.cells) if isinstance(cell, Extreme) and cell.lost],
@@ -258,7 +258,7 @@ class ForgottenSums(msgspec.Struct, array_like=True):
     """The number of forgotten lives of one metric, their sums, and the last list of lives that they include."""
 
     lives: int
-    held: Held
+    stored: StoredPartialSum
     list_id: int = 0
 
 
@@ -271,7 +271,7 @@ def merge_forgotten(
     kind: str, forgotten_sums: ForgottenSums | None, contribution: Contribution, number: int
 ) -> ForgottenSums:
     """Return the sums of forgotten lives with one more life, of the list `number`."""
-    partial = forgotten_sums.held.partial(kind) if forgotten_sums is not None else Partial(kind)
+    partial = forgotten_sums.stored.load(kind) if forgotten_sums is not None else PartialSum(kind)
     partial.replace(None, contribution._replace(current=False))
     lives, last = (forgotten_sums.lives, forgotten_sums.list_id) if forgotten_sums is not None else (0, 0)
-    return ForgottenSums(lives + 1, hold(partial), max(last, number))
+    return ForgottenSums(lives + 1, store_partial_sum(partial), max(last, number))

@@ -29,14 +29,14 @@ Bins = dict[int, int]
 
 encode = msgspec.json.Encoder().encode
 _decode = json_decoder(Sketch)
-_NOTHING = encode(Sketch(scale=0))
+_EMPTY = encode(Sketch(scale=0))
 
 
-def taken(metric: Metric) -> bytes | None:
+def encode_sketch(metric: Metric) -> bytes | None:
     """Return the metric's sketch as JSON, or None if it has none.
 
     Raises:
-        ValueError: it has too many buckets, or its number of values is not the metric's count.
+        ValueError: the sketch has too many buckets, or its number of values is not the metric's count.
     """
     if not isinstance(metric, Histogram) or metric.sketch is None:
         return None
@@ -50,11 +50,12 @@ def taken(metric: Metric) -> bytes | None:
     return encode(sketch)
 
 
-class Merged:
-    """The merged sketches of many parts, each of which can be removed again.
+class MergedSketch:
+    """The merged sketches of many lives, each of which can be removed again.
 
-    Buckets of different scales are kept apart until quantiles are computed. So when the only part of the smallest scale
-    is removed, the accuracy of the others returns.
+    Buckets of different scales are kept apart until quantiles are computed. So when the only sketch of the smallest
+    scale is removed, the accuracy of the others returns. `missing` is the number of lives without a sketch that have
+    counted values.
     """
 
     __slots__ = ("bins", "missing", "zeros")
@@ -65,12 +66,12 @@ class Merged:
         self.missing = 0
 
     def replace(self, old: tuple[Value, bytes | None] | None, new: tuple[Value, bytes | None] | None) -> None:
-        """Remove a part that was added, and add another one, each as (count, sketch). None stands for no part."""
-        (was_counted, was), (counted, now) = old or (0, None), new or (0, None)
-        self.missing += (now is None and bool(counted)) - (was is None and bool(was_counted))
-        if was == now:
+        """Remove a sketch that was added, and add another one, each as (count, sketch). None stands for no life."""
+        (old_count, old_sketch), (new_count, new_sketch) = old or (0, None), new or (0, None)
+        self.missing += (new_sketch is None and bool(new_count)) - (old_sketch is None and bool(old_count))
+        if old_sketch == new_sketch:
             return
-        before, after = _decode(was or _NOTHING), _decode(now or _NOTHING)
+        before, after = _decode(old_sketch or _EMPTY), _decode(new_sketch or _EMPTY)
         self.zeros += after.zero_count - before.zero_count
         for sign, less, more in ((1, before.positive, after.positive), (-1, before.negative, after.negative)):
             removed, added = expanded(less), expanded(more)
@@ -79,22 +80,22 @@ class Merged:
                 removed = Buckets()
             self._change(after.scale, sign, *aligned(added, removed))
 
-    def merge(self, other: Merged) -> None:
-        """Add all parts of another one."""
+    def merge(self, other: MergedSketch) -> None:
+        """Add all sketches of another one."""
         self._add(other, 1)
 
-    def unmerge(self, other: Merged) -> None:
-        """Remove all parts of another one, which was merged into this one."""
+    def remove(self, other: MergedSketch) -> None:
+        """Remove all sketches of another one, which was merged into this one."""
         self._add(other, -1)
 
-    def _add(self, other: Merged, sign: int) -> None:
+    def _add(self, other: MergedSketch, sign: int) -> None:
         self.zeros += sign * other.zeros
         self.missing += sign * other.missing
         for key, bins in other.bins.items():
             self._grow(key, ((index, sign * count) for index, count in bins.items()))
 
     def _change(self, scale: int, sign: int, first: int, more: list[int], less: list[int]) -> None:
-        """Add the counts `more` of the buckets from `first` on, and subtract `less`. Few of them differ."""
+        """Add the counts `more` of the buckets from `first` on, and subtract the counts `less`."""
         size = max(len(more), len(less))
         changes = list(map(sub, more + [0] * (size - len(more)), less + [0] * (size - len(less))))
         self._grow((scale, sign), compress(zip(count(first), changes, strict=False), changes))

@@ -31,30 +31,30 @@ class RebuildError(TallystreamError):
 
 
 Row = LifeRow | ForgottenRow | ForgettingRow | ShardRow
-Place = tuple[int, bytes]
+RowKey = tuple[int, bytes]
 """(partition, key)"""
 
 
 class LatestRows:
     """The record or deletion of each key with the highest (epoch, batch). Records may come in any order.
 
-    Records that a replaced writer appends later change nothing. A record with an epoch above `bound`, the highest one
-    in the ledger, is no writer's: it is ignored and counted in `refused`. None is no bound.
+    So records that a replaced writer appends later change nothing. No writer has an epoch above `bound`, the highest
+    one in the ledger: such a record is ignored and counted in `refused`. If `bound` is None, every epoch is accepted.
 
     A row counts only in the partition of its shard. When a table is split into more shards, each shard writes its rows
-    to its partition and then its own record. Until that record is there, the rows of the shard count where they were
-    before. So rows of earlier splits in other partitions never count, nor those of an abandoned split.
+    to its partition and then its own record. Until it has written that record, its rows count where they were before.
+    So rows of earlier splits in other partitions never count, nor those of an abandoned split.
     """
 
     def __init__(self, bound: int | None = None) -> None:
-        self.rows: dict[Place, Row] = {}
+        self.rows: dict[RowKey, Row] = {}
         self.epoch = 0
         self.refused = 0
         self._bound = bound
-        self._deleted: dict[Place, Version] = {}
+        self._deleted: dict[RowKey, Version] = {}
 
-    def take(self, key: bytes, value: bytes | None, deleted_by: Version = UNKNOWN, partition: int = 0) -> None:
-        """Take one record; `deleted_by` is the writer that a deletion names.
+    def add(self, key: bytes, value: bytes | None, deleted_by: Version = UNKNOWN, partition: int = 0) -> None:
+        """Add one record. `deleted_by` is the writer in the header of a deletion.
 
         Raises:
             RebuildError: the record is not one of the table's.
@@ -65,57 +65,57 @@ class LatestRows:
             self.refused += 1
             return
         self.epoch = max(self.epoch, version[0])
-        place = (partition, key)
-        known = self.rows.get(place)
-        if version < (self._deleted.get(place, UNKNOWN) if known is None else _version(known)):
+        row_key = (partition, key)
+        known = self.rows.get(row_key)
+        if version < (self._deleted.get(row_key, UNKNOWN) if known is None else _version(known)):
             return
         if row is None:
-            self.rows.pop(place, None)
-            self._deleted[place] = version
+            self.rows.pop(row_key, None)
+            self._deleted[row_key] = version
         else:
-            self.rows[place] = row
-            self._deleted.pop(place, None)
+            self.rows[row_key] = row
+            self._deleted.pop(row_key, None)
 
     def of_kind(self, kind: type[R]) -> list[tuple[bytes, R]]:
         """Return the keys and records of one kind that count."""
-        cut = self._cut()
+        split = self._split()
         if kind is LifeRow:
-            return self._lives(cut)  # type: ignore[return-value]  # these are of that kind
-        found = [(place, row) for place, row in self.rows.items() if isinstance(row, kind)]
-        return [(key, row) for (partition, key), row in found if cut.has(partition, key, row)]
+            return self._lives(split)  # type: ignore[return-value]  # these are of that kind
+        found = [(row_key, row) for row_key, row in self.rows.items() if isinstance(row, kind)]
+        return [(key, row) for (partition, key), row in found if split.has(partition, key, row)]
 
-    def is_cut(self) -> bool:
-        """Tell whether all shards have written their rows since the table was last cut, if it ever was."""
-        cut = self._cut()
-        return cut.since == 0 or len(cut.begun) == cut.shards
+    def is_split_complete(self) -> bool:
+        """Tell whether all shards have written their rows since the table was last split, if it ever was."""
+        split = self._split()
+        return split.since == 0 or len(split.begun) == split.shards
 
-    def _cut(self) -> _Cut:
+    def _split(self) -> _Split:
         of_shards = [row for (partition, _), row in self.rows.items() if _is_shard(row) and row.shard == partition]
         newest = max(of_shards, key=_version, default=None)
         if newest is None:
-            return _Cut(1, 0, set(), 1, 0)
+            return _Split(1, 0, set(), 1, 0)
         shards, since = newest.shards, newest.since
         begun = {row.shard for row in of_shards if (row.shards, row.since) == (shards, since)}
-        return _Cut(shards, since, begun, *(newest.before or (shards, since)))
+        return _Split(shards, since, begun, *(newest.before or (shards, since)))
 
-    def _lives(self, cut: _Cut) -> list[tuple[bytes, LifeRow]]:
+    def _lives(self, split: _Split) -> list[tuple[bytes, LifeRow]]:
         # The row of a life on a list counts in the list's partition: the shard of the list deletes it.
         listed = {
             (partition, *life)
             for (partition, key), row in self.rows.items()
-            if isinstance(row, ForgettingRow) and cut.has(partition, key, row)
+            if isinstance(row, ForgettingRow) and split.has(partition, key, row)
             for life in row.lives
         }
         found: list[tuple[bytes, LifeRow]] = []
         for (partition, key), row in self.rows.items():
             if isinstance(row, LifeRow) and (
-                (partition, row.app, row.instance, row.life) in listed or cut.has_life(partition, row)
+                (partition, row.app, row.instance, row.life) in listed or split.has_life(partition, row)
             ):
                 found.append((key, row))
         return found
 
 
-class _Cut(NamedTuple):
+class _Split(NamedTuple):
     """The number of shards, the epoch since which the table has it, and the shards that have written their rows since.
 
     `before_shards` and `before_since` are the same for the time before. If the number never changed, they are equal to
@@ -163,7 +163,7 @@ def _row(key: bytes, value: bytes) -> Row:
         if isinstance(row, ForgettingRow):
             chunk_in(key)
     except (msgspec.DecodeError, KeyError, IndexError, ValueError) as error:
-        raise foreign(key, error) from error
+        raise foreign_record_error(key, error) from error
     return row
 
 
@@ -184,7 +184,7 @@ def chunk_in(key: bytes) -> int:
     return int(str(_decode_key(key)[3]))
 
 
-def foreign(key: bytes, why: object) -> RebuildError:
+def foreign_record_error(key: bytes, why: object) -> RebuildError:
     """Return the error for a record that no table has written."""
     return RebuildError(
         f"metrics-table: {key[:200]!r} is not a record of the table ({why}); if no aggregator wrote it, delete it by a "

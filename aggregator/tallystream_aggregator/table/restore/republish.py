@@ -1,4 +1,4 @@
-"""Publish keys of `metrics-table` again from the state: a replaced writer may have overwritten their records."""
+"""Publish keys of `metrics-table` again from the state, because a replaced writer may have overwritten them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _row(lives: Lives, key: bytes) -> TableRecord | None:
                 return None
         case ["forgotten", int(shard), *name] if shard == state.shard:
             metric = metric_of(_encode(name))
-            number = -1 if metric is None else lives.known(metric)
+            number = -1 if metric is None else lives.number_of(metric)
             if metric is not None and number in state.forgotten_sums:
                 row = forgotten_row(shard, metric, state.forgotten_sums[number])
         case ["forgetting", int(shard), int(list_id), int(chunk)] if shard == state.shard:
@@ -67,15 +67,15 @@ def _is_absent(lives: Lives, name: LifeId, part: int, key: bytes) -> bool:
     """Tell whether the shard has to delete the record of a part of a life. If the shard has the part, mark it."""
     state = lives.state
     app, instance, life = name
-    if any(_name(gone.life) == name for gone in state.deleting):
+    if any(_name(one.life) == name for one in state.deleting):
         return False  # The next batch deletes it, after this one has written the sums of forgotten lives.
-    retiring = [gone.life for gone in state.retiring if _name(gone.life) == name]
-    if not retiring and shard_of(instance.encode(), state.shards) != state.shard:
-        return False  # The row of another shard does not count here, or only until that shard has written its own.
+    listed = [one.life for one in state.listed if _name(one.life) == name]
+    if not listed and shard_of(instance.encode(), state.shards) != state.shard:
+        return False  # The row of another shard never counts here, or only until that shard has written its own.
     on_disk = lives.disk.find(instance, app, life)
-    known = [one for one in lives.of(instance) if _name(one) == name]
-    for one in [*retiring, *known, *([] if on_disk is None else [on_disk])]:
-        if (part in (one.parts or (0,)) or part in one.places) and life_key(one, part) == key:
+    known = [one for one in lives.lives_of(instance) if _name(one) == name]
+    for one in [*listed, *known, *([] if on_disk is None else [on_disk])]:
+        if (part in (one.parts or (0,)) or part in one.offsets) and life_key(one, part) == key:
             lives.publish(one, part)
             return False
     return True

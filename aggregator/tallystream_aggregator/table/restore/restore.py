@@ -15,10 +15,16 @@ from tallystream_aggregator.table.arithmetic.metric_types import STORED
 from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums, is_kept
 from tallystream_aggregator.table.arithmetic.sketches import encode
 from tallystream_aggregator.table.layouts import Layouts
-from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError, chunk_in, foreign, shard_in
+from tallystream_aggregator.table.restore.latest_rows import (
+    LatestRows,
+    RebuildError,
+    chunk_in,
+    foreign_record_error,
+    shard_in,
+)
 from tallystream_aggregator.table.rows import ForgettingRow, ForgottenRow, LifeRow, MetricRow, ShardRow
 from tallystream_aggregator.table.shards import shard_of
-from tallystream_aggregator.table.state import Life, LifeId, MetricId, Retiring, Row, State
+from tallystream_aggregator.table.state import Life, LifeId, ListedLife, MetricId, Row, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +45,7 @@ def restore(
     shards: int | None = None,
     finished: Mapping[str, int] | None = None,
 ) -> Rebuilt:
-    """Return the states that the records make.
+    """Return the states that `latest` has the rows of.
 
     `summed` are the metrics that have a sum on `metrics-agg`. They are published again even if no life has them any
     more: the last batch may have had a tombstone. `shards` splits the table into more shards than it has. `finished`
@@ -53,100 +59,86 @@ def restore(
         RebuildError: no batch was ever finished; or the table has more shards than `shards`, or fewer while the last
             batch is not known to be finished; or a record belongs to no shard of the table.
     """
-    known = {row.shard: row for _, row in latest.of_kind(ShardRow)}
-    if not known:
+    rows = {row.shard: row for _, row in latest.of_kind(ShardRow)}
+    if not rows:
         raise RebuildError("metrics-table: no finished batch is on it, so there is nothing to rebuild from.")
-    newest = max(known.values(), key=lambda row: (row.epoch, row.batch))
-    now = newest.shards
-    wanted = shards or now
+    newest = max(rows.values(), key=lambda row: (row.epoch, row.batch))
+    old = newest.shards
+    new = shards or old
     included = {name: end - 1 for name, end in (finished or {}).items()}
-    building = [_Building(number, wanted, known.get(number), included) for number in range(wanted)]
-    for one in building:
-        cut = (newest.since, newest.before) if wanted == now else (latest.epoch + 1, (now, newest.since))
-        one.state.since, one.state.before = cut
-    if wanted != now:
-        _require_room(now, wanted, known.values(), included, is_cut=latest.is_cut())
-    _distribute_clocks(building, known, included)
+    builders = [_ShardBuilder(number, new, rows.get(number), included) for number in range(new)]
+    for one in builders:
+        split = (newest.since, newest.before) if new == old else (latest.epoch + 1, (old, newest.since))
+        one.state.since, one.state.before = split
+    if new != old:
+        _require_splittable(old, new, rows.values(), included, is_split_complete=latest.is_split_complete())
+    _distribute_clocks(builders, rows, included)
     for metric in summed:
-        building[0].number(metric)
+        builders[0].add_metric(metric)
     for key, forgotten_sums in latest.of_kind(ForgottenRow):
-        if shard_in(key) >= wanted:
-            raise foreign(key, f"the table has {wanted} shards")
-        building[shard_in(key)].add_forgotten(forgotten_sums)
-    forgetting = _lists_of(latest, building)
-    parts: dict[LifeKey, list[LifeRow]] = defaultdict(list)
+        if shard_in(key) >= new:
+            raise foreign_record_error(key, f"the table has {new} shards")
+        builders[shard_in(key)].add_forgotten(forgotten_sums)
+    forgetting = _add_lists(latest, builders)
+    parts: dict[LifeId, list[LifeRow]] = defaultdict(list)
     for _, row in latest.of_kind(LifeRow):
-        parts[LifeKey(row.app, row.instance, row.life)].append(row)
-    omitted = [(key.app, key.instance, key.life) for key, found in parts.items() if any(row.omitted for row in found)]
-    for life, found in sorted(parts.items(), key=lambda item: (item[0].life, item[0])):  # a ULID sorts by its time
-        home, list_id = forgetting.get(life, (shard_of(life.instance.encode(), wanted), 0))
-        building[home].life(found, list_id)
-    return Rebuilt([one.state for one in building], latest.epoch, omitted)
+        parts[row.app, row.instance, row.life].append(row)
+    omitted = [life for life, found in parts.items() if any(row.omitted for row in found)]
+    for life, found in sorted(parts.items(), key=lambda item: (item[0][2], item[0])):  # ULIDs sort by time
+        shard, list_id = forgetting.get(life, (shard_of(life[1].encode(), new), 0))
+        builders[shard].add_life(found, list_id)
+    return Rebuilt([one.state for one in builders], latest.epoch, omitted)
 
 
 def _distribute_clocks(
-    building: Iterable[_Building], known: Mapping[int, ShardRow], included: Mapping[str, int]
+    builders: Iterable[_ShardBuilder], rows: Mapping[int, ShardRow], included: Mapping[str, int]
 ) -> None:
     """Give the clocks of all shards to those that have written no record since the table was split.
 
-    A clock of an unfinished batch belongs to its shard alone: another one may have to read records from before it.
+    The clock of an unfinished batch applies to its shard alone, because another shard may read earlier records again.
     """
-    for one in building:
+    for one in builders:
         split = one.state.shards, one.state.since
-        since = {shard: row for shard, row in known.items() if (row.shards, row.since) == split}
+        since = {shard: row for shard, row in rows.items() if (row.shards, row.since) == split}
         if not one.state.since or one.state.shard in since:
             continue
-        for shard, row in known.items():
+        for shard, row in rows.items():
             finished = {name for name in row.clocks if row.offsets.get(name, -1) <= included.get(name, -1)}
-            one.know_the_time(row, finished if shard in since else row.clocks)
+            one.raise_clocks(row, finished if shard in since else row.clocks)
 
 
-def _lists_of(latest: LatestRows, building: Sequence[_Building]) -> dict[LifeKey, tuple[int, int]]:
-    """Return the lives that are being forgotten, each with its shard and the number of its list."""
-    forgetting: dict[LifeKey, tuple[int, int]] = {}
+def _add_lists(latest: LatestRows, builders: Sequence[_ShardBuilder]) -> dict[LifeId, tuple[int, int]]:
+    """Add the lists of lives that are being forgotten. Return these lives with their shards and list numbers."""
+    forgetting: dict[LifeId, tuple[int, int]] = {}
     for key, row in sorted(latest.of_kind(ForgettingRow), key=lambda found: chunk_in(found[0])):
         number = shard_in(key)
-        if building[number].knows(row.list_id):
-            building[number].keep_list(row.list_id, row.lives)
-            forgetting |= {LifeKey(*life): (number, row.list_id) for life in row.lives}
+        if builders[number].has_list(row.list_id):
+            builders[number].add_to_list(row.list_id, row.lives)
+            forgetting |= dict.fromkeys(row.lives, (number, row.list_id))
         else:
-            building[number].delete(row.list_id, key)
+            builders[number].delete_list(row.list_id, key)
     return forgetting
 
 
-def _require_room(
-    now: int, wanted: int, known: Iterable[ShardRow], included: Mapping[str, int], *, is_cut: bool
+def _require_splittable(
+    old: int, new: int, rows: Iterable[ShardRow], included: Mapping[str, int], *, is_split_complete: bool
 ) -> None:
-    if wanted < now:
-        raise RebuildError(f"--shards {wanted}: the table has {now}; it can be cut into more, never into fewer.")
-    if not is_cut:
+    if new < old:
+        raise RebuildError(f"--shards {new}: the table has {old}; it can be split into more, never into fewer.")
+    if not is_split_complete:
         raise RebuildError(
-            f"--shards {wanted}: not every shard has written its rows since the table was cut into {now}; start the "
+            f"--shards {new}: not every shard has written its rows since the table was split into {old}; start the "
             "aggregator until it has caught up, stop it, and run this again."
         )
-    beyond = [
-        name
-        for row in known
-        for name, offset in row.offsets.items()
-        if row.shard < now and offset > included.get(name, -1)
-    ]
-    if beyond:
+    if any(offset > included.get(name, -1) for row in rows if row.shard < old for name, offset in row.offsets.items()):
         raise RebuildError(
-            f"--shards {wanted}: the last batch is not known to be finished; run tallystream rebuild without the "
+            f"--shards {new}: the last batch is not known to be finished; run tallystream rebuild without the "
             "option, then the aggregator until it has caught up, stop it, and run this again."
         )
 
 
-class LifeKey(NamedTuple):
-    """The identity of a life."""
-
-    app: str
-    instance: str
-    life: str
-
-
-class _Building:
-    """The state of a shard while it is built."""
+class _ShardBuilder:
+    """Builds the state of a shard from its rows."""
 
     def __init__(self, shard: int, shards: int, row: ShardRow | None, included: Mapping[str, int]) -> None:
         self.state = State(shard=shard, shards=shards)
@@ -171,35 +163,35 @@ class _Building:
         self._numbers: dict[MetricId, int] = {}
         self._layouts = Layouts(self.state.metrics)
 
-    def know_the_time(self, row: ShardRow, names: Iterable[str]) -> None:
-        """Take the clocks of these partitions from the record of a shard, where they are later."""
+    def raise_clocks(self, row: ShardRow, names: Iterable[str]) -> None:
+        """Raise the clocks of these partitions to those in the record of a shard."""
         for clocks, found in ((self.state.clocks, row.clocks), (self.state.judged, row.judged)):
             clocks.update((name, max(found[name], clocks.get(name, 0))) for name in names if name in found)
 
-    def knows(self, list_id: int) -> bool:
+    def has_list(self, list_id: int) -> bool:
         """Tell whether a list was written by a finished batch."""
         return list_id <= self._list_id
 
-    def keep_list(self, list_id: int, lives: list[LifeId]) -> None:
+    def add_to_list(self, list_id: int, lives: list[LifeId]) -> None:
         """Add a record of a list."""
         self.state.lists[list_id] = [*self.state.lists.get(list_id, []), *lives]
 
-    def delete(self, list_id: int, key: bytes) -> None:
+    def delete_list(self, list_id: int, key: bytes) -> None:
         """Delete the list of an unfinished batch: its lives are forgotten again with another list."""
-        self.state.forget = sorted([*self.state.forget, key])
+        self.state.delete_keys = sorted([*self.state.delete_keys, key])
         self.state.list_id = max(self.state.list_id, list_id)
 
     def add_forgotten(self, row: ForgottenRow) -> None:
         """Add the sums of the forgotten lives of one metric."""
-        number = self.number((row.app, row.name, row.type, tuple(sorted(row.tags.items()))))
+        number = self.add_metric((row.app, row.name, row.type, tuple(sorted(row.tags.items()))))
         self.state.forgotten_sums[number] = ForgottenSums(row.lives, row.held, row.list_id)
 
-    def life(self, parts: list[LifeRow], list_id: int) -> None:
+    def add_life(self, parts: list[LifeRow], list_id: int) -> None:
         """Add a life. `list_id` is the list with which it is being forgotten, 0 for none."""
         # If the last batch was written only in part, a metric may be in two parts of a life. The newer one counts.
         parts = sorted(parts, key=lambda row: (row.epoch, row.batch, row.offset))
         newest = parts[-1]
-        place = (newest.topic, newest.partition)
+        partition = (newest.topic, newest.partition)
         life = Life(
             newest.instance,
             newest.app,
@@ -214,11 +206,11 @@ class _Building:
             {number: row for part in parts for number, row in self._rows(part)},
             sorted({limit for row in parts for limit in row.limits}),
             # Offsets of a partition that the instance has left do not apply to its present partition.
-            {row.part: row.offset for row in parts if row.offset >= 0 and (row.topic, row.partition) == place},
+            {row.part: row.offset for row in parts if row.offset >= 0 and (row.topic, row.partition) == partition},
             complete=newest.complete,
         )
         clock = self.state.clocks.get(life.partition, 0)
-        if max(life.places.values(), default=-1) <= self.state.offsets.get(life.partition, -1):
+        if max(life.offsets.values(), default=-1) <= self.state.offsets.get(life.partition, -1):
             clock = max(clock, life.last_seen_ms)
         self.state.clocks[life.partition] = clock
         if not list_id:
@@ -226,13 +218,13 @@ class _Building:
             life.living = life.living and (life.deadline_ms > judged_ms or newest.judged >= judged_ms)
             for part, seq in life.parts.items():
                 numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
-                self._layouts.close(life, part, numbers)
+                self._layouts.rows_to_block(life, part, numbers)
             self.state.lives.setdefault(life.instance, []).append(life)
             return
         life.living = False
         life.rows = {number: row for number, row in life.rows.items() if self._is_left(number, list_id)}
-        gone = self.state.retiring if life.rows else self.state.deleting
-        gone.append(Retiring(list_id, life))
+        lives = self.state.listed if life.rows else self.state.deleting
+        lives.append(ListedLife(list_id, life))
 
     def _is_left(self, number: int, list_id: int) -> bool:
         """Tell whether the forgotten sums do not include the row of a life of this list yet."""
@@ -241,12 +233,12 @@ class _Building:
 
     def _rows(self, part: LifeRow) -> Iterable[tuple[int, Row]]:
         for metric in part.metrics:
-            number = self.number((part.app, metric.name, metric.type, tuple(sorted(metric.tags.items()))))
+            number = self.add_metric((part.app, metric.name, metric.type, tuple(sorted(metric.tags.items()))))
             seq = part.seq if metric.seq is None else metric.seq
             sketch = None if metric.sketch is None else encode(metric.sketch)
             yield number, Row(part.part, seq, _values(metric, short=not part.life), sketch)
 
-    def number(self, metric: MetricId) -> int:
+    def add_metric(self, metric: MetricId) -> int:
         """Return the number of a metric. A new metric gets the next number."""
         number = self._numbers.get(metric)
         if number is None:
@@ -267,7 +259,7 @@ def included_by_all(states: Iterable[State]) -> dict[str, int]:
     return {name: min(state.offsets.get(name, -1) for state in known) for name in names}
 
 
-def behind(offsets: Mapping[str, int], firsts: Mapping[str, int]) -> dict[str, int]:
+def missing_records(offsets: Mapping[str, int], firsts: Mapping[str, int]) -> dict[str, int]:
     """Return the number of missing records of each partition whose next record has been deleted.
 
     `firsts` maps "topic:partition" → the first offset that the topic still has.

@@ -1,13 +1,11 @@
-"""What each alert rule measures in Prometheus: an expression by slug, to be compared with the rule's limit.
-
-What Prometheus can't see is said by `absences`: a rule whose thing is missing altogether fires as well.
-"""
+"""The alert rules for Prometheus: an expression for each, and a rules file ("Alerting rules", prometheus.io/docs)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards.grafana.alerts.flux import PERIODS
+from tallystream_dashboards.grafana.alerts.rules import GROUP, INTERVAL_S, RULES, Rule
 
 if TYPE_CHECKING:
     from tallystream_dashboards.grafana.settings import Settings
@@ -20,7 +18,7 @@ _ROUND = "tallystream_lag_round_time_seconds"
 
 
 def expressions(settings: Settings) -> dict[str, str]:
-    """Return the expression of every rule, by slug."""
+    """Return the expression of every rule by slug; its result is compared with the rule's limit."""
     minutes = settings.thresholds.stopped_minutes
     grown = f"sum by (app, metric) (increase({_NAMED}[{minutes}m:30s]))"
     return {
@@ -41,15 +39,38 @@ def expressions(settings: Settings) -> dict[str, str]:
             f"sum by (app, metric) ({_NAMED}) "
             f"- sum by (app, metric) ({_position('total')}) + sum by (app, metric) ({_position('start')})"
         ),
-        # One that starts or stands by has not looked for anything: it does not count.
+        # An aggregator that starts or stands by has not checked for records yet, so it does not count.
         "aggregator-down": f"min(tallystream_last_check_age_seconds{_AGGREGATOR} and {_READY})",
         "collector-down": f"time() - max({_ROUND})",
         "clock-skew": "max by (group) (abs(tallystream_lag_skew_seconds))",
     }
 
 
-def absences(settings: Settings) -> dict[str, str]:
-    """Return, by slug, the expression that is true where the thing that has to be seen has been missing for so long."""
+def rules_file(settings: Settings) -> dict[str, Any]:
+    """Return the content of the rules file."""
+    measured, missing = expressions(settings), _absences(settings)
+    rules = [_rule(rule, measured[rule.slug], missing.get(rule.slug), settings) for rule in RULES]
+    return {"groups": [{"name": GROUP, "interval": f"{INTERVAL_S}s", "rules": rules}]}
+
+
+def alert_name(rule: Rule) -> str:
+    """Return the name of the alert, as in TallystreamLagStatus."""
+    return "Tallystream" + rule.title.title().replace(" ", "")
+
+
+def _rule(rule: Rule, expression: str, absence: str | None, settings: Settings) -> dict[str, Any]:
+    limit = rule.limit(settings.thresholds)
+    return {
+        "alert": alert_name(rule),
+        "expr": f"({expression}) > {limit:g}" + (f" or {absence}" if absence else ""),
+        "for": f"{rule.for_s}s",
+        "labels": rule.routing_labels(),
+        "annotations": rule.annotations(settings, value='{{ printf "%.0f" $value }}', label="{{ $labels.NAME }}"),
+    }
+
+
+def _absences(settings: Settings) -> dict[str, str]:
+    """Return, by slug, expressions that are true if series of a rule have been missing for as long as its limit."""
     limits = settings.thresholds
     return {
         "aggregator-down": f"absent_over_time(({_READY})[{limits.aggregator_seconds}s:15s])",

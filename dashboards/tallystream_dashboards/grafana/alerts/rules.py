@@ -1,6 +1,6 @@
-"""The alert rules: what each watches, why it matters and what to do. Their queries are in `alerts_*`.
+"""The alert rules: threshold, severity, and the texts of their notifications. `flux` and `prometheus` have the queries.
 
-In a text, `%(lag_seconds)g` is a threshold, `{{value}}` what was measured, `{{app}}` a label of the alert.
+In a text, `%(lag_seconds)g` is a threshold, `{{value}}` the measured number, and `{{app}}` a label of the alert.
 """
 
 from __future__ import annotations
@@ -10,26 +10,33 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from tallystream_dashboards.grafana.settings import Thresholds
+    from tallystream_dashboards.grafana.settings import Settings, Thresholds
+
+GROUP = "tallystream"
+"""The only group of rules, and the label `owner` of every rule."""
+
+INTERVAL_S = 60
+"""How often the rules are evaluated, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One alert rule. It fires when what is measured is above its threshold for `for_s` seconds.
+    """One alert rule. It fires when its query's result is above the threshold for `for_s` seconds.
 
     Args:
-        slug: its name forever: the end of its uid, and its anchor in the runbook.
-        title: its name for people; without its spaces, the alert's name in Prometheus.
-        severity: critical is for the one on call, warning can wait for the morning.
-        for_s: seconds for which it has to be so.
-        threshold: the field of `Thresholds` that is compared with; empty: 0.
-        reached: it fires when the threshold, a whole number, is reached, not only above it.
-        labels: by which labels its alerts are told apart.
+        slug: the end of its uid and its anchor in the runbook; it never changes.
+        title: its name in Grafana; without spaces, the alert's name in Prometheus.
+        severity: critical alerts need attention at once, warnings during working hours.
+        for_s: how long the result must be above the threshold, in seconds.
+        threshold: the field of `Thresholds`; empty: the threshold is 0.
+        inclusive: also fire if the result equals the threshold, which must be an integer.
+        labels: the labels that identify its alerts.
         summary: one line for the notification.
-        reason: what it means.
+        reason: what the alert means.
         action: what to do first.
-        dashboard, panel: what shows it.
-        no_data: what it is when the query finds nothing: a thing that has to be seen is missing then.
+        dashboard: the dashboard with the panel.
+        panel: the title of the panel that shows the measured values.
+        no_data: the state if the query has no result.
     """
 
     slug: str
@@ -37,7 +44,7 @@ class Rule:
     severity: Literal["critical", "warning"]
     for_s: int
     threshold: str = ""
-    reached: bool = False
+    inclusive: bool = False
     labels: tuple[str, ...] = ()
     summary: str
     reason: str
@@ -47,17 +54,33 @@ class Rule:
     no_data: Literal["OK", "Alerting"] = "OK"
 
     def limit(self, thresholds: Thresholds) -> float:
-        """Return the number above which it fires."""
+        """Return the number above which the rule fires."""
         number = float(getattr(thresholds, self.threshold)) if self.threshold else 0.0
-        return number - 1 if self.reached else number
+        return number - 1 if self.inclusive else number
 
     def text(self, text: str, thresholds: Thresholds, *, value: str, label: str) -> str:
-        """Return one of its texts: with the thresholds, and the templates of the sender of the notification.
+        """Return one of the rule's texts, with the thresholds and with the templates of Grafana or Prometheus.
 
-        `value` is the template of what was measured, `label` that of a label, with `NAME` in the place of its name.
+        `value` is the template of the measured number, `label` that of a label, with `NAME` for its name.
         """
         message = text % asdict(thresholds)
         return re.sub(r"{{(\w+)}}", lambda m: value if m[1] == "value" else label.replace("NAME", m[1]), message)
+
+    def annotations(self, settings: Settings, *, value: str, label: str) -> dict[str, str]:
+        """Return the texts of the notification; `value` and `label` are templates, as `text` takes them."""
+        summary, reason, action = (
+            self.text(text, settings.thresholds, value=value, label=label)
+            for text in (self.summary, self.reason, self.action)
+        )
+        return {
+            "summary": summary,
+            "description": f"{reason} What to do: {action}",
+            "runbook_url": f"{settings.runbook_url}#{self.slug}",
+        }
+
+    def routing_labels(self) -> dict[str, str]:
+        """Return the labels by which alerts are routed."""
+        return {"severity": self.severity, "owner": GROUP}
 
 
 RULES = (
@@ -67,9 +90,9 @@ RULES = (
         severity="warning",
         for_s=120,
         threshold="missing_instances",
-        reached=True,
+        inclusive=True,
         labels=("app",),
-        summary="{{app}}: {{value}} living instances fewer than at some time of the last hour",
+        summary="{{app}}: {{value}} living instances fewer than at the maximum of the last hour",
         reason="An instance without a record for three of its reporting intervals is silent. It crashed, hangs, "
         "cannot reach Kafka, or was scaled in. Counts that it published stay in the sums.",
         action="Find the silent instance on the dashboard Instances, and check its log and its host. If it was scaled "
@@ -113,7 +136,7 @@ RULES = (
         threshold="lag_seconds",
         labels=("group",),
         summary="{{group}}: the oldest unconsumed record is {{value}} s old",
-        reason="The group is more than %(lag_seconds)g s behind, and so is all that depends on it.",
+        reason="The group is more than %(lag_seconds)g s behind, and so is everything that depends on it.",
         action="Compare production with consumption on the dashboard Lag: add consumers if consumption is at its "
         "limit, and check their logs if it has dropped.",
         dashboard="lag",
@@ -157,8 +180,8 @@ RULES = (
         summary="{{app}} processed {{value}} records of {{metric}} more than once",
         reason="More records were processed than the offsets of the positions cover: consumers read records again "
         "after a crash, a rebalance or a reset of offsets.",
-        action="If processing a record twice does harm, find the time on the dashboard Metric (restarts are marked "
-        "there), and correct the result. The number stays: raise --processed-twice to the known number.",
+        action="If processing a record twice does harm, find the time on the dashboard Metric (it marks "
+        "restarts), and correct the result. The number stays: raise --processed-twice to the known number.",
         dashboard="metric",
         panel="Processed twice",
     ),
@@ -200,11 +223,11 @@ RULES = (
         labels=("group",),
         summary="Timestamps of what {{group}} reads are {{value}} s off",
         reason="A producer's clock is wrong, or the broker's if the topic has append times. The age of lag is not "
-        "affected, but all that uses the records' timestamps is: windows, joins, retention by time.",
+        "affected, but everything that uses the records' timestamps is: windows, joins, retention by time.",
         action="Compare the clocks of the producers and of the brokers (chronyc tracking, timedatectl), and fix the "
         "one that is off.",
         dashboard="lag",
         panel="Clock skew",
     ),
 )
-"""Every rule; each has its section in docs/runbook.md."""
+"""Every rule; each has a section in docs/runbook.md."""

@@ -1,42 +1,42 @@
-"""The dashboard Instances: what each instance says of itself, where the shipper runs with --rows."""
+"""The dashboard Instances: the values of each instance, if the shipper runs with --rows."""
 
 from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
-from tallystream_dashboards.grafana.model.panel import Panel
-from tallystream_dashboards.grafana.model.query import Query
+from tallystream_dashboards.grafana.model.panel import Panel, Query, queries
 from tallystream_dashboards.grafana.queries import flux, influxql
 
-_EMPTY = "Nothing of single instances: start the shipper with --rows, or choose another metric or app above."
+_NO_DATA = "No values of single instances: start the shipper with --rows, or select another metric or app above."
 _WHERE = f"r._measurement =~ /^instance:${{metric:regex}}$/ and {flux.APP} and r.instance =~ /^${{instance:regex}}$/"
 _FROM = "/^instance:${metric:regex}$/"
 _WHERE_QL = f'{influxql.APP} AND "instance" =~ /^${{instance:regex}}$/'
 _LABELS = ("app", "instance")
 _LEGEND = "{instance} of {app}"
 
-_REPORTING = Panel(
+_NEWEST = Panel(
     title="Instances",
     kind="table",
-    help="The newest values of the metric by instance, with their time. The longest silent instance comes first.",
-    empty=_EMPTY,
+    description="The newest values of the metric by instance. The longest silent instance comes first.",
+    no_value=_NO_DATA,
     unit="none",
     width=24,
     height=9,
-    columns={"Count": "none", "Value": "none", "Heard": "dateTimeFromNow"},
+    columns={"Count": "none", "Value": "none", "Last record": "dateTimeFromNow"},
     queries={
         "flux": (
             Query(
                 flux.newest(
                     f'{_WHERE} and (r._field == "count" or r._field == "life")',
                     'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")',
-                    f"keep(columns: {flux.by('_time', 'count', 'life', *_LABELS)})",
-                    f"group(columns: {flux.by(*_LABELS)})",
+                    f"keep(columns: {flux.columns('_time', 'count', 'life', *_LABELS)})",
+                    f"group(columns: {flux.columns(*_LABELS)})",
                     'sort(columns: ["_time"])',
                     'last(column: "life")',
                     "group()",
                     'sort(columns: ["_time"])',
-                    'rename(columns: {app: "App", instance: "Instance", count: "Count", life: "Life", _time: "Heard"})',
+                    'rename(columns: {app: "App", instance: "Instance", count: "Count", life: "Life", '
+                    '_time: "Last record"})',
                 ),
                 table=True,
             ),
@@ -49,88 +49,72 @@ _REPORTING = Panel(
             ),
         ),
     },
-    rename={"Time": "Heard", "app": "App", "instance": "Instance"},
+    rename={"Time": "Last record", "app": "App", "instance": "Instance"},
 )
 
 _COUNTS = Panel(
     title="Count by instance",
-    help="What each life counted; it begins again at 0 when the instance restarts, unlike the sum.",
-    empty=_EMPTY,
+    description="The count of each life. Unlike the sum, it starts at 0 when the instance restarts.",
+    no_value=_NO_DATA,
     unit="short",
-    queries={
-        "flux": (Query(flux.line(f'{_WHERE} and r._field == "count"', labels=_LABELS, fn="sum"), legend=_LEGEND),),
-        "influxql": (Query(influxql.line(_FROM, "count", where=_WHERE_QL, labels=_LABELS), legend=_LEGEND),),
-    },
+    queries=queries(
+        legend=_LEGEND,
+        flux=flux.line(f'{_WHERE} and r._field == "count"', labels=_LABELS, fn="sum"),
+        influxql=influxql.line(_FROM, "count", where=_WHERE_QL, labels=_LABELS),
+    ),
 )
 
 _RATES = Panel(
     title="Rate by instance",
-    help="How fast each instance counts. After a restart, the first value of the new life is skipped.",
-    empty=_EMPTY,
+    description="How fast each instance counts. After a restart, the first value of the new life is skipped.",
+    no_value=_NO_DATA,
     unit="cps",
     step=True,
-    queries={
-        "flux": (
-            Query(
-                flux.piped(
-                    flux.line(f'{_WHERE} and r._field == "count"', labels=_LABELS, fn="sum"),
-                    "derivative(unit: 1s, nonNegative: true)",
-                ),
-                legend=_LEGEND,
-            ),
+    queries=queries(
+        legend=_LEGEND,
+        flux=flux.pipe(
+            flux.line(f'{_WHERE} and r._field == "count"', labels=_LABELS, fn="sum"),
+            "derivative(unit: 1s, nonNegative: true)",
         ),
-        "influxql": (
-            Query(
-                influxql.rate(_FROM, where=_WHERE_QL, labels=_LABELS, non_negative=True),
-                legend=_LEGEND,
-            ),
-        ),
-    },
+        influxql=influxql.rate(_FROM, where=_WHERE_QL, labels=_LABELS, non_negative=True),
+    ),
 )
 
 _VALUES = Panel(
     title="Value by instance",
-    help="Gauges and up-down counters, each instance by itself.",
-    empty="No gauge of this name: choose a gauge or an up-down counter above.",
+    description="Gauges and up-down counters of each instance.",
+    no_value="No gauge of this name: select a gauge or an up-down counter above.",
     unit="short",
-    queries={
-        "flux": (Query(flux.line(f'{_WHERE} and r._field == "value"', labels=_LABELS, fn="sum"), legend=_LEGEND),),
-        "influxql": (Query(influxql.line(_FROM, "value", where=_WHERE_QL, labels=_LABELS), legend=_LEGEND),),
-    },
+    queries=queries(
+        legend=_LEGEND,
+        flux=flux.line(f'{_WHERE} and r._field == "value"', labels=_LABELS, fn="sum"),
+        influxql=influxql.line(_FROM, "value", where=_WHERE_QL, labels=_LABELS),
+    ),
 )
 
-_REPORTING_OFTEN = Panel(
+_SNAPSHOTS = Panel(
     title="Snapshots by instance",
-    help="The number of snapshots with the metric in each interval. A silent instance has none.",
-    empty=_EMPTY,
+    description="The number of snapshots with the metric in each interval. A silent instance has none.",
+    no_value=_NO_DATA,
     unit="none",
-    queries={
-        "flux": (
-            Query(
-                flux.piped(
-                    flux.during(f'{_WHERE} and r._field == "life"'),
-                    f"keep(columns: {flux.by('_time', '_start', '_stop', '_value', *_LABELS)})",
-                    f"group(columns: {flux.by(*_LABELS)})",
-                    "aggregateWindow(every: v.windowPeriod, fn: count, createEmpty: true)",
-                ),
-                legend=_LEGEND,
-            ),
+    queries=queries(
+        legend=_LEGEND,
+        flux=flux.pipe(
+            flux.selected(f'{_WHERE} and r._field == "life"'),
+            f"keep(columns: {flux.columns('_time', '_start', '_stop', '_value', *_LABELS)})",
+            f"group(columns: {flux.columns(*_LABELS)})",
+            "aggregateWindow(every: v.windowPeriod, fn: count, createEmpty: true)",
         ),
-        "influxql": (
-            Query(
-                f'SELECT count("life") AS "snapshots" FROM {_FROM} WHERE $timeFilter AND {_WHERE_QL} '
-                'GROUP BY time($__interval), "app", "instance" fill(0)',
-                legend=_LEGEND,
-            ),
-        ),
-    },
+        influxql=f'SELECT count("life") AS "snapshots" FROM {_FROM} WHERE $timeFilter AND {_WHERE_QL} '
+        'GROUP BY time($__interval), "app", "instance" fill(0)',
+    ),
 )
 
-BOARD = Dashboard(
+DASHBOARD = Dashboard(
     name="instances",
     title="Instances",
-    help="The values of single instances (the shipper must run with --rows).",
+    description="The values of single instances (the shipper must run with --rows).",
     variables=(variables.APP, variables.INSTANCE_METRIC, variables.INSTANCE),
-    rows=(Row("Now", (_REPORTING,)), Row("Over time", (_COUNTS, _RATES, _VALUES, _REPORTING_OFTEN))),
-    events={"flux": variables.EVENTS_FLUX, "influxql": variables.EVENTS_INFLUXQL},
+    rows=(Row("Now", (_NEWEST,)), Row("Over time", (_COUNTS, _RATES, _VALUES, _SNAPSHOTS))),
+    events=variables.EVENTS,
 )

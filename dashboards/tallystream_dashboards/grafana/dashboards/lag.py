@@ -1,91 +1,92 @@
-"""The dashboard Lag: every consumer group, how far it is behind, and since when."""
+"""The dashboard Lag: the lag and the status of every consumer group over time."""
 
 from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
-from tallystream_dashboards.grafana.model.panel import STATUS_COLOURS, Panel
-from tallystream_dashboards.grafana.model.query import Queries, Query
+from tallystream_dashboards.grafana.model.panel import (
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    YELLOW,
+    Panel,
+    Queries,
+    Query,
+    queries,
+    value_mapping,
+)
 from tallystream_dashboards.grafana.queries import flux, influxql
 
-EMPTY = "No lag in this time: does tallystream lag collect run (with --http-port, for Prometheus)? Choose other groups."
-GROUPS = 'r._measurement == "tallystream.lag.groups" and r.group =~ /^${group:regex}$/'
-PARTS = 'r._measurement == "tallystream.lag" and r.group =~ /^${group:regex}$/ and r.topic =~ /^${topic:regex}$/'
-GROUPS_QL = '"tallystream.lag.groups"'
-GROUP_QL = '"group" =~ /^${group:regex}$/'
-PART_QL = f'{GROUP_QL} AND "topic" =~ /^${{topic:regex}}$/'
-GROUP = 'group=~"$group"'
-TOPIC = 'topic=~"$topic"'
+_NO_DATA = (
+    "No lag in this time: select other groups, or start tallystream lag collect (for Prometheus with --http-port)."
+)
+_GROUPS = 'r._measurement == "tallystream.lag.groups" and r.group =~ /^${group:regex}$/'
+_PARTS = 'r._measurement == "tallystream.lag" and r.group =~ /^${group:regex}$/ and r.topic =~ /^${topic:regex}$/'
+_GROUPS_QL = '"tallystream.lag.groups"'
+_GROUP_QL = '"group" =~ /^${group:regex}$/'
+_PART_QL = f'{_GROUP_QL} AND "topic" =~ /^${{topic:regex}}$/'
+_GROUP = 'group=~"$group"'
+_TOPIC = 'topic=~"$topic"'
 
-
-def by_group(field: str, prometheus: str, *, legend: str = "{group}") -> Queries:
-    """Return a field of the groups over time."""
-    return {
-        "flux": (Query(flux.each(f'{GROUPS} and r._field == "{field}"', labels=("group",)), legend=legend),),
-        "influxql": (Query(influxql.line(GROUPS_QL, field, where=GROUP_QL, labels=("group",)), legend=legend),),
-        "prometheus": (Query(prometheus, legend=legend),),
+_STATUSES = value_mapping(
+    {
+        "OK": ("OK", GREEN),
+        "NOTFOUND": ("NOTFOUND", GREY),
+        "WARN": ("WARN", YELLOW),
+        "REWIND": ("REWIND", ORANGE),
+        "STALL": ("STALL", RED),
+        "STOP": ("STOP", RED),
+        "ERR": ("ERR", RED),
     }
+)
 
 
-PARTITIONS = Panel(
+def _by_group(field: str, prometheus: str) -> Queries:
+    """Return the queries of a field of the groups over time."""
+    return queries(
+        legend="{group}",
+        flux=flux.series(f'{_GROUPS} and r._field == "{field}"', labels=("group",)),
+        influxql=influxql.line(_GROUPS_QL, field, where=_GROUP_QL, labels=("group",)),
+        prometheus=prometheus,
+    )
+
+
+_PARTITIONS = Panel(
     title="Lag by partition",
-    help="Records after the committed offset, each partition by itself.",
-    empty=EMPTY,
+    description="Records after the committed offset of each partition.",
+    no_value=_NO_DATA,
     unit="short",
-    queries={
-        "flux": (
-            Query(
-                flux.each(f'{PARTS} and r._field == "lag"', labels=("group", "topic", "partition")),
-                legend="{group} {topic}/{partition}",
-            ),
-        ),
-        "influxql": (
-            Query(
-                influxql.line('"tallystream.lag"', "lag", where=PART_QL, labels=("group", "topic", "partition")),
-                legend="{group} {topic}/{partition}",
-            ),
-        ),
-        "prometheus": (
-            Query(f"kafka_consumergroup_group_lag{{{GROUP},{TOPIC}}}", legend="{group} {topic}/{partition}"),
-        ),
-    },
+    queries=queries(
+        legend="{group} {topic}/{partition}",
+        flux=flux.series(f'{_PARTS} and r._field == "lag"', labels=("group", "topic", "partition")),
+        influxql=influxql.line('"tallystream.lag"', "lag", where=_PART_QL, labels=("group", "topic", "partition")),
+        prometheus=f"kafka_consumergroup_group_lag{{{_GROUP},{_TOPIC}}}",
+    ),
 )
 
-SKEW = Panel(
+_SKEW = Panel(
     title="Clock skew",
-    help="By how much timestamps are ahead of the records' arrival, or, negative, behind it. It changes no age.",
-    empty=EMPTY,
+    description="How far timestamps are ahead of the records' arrival, or behind it if negative. It affects no age.",
+    no_value=_NO_DATA,
     unit="s",
-    queries={
-        "flux": (
-            Query(
-                flux.piped(
-                    flux.line(f'{PARTS} and r._field == "skew_ms"', labels=("topic", "partition"), fn="mean"),
-                    "map(fn: (r) => ({r with _value: float(v: r._value) / 1000.0}))",
-                ),
-                legend="{topic}/{partition}",
-            ),
+    queries=queries(
+        legend="{topic}/{partition}",
+        flux=flux.pipe(
+            flux.line(f'{_PARTS} and r._field == "skew_ms"', labels=("topic", "partition"), fn="mean"),
+            "map(fn: (r) => ({r with _value: float(v: r._value) / 1000.0}))",
         ),
-        "influxql": (
-            Query(
-                f'SELECT last("skew_ms") / 1000 AS "skew" FROM "tallystream.lag" WHERE $timeFilter AND {PART_QL} '
-                'GROUP BY time($__interval), "topic", "partition" fill(none)',
-                legend="{topic}/{partition}",
-            ),
-        ),
-        "prometheus": (
-            Query(
-                f"max by (topic, partition) (tallystream_lag_skew_seconds{{{GROUP},{TOPIC}}})",
-                legend="{topic}/{partition}",
-            ),
-        ),
-    },
+        influxql=f'SELECT last("skew_ms") / 1000 AS "skew" FROM "tallystream.lag" WHERE $timeFilter AND {_PART_QL} '
+        'GROUP BY time($__interval), "topic", "partition" fill(none)',
+        prometheus=f"max by (topic, partition) (tallystream_lag_skew_seconds{{{_GROUP},{_TOPIC}}})",
+    ),
 )
 
-ROUNDS = Panel(
+_ROUNDS = Panel(
     title="Rounds of the collector",
-    help="The duration of each round. A gap means that no collector ran. In Prometheus: the age of the newest round.",
-    empty="The collector has measured nothing in this time: start tallystream lag collect.",
+    description="The duration of each round. A gap means that no collector ran. In Prometheus, the age of the newest "
+    "round.",
+    no_value="The collector has measured nothing in this time: start tallystream lag collect.",
     unit="s",
     queries={
         "flux": (
@@ -98,7 +99,6 @@ ROUNDS = Panel(
         "prometheus": (Query("time() - max(tallystream_lag_round_time_seconds)", legend="age of the newest"),),
     },
 )
-
 
 _COLUMNS = {
     "group": "Group",
@@ -116,18 +116,18 @@ _RENAMED = ", ".join(f'{old}: "{new}"' for old, new in _COLUMNS.items())
 _NOW = Panel(
     title="Groups",
     kind="table",
-    help="The last status of every consumer group. tallystream lag show GROUP shows the details of one.",
-    empty=EMPTY,
+    description="The last status of every consumer group. tallystream lag show GROUP shows the details of one.",
+    no_value=_NO_DATA,
     unit="none",
     width=24,
     height=9,
     columns={"Lag": "short", "Time lag": "s", "Members": "none"},
-    mappings=(STATUS_COLOURS,),
+    mappings=(_STATUSES,),
     queries={
         "flux": (
             Query(
-                flux.piped(
-                    flux.during(GROUPS),
+                flux.pipe(
+                    flux.selected(_GROUPS),
                     "last()",
                     'drop(columns: ["_start", "_stop"])',
                     'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")',
@@ -135,7 +135,7 @@ _NOW = Panel(
                     'sort(columns: ["_time"])',
                     'last(column: "status")',
                     "group()",
-                    f"keep(columns: {flux.by(*_COLUMNS)})",
+                    f"keep(columns: {flux.columns(*_COLUMNS)})",
                     f"rename(columns: {{{_RENAMED}}})",
                 ),
                 table=True,
@@ -145,15 +145,15 @@ _NOW = Panel(
             Query(
                 'SELECT last("status") AS "Status", '
                 + ", ".join(f'"{old}" AS "{new}"' for old, new in _COLUMNS.items() if old not in {"group", "status"})
-                + f' FROM {GROUPS_QL} WHERE $timeFilter AND {GROUP_QL} GROUP BY "group"',
+                + f' FROM {_GROUPS_QL} WHERE $timeFilter AND {_GROUP_QL} GROUP BY "group"',
                 table=True,
             ),
         ),
         "prometheus": (
-            Query(f"max by (group, status) (tallystream_group_status{{{GROUP}}} == 1)", table=True),
-            Query(f"max by (group) (kafka_consumergroup_group_sum_lag{{{GROUP}}})", table=True),
-            Query(f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{GROUP}}})", table=True),
-            Query(f"max by (group) (tallystream_group_members{{{GROUP}}})", table=True),
+            Query(f"max by (group, status) (tallystream_group_status{{{_GROUP}}} == 1)", table=True),
+            Query(f"max by (group) (kafka_consumergroup_group_sum_lag{{{_GROUP}}})", table=True),
+            Query(f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{_GROUP}}})", table=True),
+            Query(f"max by (group) (tallystream_group_members{{{_GROUP}}})", table=True),
         ),
     },
     join="group",
@@ -171,92 +171,83 @@ _NOW = Panel(
 
 _LAG = Panel(
     title="Lag by group",
-    help="Records after the committed offset, all partitions together; of some partitions it may not be known.",
-    empty=EMPTY,
+    description="Records after the committed offset, over all partitions whose lag is known.",
+    no_value=_NO_DATA,
     unit="short",
-    queries=by_group("lag", f"max by (group) (kafka_consumergroup_group_sum_lag{{{GROUP}}})"),
+    queries=_by_group("lag", f"max by (group) (kafka_consumergroup_group_sum_lag{{{_GROUP}}})"),
 )
 
 _AGE = Panel(
     title="Age of the oldest unconsumed record",
-    help="Seconds, from the history of end offsets, or a lower bound.",
-    empty=EMPTY,
+    description="The age in seconds, from the history of end offsets; a lower bound if the history is too short.",
+    no_value=_NO_DATA,
     unit="s",
-    queries=by_group("seconds", f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{GROUP}}})"),
+    queries=_by_group("seconds", f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{_GROUP}}})"),
 )
 
 _STATUS = Panel(
     title="Status",
     kind="state-timeline",
-    help="The status of each group over time. docs/lag.md explains the words.",
-    empty=EMPTY,
+    description="The status of each group over time. docs/lag.md explains the statuses.",
+    no_value=_NO_DATA,
     unit="none",
-    mappings=(STATUS_COLOURS,),
-    queries={
-        "flux": (
-            Query(
-                flux.each(f'{GROUPS} and r._field == "status"', labels=("group",)),
-                legend="{group}",
-            ),
-        ),
-        "influxql": (
-            Query(influxql.line(GROUPS_QL, "status", where=GROUP_QL, labels=("group",), fn="last"), legend="{group}"),
-        ),
-    },
+    mappings=(_STATUSES,),
+    queries=queries(
+        legend="{group}",
+        flux=flux.series(f'{_GROUPS} and r._field == "status"', labels=("group",)),
+        influxql=influxql.line(_GROUPS_QL, "status", where=_GROUP_QL, labels=("group",), fn="last"),
+    ),
 )
 
 _STATUS_COUNT = Panel(
     title="Groups by status",
-    help="How many groups have each status.",
-    empty=EMPTY,
+    description="The number of groups with each status.",
+    no_value=_NO_DATA,
     unit="none",
-    queries={
-        "prometheus": (Query(f"count by (status) (tallystream_group_status{{{GROUP}}} == 1)", legend="{status}"),)
-    },
+    queries=queries(legend="{status}", prometheus=f"count by (status) (tallystream_group_status{{{_GROUP}}} == 1)"),
 )
 
 _FLOW = Panel(
     title="Produced and consumed",
-    help="Records a second that are produced, and that the group consumes, over its window.",
-    empty=EMPTY,
+    description="Records per second that are produced, and that the group consumes, over its window.",
+    no_value=_NO_DATA,
     unit="cps",
     queries={
         "flux": tuple(
             Query(
-                flux.each(f'{GROUPS} and r._field == "{field}"', labels=("group",)),
+                flux.series(f'{_GROUPS} and r._field == "{field}"', labels=("group",)),
                 legend=f"{field}, {{group}}",
             )
             for field in ("produced", "consumed")
         ),
         "influxql": tuple(
             Query(
-                influxql.line(GROUPS_QL, field, where=GROUP_QL, labels=("group",)),
+                influxql.line(_GROUPS_QL, field, where=_GROUP_QL, labels=("group",)),
                 legend=f"{field}, {{group}}",
             )
             for field in ("produced", "consumed")
         ),
         "prometheus": (
             Query(
-                f"sum by (group) (deriv(kafka_consumergroup_group_offset{{{GROUP}}}[$__rate_interval]))",
+                f"sum by (group) (deriv(kafka_consumergroup_group_offset{{{_GROUP}}}[$__rate_interval]))",
                 legend="consumed, {group}",
             ),
             Query(
-                f"sum by (topic) (deriv(kafka_partition_latest_offset{{{TOPIC}}}[$__rate_interval]))",
+                f"sum by (topic) (deriv(kafka_partition_latest_offset{{{_TOPIC}}}[$__rate_interval]))",
                 legend="produced, {topic}",
             ),
         ),
     },
 )
 
-BOARD = Dashboard(
+DASHBOARD = Dashboard(
     name="lag",
     title="Lag",
-    help="How far every consumer group is behind, in records and in seconds, with statuses and their history.",
+    description="The lag of every consumer group, in records and in seconds, with statuses and their history.",
     variables=(variables.GROUP, variables.TOPIC),
     rows=(
         Row("Now", (_NOW,)),
-        Row("Over time", (_LAG, _AGE, _STATUS, _STATUS_COUNT, _FLOW, PARTITIONS)),
-        Row("Clocks and collector", (SKEW, ROUNDS)),
+        Row("Over time", (_LAG, _AGE, _STATUS, _STATUS_COUNT, _FLOW, _PARTITIONS)),
+        Row("Clocks and collector", (_SKEW, _ROUNDS)),
     ),
-    events={},
 )

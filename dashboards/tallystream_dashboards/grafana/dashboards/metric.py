@@ -1,18 +1,17 @@
-"""The dashboard Metric: one metric, whole."""
+"""The dashboard Metric: everything about one metric."""
 
 from __future__ import annotations
 
 from tallystream_dashboards.grafana.dashboards import variables
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
-from tallystream_dashboards.grafana.model.panel import Panel
-from tallystream_dashboards.grafana.model.query import Queries, Query
-from tallystream_dashboards.grafana.queries import duplicates, flux, influxql, promql
+from tallystream_dashboards.grafana.model.panel import Panel, Queries, Query, queries
+from tallystream_dashboards.grafana.queries import flux, influxql, promql
 
 _COUNT = f'{flux.SUMS} and r._field == "count"'
 _LABELS = ("app",)
 _WHERE = influxql.APP
-_EMPTY = "No sum of this metric: choose another metric or app above, or a longer time."
-_NO_SKETCH = "No quantiles: only histograms and timers have them, and only where every life sent its sketch."
+_NO_DATA = "No sum of this metric: select another metric or app above, or a longer time."
+_NO_SKETCH = "No quantiles: only histograms and timers have them, and only if every life sent its sketch."
 _QUANTILES = ("p50", "p75", "p95", "p98", "p99", "p999")
 _VIEW = ("sum", "min", "mean", "max")
 _OWN_RATES = ("m1_rate", "m5_rate", "m15_rate")
@@ -20,7 +19,7 @@ _GAUGE_TYPES = 'metric_type=~"gauge|updown"'
 
 
 def _lines(fields: tuple[str, ...], *, flux_where: str = "", ql_where: str = "", fn: str = "max") -> Queries:
-    """Return a line for each field."""
+    """Return the queries of a line for each field."""
     return {
         "flux": tuple(
             Query(
@@ -41,34 +40,36 @@ def _lines(fields: tuple[str, ...], *, flux_where: str = "", ql_where: str = "",
 
 _TOTAL = Panel(
     title="Sum",
-    help="The absolute sum over all instances that ever were, by app; in InfluxQL a line for each series.",
-    empty=_EMPTY,
+    description="The absolute sum over all instances that ever reported, by app. In InfluxQL, a line for each series.",
+    no_value=_NO_DATA,
     unit="short",
     queries={
         "flux": (Query(flux.total(_COUNT, labels=_LABELS), legend="{app}"),),
-        "influxql": (Query(influxql.held(influxql.SUMS, where=_WHERE)),),
+        "influxql": (Query(influxql.series(influxql.SUMS, where=_WHERE)),),
         "prometheus": (Query(f"sum by (app) ({promql.COUNTS})", legend="{app}"),),
     },
 )
 
 _RATE = Panel(
     title="Rate",
-    help="How fast the sum grows: the difference of its absolute values by the seconds between them.",
-    empty=_EMPTY,
+    description="How fast the sum grows: the difference between two absolute values, divided by the seconds between "
+    "them.",
+    no_value=_NO_DATA,
     unit="cps",
     step=True,
-    queries={
-        "flux": (Query(flux.total(_COUNT, flux.RATE, labels=_LABELS), legend="{app}"),),
-        "influxql": (Query(influxql.rate(influxql.SUMS, where=_WHERE, labels=_LABELS), legend="{app}"),),
-        "prometheus": (Query(f"sum by (app) (rate({promql.COUNTS}[$__rate_interval]))", legend="{app}"),),
-    },
+    queries=queries(
+        legend="{app}",
+        flux=flux.total(_COUNT, flux.RATE, labels=_LABELS),
+        influxql=influxql.rate(influxql.SUMS, where=_WHERE, labels=_LABELS),
+        prometheus=f"sum by (app) (rate({promql.COUNTS}[$__rate_interval]))",
+    ),
 )
 
 _LIVING = Panel(
     title="Living instances",
-    help="Living instances and living lives that have the metric; in Prometheus, instances of the app. Restarts are "
-    "marks.",
-    empty=_EMPTY,
+    description="Living instances and living lives that have the metric. In Prometheus, those of the app. Annotations "
+    "mark restarts.",
+    no_value=_NO_DATA,
     unit="none",
     queries={
         **_lines(("instances", "lives")),
@@ -81,8 +82,8 @@ _LIVING = Panel(
 
 _RETIRED = Panel(
     title="Forgotten lives",
-    help="Lives that were silent for long: their rows were dropped, their counts stay in the sum.",
-    empty=_EMPTY,
+    description="Lives that were silent for a long time: their rows were deleted, their counts stay in the sum.",
+    no_value=_NO_DATA,
     unit="none",
     queries={
         **_lines(("retired",)),
@@ -92,8 +93,8 @@ _RETIRED = Panel(
 
 _GAUGE = Panel(
     title="Gauge",
-    help="Of a gauge or up-down counter: sum, least, mean and largest value of the living instances.",
-    empty="No gauge of this name: choose a gauge or an up-down counter above.",
+    description="The sum, minimum, mean and maximum of a gauge or up-down counter over the living instances.",
+    no_value="No gauge of this name: select a gauge or an up-down counter above.",
     unit="short",
     queries={
         **_lines(
@@ -113,8 +114,9 @@ _GAUGE = Panel(
 
 _QUANTILE = Panel(
     title="Quantiles",
-    help="Of all instances together, from their merged sketches (1 % relative error); percentiles are never averaged.",
-    empty=_NO_SKETCH,
+    description="Quantiles over all instances, from their merged sketches (1 % relative error). Percentiles are not "
+    "averaged.",
+    no_value=_NO_SKETCH,
     unit="short",
     queries={
         **_lines(_QUANTILES),
@@ -129,8 +131,9 @@ _QUANTILE = Panel(
 
 _OWN = Panel(
     title="Rates as the instances report them",
-    help="Of a meter or timer: exponentially weighted over 1, 5 and 15 minutes, summed over the living instances.",
-    empty="No such rates: only meters and timers have them.",
+    description="The exponentially weighted rates of a meter or timer over 1, 5 and 15 minutes, summed over the living "
+    "instances.",
+    no_value="No such rates: only meters and timers have them.",
     unit="cps",
     queries={
         **_lines(_OWN_RATES, fn="sum"),
@@ -141,26 +144,52 @@ _OWN = Panel(
     },
 )
 
-_DUPLICATES = Panel(
-    title="Processed twice",
-    help="Everything processed less the offsets that the positions cover (NAME.position beside the counter NAME).",
-    empty="No positions of this counter: count with ConsumerProgress, or registry.position(topic, partition, "
-    "name='NAME.position').",
-    unit="none",
-    queries={
-        "flux": (Query(duplicates.FLUX, legend="{app}"),),
-        "prometheus": (Query(duplicates.PROMETHEUS, legend="{app}"),),
-    },
+# The formula is that of docs/metrics.md. A counter NAME and its positions NAME.position are set together, so their
+# newest points belong together. InfluxQL can't compute across measurements.
+_COVERED = r'(r._measurement =~ /^${metric:regex}\.position$/ and (r._field == "position" or r._field == "start"))'
+_COUNTED = '(r._measurement =~ /^${metric:regex}$/ and r.metric_type == "counter" and r._field == "count")'
+
+_DUPLICATES_FLUX = 'import "join"\n' + flux.total(
+    f"({_COUNTED} or {_COVERED}) and {flux.APP}",
+    # Leave out apps whose counter has no positions.
+    "join.inner(right: covered, on: (l, r) => l.app == r.app, as: (l, r) => ({l with app: r.app}))",
+    labels=("app",),
+    map_change='map(fn: (r) => ({r with _value: if r._field == "position" then -r._value else r._value}))',
+    definition="covered = "
+    + flux.pipe(
+        f"{flux.FROM}\n  |> range(start: date.sub(d: {flux.LOOKBACK}, from: v.timeRangeStop), stop: v.timeRangeStop)",
+        f'filter(fn: (r) => {_COVERED} and {flux.APP} and r._field == "position")',
+        "last()",
+        'keep(columns: ["app"])',
+        'group(columns: ["app"])',
+        'distinct(column: "app")',
+    ),
 )
 
-BOARD = Dashboard(
+_DUPLICATES_PROMETHEUS = (
+    f'sum by (app) ({{__name__=~"($metric)_total",{promql.APP},metric_type="counter"}}) '
+    f'- sum by (app) ({{__name__=~"($metric)_position_total",{promql.APP}}}) '
+    f'+ sum by (app) ({{__name__=~"($metric)_position_start",{promql.APP}}})'
+)
+
+_DUPLICATES = Panel(
+    title="Processed twice",
+    description="The count of processed records minus the offsets that the positions cover (NAME.position for the "
+    "counter NAME).",
+    no_value="No positions of this counter: count with ConsumerProgress, or registry.position(topic, partition, "
+    "name='NAME.position').",
+    unit="none",
+    queries=queries(legend="{app}", flux=_DUPLICATES_FLUX, prometheus=_DUPLICATES_PROMETHEUS),
+)
+
+DASHBOARD = Dashboard(
     name="metric",
     title="Metric",
-    help="One metric: its sum, rate, living instances, restarts and quantiles.",
+    description="One metric: its sum, rate, living instances, restarts and quantiles.",
     variables=(variables.APP, variables.METRIC),
     rows=(
         Row("Sum", (_TOTAL, _RATE, _LIVING, _RETIRED)),
         Row("Values", (_GAUGE, _QUANTILE, _OWN, _DUPLICATES)),
     ),
-    events={"flux": variables.EVENTS_FLUX, "influxql": variables.EVENTS_INFLUXQL},
+    events=variables.EVENTS,
 )

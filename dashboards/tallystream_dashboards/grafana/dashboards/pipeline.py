@@ -1,178 +1,236 @@
-"""The dashboard Pipeline: the aggregator and the shipper themselves, by the figures of docs/health.md."""
+"""The dashboard Pipeline: the aggregator and the shipper, by their internal metrics (docs/health.md)."""
 
 from __future__ import annotations
 
+from tallystream_aggregator.health.internal_metrics import BY_NAME
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
-from tallystream_dashboards.grafana.model.panel import Panel, yes_no
-from tallystream_dashboards.grafana.model.query import Query
-from tallystream_dashboards.grafana.queries import flux, influxql, phases, promql
-from tallystream_dashboards.grafana.queries.promql import figures, rates
+from tallystream_dashboards.grafana.model.panel import GREEN, RED, Panel, Queries, Query, queries, value_mapping
+from tallystream_dashboards.grafana.queries import flux, influxql, promql
 
-_EMPTY = "No figures: do aggregator and shipper run, without --no-own-metrics, or with --http-port for Prometheus?"
-_NO_LAG = "No lag of the shipper's and the aggregator's groups: start tallystream lag collect."
+_NO_DATA = (
+    "No internal metrics: start aggregator and shipper without --no-own-metrics, for Prometheus with --http-port."
+)
+_NO_LAG = "No lag of the groups of aggregator and shipper: start tallystream lag collect."
 _OWN_GROUPS = "tallystream-(aggregator|shipper)"
+
+
+def _internal_metrics(*names: str, legend: str = "") -> Queries:
+    """Return the queries of internal metrics over time, by command; the names are those of docs/health.md."""
+    metrics = [(BY_NAME[f"tallystream.{name}"], legend or f"{name} ({{command}})") for name in names]
+    return {
+        "flux": tuple(Query(flux.internal_metric(metric.name), text) for metric, text in metrics),
+        "influxql": tuple(Query(influxql.internal_metric(metric.name), text) for metric, text in metrics),
+        "prometheus": tuple(Query(promql.internal_metric(metric.exposed), text) for metric, text in metrics),
+    }
+
+
+def _internal_rates(*names: str) -> Queries:
+    """Return the queries of the growth of internal metrics, per second and by command."""
+    metrics = [(BY_NAME[f"tallystream.{name}"], f"{name} ({{command}})") for name in names]
+    # Totals are gauges on the topic.
+    fields = {metric.name: "max" if metric.kind == "total" else "count" for metric, _ in metrics}
+    return {
+        "flux": tuple(
+            Query(flux.internal_rate(metric.name, fields[metric.name]), legend) for metric, legend in metrics
+        ),
+        "influxql": tuple(
+            Query(influxql.internal_rate(metric.name, fields[metric.name]), legend) for metric, legend in metrics
+        ),
+        "prometheus": tuple(Query(promql.internal_rate(metric.exposed), legend) for metric, legend in metrics),
+    }
 
 
 _READY = Panel(
     title="Ready",
     kind="stat",
-    help="Whether each does its work: the word of /readyz.",
-    empty=_EMPTY,
+    description="Whether aggregator and shipper work, as /readyz reports it.",
+    no_value=_NO_DATA,
     unit="none",
     width=6,
     height=5,
-    mappings=(yes_no("ready", "not ready"),),
-    queries=figures("ready", legend="{command}"),
+    mappings=(value_mapping({"1": ("ready", GREEN), "0": ("not ready", RED)}),),
+    queries=_internal_metrics("ready", legend="{command}"),
 )
 _SINCE = Panel(
     title="Since the last batch",
     kind="stat",
-    help="The time since the newest batch of each began. Without new records there are no batches.",
-    empty=_EMPTY,
+    description="The time since the start of the newest batch. Without new records there are no batches.",
+    no_value=_NO_DATA,
     unit="s",
     width=6,
     height=5,
-    queries={
-        "flux": (
-            Query(
-                flux.piped(
-                    flux.own("tallystream.batch.time_seconds"),
-                    "last()",
-                    "map(fn: (r) => ({r with _value: float(v: uint(v: v.timeRangeStop)) / 1000000000.0 - r._value}))",
-                ),
-                legend="{command}",
-            ),
+    queries=queries(
+        legend="{command}",
+        flux=flux.pipe(
+            flux.internal_metric("tallystream.batch.time_seconds"),
+            "last()",
+            "map(fn: (r) => ({r with _value: float(v: uint(v: v.timeRangeStop)) / 1000000000.0 - r._value}))",
         ),
-        "prometheus": (Query(f"time() - {promql.own('tallystream_batch_time_seconds')}", legend="{command}"),),
-    },
+        prometheus=f"time() - {promql.internal_metric('tallystream_batch_time_seconds')}",
+    ),
 )
 _STORE = Panel(
     title="Store",
     kind="stat",
-    help="Whether the shipper reaches its store; while it does not, points wait on Kafka.",
-    empty=_EMPTY,
+    description="Whether the shipper reaches its store. While the store is unavailable, points wait on Kafka.",
+    no_value=_NO_DATA,
     unit="none",
     width=6,
     height=5,
-    mappings=(yes_no("away", "reached", good=False),),
-    queries=figures("ship.store_unavailable", legend="{command}"),
+    mappings=(value_mapping({"1": ("unavailable", RED), "0": ("available", GREEN)}),),
+    queries=_internal_metrics("ship.store_unavailable", legend="{command}"),
 )
 _EPOCH = Panel(
     title="Epoch",
     kind="stat",
-    help="Under which the newest batch was written: one more whenever an aggregator takes over.",
-    empty=_EMPTY,
+    description="The epoch of the newest batch. It increases by one when another aggregator takes over.",
+    no_value=_NO_DATA,
     unit="none",
     width=6,
     height=5,
-    queries=figures("epoch", legend="{command}"),
+    queries=_internal_metrics("epoch", legend="{command}"),
 )
 _AGE = Panel(
     title="Age of what is not in the store",
-    help="Of the oldest record that the aggregator has not summed, and of the oldest sum that the shipper has not "
-    "written: seconds.",
-    empty=_NO_LAG,
+    description="The age in seconds of the oldest record that the aggregator has not summed, and of the oldest sum "
+    "that the shipper has not written.",
+    no_value=_NO_LAG,
     unit="s",
-    queries={
-        "flux": (
-            Query(
-                flux.line(
-                    f'r._measurement == "tallystream.lag.groups" and r.group =~ /{_OWN_GROUPS}$/ and '
-                    'r._field == "seconds"',
-                    labels=("group",),
-                ),
-                legend="{group}",
-            ),
+    queries=queries(
+        legend="{group}",
+        flux=flux.line(
+            f'r._measurement == "tallystream.lag.groups" and r.group =~ /{_OWN_GROUPS}$/ and r._field == "seconds"',
+            labels=("group",),
         ),
-        "influxql": (
-            Query(
-                influxql.line(
-                    '"tallystream.lag.groups"', "seconds", where=f'"group" =~ /{_OWN_GROUPS}$/', labels=("group",)
-                ),
-                legend="{group}",
-            ),
+        influxql=influxql.line(
+            '"tallystream.lag.groups"', "seconds", where=f'"group" =~ /{_OWN_GROUPS}$/', labels=("group",)
         ),
-        "prometheus": (
-            Query(
-                f'max by (group) (kafka_consumergroup_group_max_lag_seconds{{group=~".*{_OWN_GROUPS}"}})',
-                legend="{group}",
-            ),
-        ),
-    },
+        prometheus=f'max by (group) (kafka_consumergroup_group_max_lag_seconds{{group=~".*{_OWN_GROUPS}"}})',
+    ),
 )
+
+_PARTITION = ("command", "topic", "partition")
+
+_BEHIND_FLUX = flux.pipe(
+    flux.selected(
+        '(r._measurement == "tallystream.end_offset" or r._measurement == "tallystream.offset") and '
+        'r._field == "max" and r.app == "tallystream"'
+    ),
+    "aggregateWindow(every: v.windowPeriod, fn: last, createEmpty: false)",
+    f"keep(columns: {flux.columns('_time', '_value', '_measurement', *_PARTITION)})",
+    'pivot(rowKey: ["_time"], columnKey: ["_measurement"], valueColumn: "_value")',
+    'filter(fn: (r) => exists r["tallystream.end_offset"] and exists r["tallystream.offset"])',
+    'map(fn: (r) => ({r with _value: r["tallystream.end_offset"] - r["tallystream.offset"]}))',
+    f"keep(columns: {flux.columns('_time', '_value', *_PARTITION)})",
+    f"group(columns: {flux.columns(*_PARTITION)})",
+    'sort(columns: ["_time"])',
+)
+_END_OFFSET = promql.internal_metric("tallystream_end_offset", labels=_PARTITION)
+_OFFSET = promql.internal_metric("tallystream_offset", labels=_PARTITION)
+
 _BEHIND = Panel(
     title="Records to read",
-    help="The end of each partition at the start of the newest batch, minus the next offset that the query reads.",
-    empty=_EMPTY,
+    description="The end of each partition at the start of the newest batch minus the next offset that is read.",
+    no_value=_NO_DATA,
     unit="short",
-    queries={
-        "flux": (Query(phases.BEHIND_FLUX, legend="{topic}/{partition} ({command})"),),
-        "prometheus": (Query(phases.BEHIND_PROMETHEUS, legend="{topic}/{partition} ({command})"),),
-    },
+    queries=queries(
+        legend="{topic}/{partition} ({command})", flux=_BEHIND_FLUX, prometheus=f"{_END_OFFSET} - {_OFFSET}"
+    ),
 )
+
+# The mean duration in each window: the growth of the sum divided by the growth of the count.
+_DURATION = (
+    'r._measurement == "tallystream.batch.duration" and r.app == "tallystream" and '
+    '(r._field == "sum" or r._field == "count")'
+)
+_PHASE_LABELS = ("command", "phase")
+
+_PHASES_FLUX = flux.pipe(
+    flux.selected(_DURATION),
+    "aggregateWindow(every: v.windowPeriod, fn: last, createEmpty: false)",
+    "toFloat()",
+    f"keep(columns: {flux.columns('_time', '_value', '_field', *_PHASE_LABELS)})",
+    'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")',
+    f"group(columns: {flux.columns(*_PHASE_LABELS)})",
+    'sort(columns: ["_time"])',
+    'difference(columns: ["sum", "count"])',
+    "filter(fn: (r) => r.count > 0.0)",
+    "map(fn: (r) => ({r with _value: r.sum / r.count}))",
+    f"keep(columns: {flux.columns('_time', '_value', *_PHASE_LABELS)})",
+)
+
+_PHASES_INFLUXQL = (
+    'SELECT difference(last("sum")) / difference(last("count")) AS "mean" FROM "tallystream.batch.duration" '
+    'WHERE $timeFilter AND "app" = \'tallystream\' GROUP BY time($__interval), "command", "phase" fill(none)'
+)
+
+_SUM, _COUNT = (
+    f'tallystream_batch_duration_seconds_{end}{{metric_type=""}}[$__rate_interval]' for end in ("sum", "count")
+)
+_PHASES_PROMETHEUS = f"sum by (command, phase) (rate({_SUM})) / sum by (command, phase) (rate({_COUNT}))"
+
 _PHASES = Panel(
     title="Batch phases",
-    help="The mean time of a batch by Spark's phases; triggerExecution is the whole of one.",
-    empty=_EMPTY,
+    description="The mean duration of Spark's phases of a batch; triggerExecution is the entire batch.",
+    no_value=_NO_DATA,
     unit="s",
-    queries={
-        "flux": (Query(phases.FLUX, legend="{phase} ({command})"),),
-        "influxql": (Query(phases.INFLUXQL, legend="{phase} ({command})"),),
-        "prometheus": (Query(phases.PROMETHEUS, legend="{phase} ({command})"),),
-    },
+    queries=queries(
+        legend="{phase} ({command})", flux=_PHASES_FLUX, influxql=_PHASES_INFLUXQL, prometheus=_PHASES_PROMETHEUS
+    ),
 )
 _READ = Panel(
     title="Records and batches a second",
-    help="What the aggregator and the shipper read, and in how many batches.",
-    empty=_EMPTY,
+    description="Records that the aggregator and the shipper read, and their batches, per second.",
+    no_value=_NO_DATA,
     unit="cps",
     step=True,
-    queries=rates("input.records", "batches"),
+    queries=_internal_rates("input.records", "batches"),
 )
 _DEAD = Panel(
     title="Dead letters",
-    help="Records and metrics that can't be taken, and records that changed nothing (stale), a second. The topic "
-    "metrics-dead says why.",
-    empty=_EMPTY,
+    description="Records and metrics that were rejected, and records that changed nothing (stale), per second. The "
+    "topic metrics-dead has the reasons.",
+    no_value=_NO_DATA,
     unit="cps",
     step=True,
-    queries=rates("table.dead_letters", "table.stale"),
+    queries=_internal_rates("table.dead_letters", "table.stale"),
 )
 _TABLE = Panel(
     title="Table",
-    help="Lives, living ones, their instances; identities of metrics; and rows, metrics of lives.",
-    empty=_EMPTY,
+    description="Lives, living lives and their instances; metrics; and rows, one for each metric of a life.",
+    no_value=_NO_DATA,
     unit="short",
-    queries=figures("table.lives", "table.living", "table.instances", "table.metrics", "table.rows"),
+    queries=_internal_metrics("table.lives", "table.living", "table.instances", "table.metrics", "table.rows"),
 )
 _STATE = Panel(
     title="State",
-    help="The packed table, which every batch reads and writes, and the memory of Spark's state store.",
-    empty=_EMPTY,
+    description="The size of the table, which every batch reads and writes, and the memory of Spark's state store.",
+    no_value=_NO_DATA,
     unit="bytes",
-    queries=figures("table.state_bytes", "state.memory_bytes"),
+    queries=_internal_metrics("table.state_bytes", "state.memory_bytes"),
 )
 _POINTS = Panel(
     title="Points a second",
-    help="Points that the shipper wrote.",
-    empty=_EMPTY,
+    description="Points that the shipper wrote, per second.",
+    no_value=_NO_DATA,
     unit="cps",
     step=True,
-    queries=rates("ship.points"),
+    queries=_internal_rates("ship.points"),
 )
 _LEFT_OUT = Panel(
     title="Left out by the shipper",
-    help="Points that the store rejected permanently, unreadable records, and records of a replaced writer, a second.",
-    empty=_EMPTY,
+    description="Points that the store rejected permanently, unreadable records, and records of a replaced writer, per "
+    "second.",
+    no_value=_NO_DATA,
     unit="cps",
     step=True,
-    queries=rates("ship.rejected", "ship.unreadable", "ship.stale"),
+    queries=_internal_rates("ship.rejected", "ship.unreadable", "ship.stale"),
 )
 
-BOARD = Dashboard(
+DASHBOARD = Dashboard(
     name="pipeline",
     title="Pipeline",
-    help="Aggregator and shipper: are they ready, do they keep up, what do they leave out.",
+    description="Aggregator and shipper: readiness, throughput, lag, and records that they left out.",
     variables=(),
     rows=(
         Row("Now", (_READY, _SINCE, _STORE, _EPOCH)),
@@ -180,5 +238,4 @@ BOARD = Dashboard(
         Row("Table", (_DEAD, _TABLE, _STATE)),
         Row("Store", (_POINTS, _LEFT_OUT)),
     ),
-    events={},
 )

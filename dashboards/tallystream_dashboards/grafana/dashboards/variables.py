@@ -1,9 +1,14 @@
-"""The variables that several dashboards share."""
+"""The variables of the dashboards, and the queries of their annotations."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tallystream_dashboards.grafana.model.variables import Variable
 from tallystream_dashboards.grafana.queries import flux, influxql
+
+if TYPE_CHECKING:
+    from tallystream_dashboards.grafana.settings import Flavour
 
 _SCHEMA = 'import "influxdata/influxdb/schema"\n\n'
 
@@ -11,7 +16,7 @@ _SCHEMA = 'import "influxdata/influxdb/schema"\n\n'
 def _tag(tag: str, where: str) -> str:
     return (
         f'{_SCHEMA}schema.tagValues(bucket: "${{bucket}}", tag: "{tag}", predicate: (r) => {where}, '
-        f"start: -{flux.BACK})"
+        f"start: -{flux.LOOKBACK})"
     )
 
 
@@ -23,7 +28,6 @@ APP = Variable(
         "influxql": 'SHOW TAG VALUES WITH KEY = "app"',
         "prometheus": "label_values(tallystream_living_instances, app)",
     },
-    regex={},
 )
 
 METRICS = Variable(
@@ -36,12 +40,12 @@ METRICS = Variable(
         "prometheus": 'label_values({metric_type=~".+",app=~"$app",__name__!~"tallystream_(living|retired|sum).*|'
         '.+_(mean|m1|m5|m15)_rate|.+_start"}, __name__)',
     },
-    # A family's name without what its type adds to it: the chosen metric, whatever of it is asked for.
+    # The family's name without the suffix of its type, whichever of its series was found.
     regex={"influxql": "/^(?!instance:).*/", "prometheus": "/^(.+?)(?:_total|_sum|_count|_min|_max|_mean|_number)?$/"},
-    everything={"influxql": influxql.ALL},
+    all_value={"influxql": influxql.ALL},
 )
 
-METRIC = Variable(name="metric", label="Metric", queries=METRICS.queries, regex=METRICS.regex, many=False)
+METRIC = Variable(name="metric", label="Metric", queries=METRICS.queries, regex=METRICS.regex, multi=False)
 
 INSTANCE_METRIC = Variable(
     name="metric",
@@ -52,7 +56,7 @@ INSTANCE_METRIC = Variable(
         "influxql": 'SHOW MEASUREMENTS WITH MEASUREMENT =~ /^instance:/ WHERE "app" =~ /^${app:regex}$/',
     },
     regex={"flux": "/^instance:(.*)$/", "influxql": "/^instance:(.*)$/"},
-    many=False,
+    multi=False,
 )
 
 INSTANCE = Variable(
@@ -62,7 +66,6 @@ INSTANCE = Variable(
         "flux": _tag("instance", f"{flux.APP} and exists r.metric_type"),
         "influxql": 'SHOW TAG VALUES WITH KEY = "instance" WHERE "app" =~ /^${app:regex}$/',
     },
-    regex={},
 )
 
 GROUP = Variable(
@@ -73,7 +76,6 @@ GROUP = Variable(
         "influxql": 'SHOW TAG VALUES FROM "tallystream.lag.groups" WITH KEY = "group"',
         "prometheus": "label_values(tallystream_group_status, group)",
     },
-    regex={},
 )
 
 TOPIC = Variable(
@@ -84,11 +86,15 @@ TOPIC = Variable(
         "influxql": 'SHOW TAG VALUES FROM "tallystream.lag" WITH KEY = "topic" WHERE "group" =~ /^${group:regex}$/',
         "prometheus": 'label_values(kafka_consumergroup_group_topic_sum_lag{group=~"$group"}, topic)',
     },
-    regex={},
 )
 
-EVENTS_FLUX = (
-    flux.during('r._measurement == "tallystream.events" and r._field == "text" and r.app =~ /^${app:regex}$/')
-    + '\n  |> keep(columns: ["_time", "_value"])\n  |> group()\n  |> rename(columns: {_value: "text"})'
-)
-EVENTS_INFLUXQL = 'SELECT "text" FROM "tallystream.events" WHERE $timeFilter AND "app" =~ /^${app:regex}$/'
+EVENTS: dict[Flavour, str] = {
+    "flux": flux.pipe(
+        flux.selected('r._measurement == "tallystream.events" and r._field == "text" and r.app =~ /^${app:regex}$/'),
+        'keep(columns: ["_time", "_value"])',
+        "group()",
+        'rename(columns: {_value: "text"})',
+    ),
+    "influxql": 'SELECT "text" FROM "tallystream.events" WHERE $timeFilter AND "app" =~ /^${app:regex}$/',
+}
+"""The query of the annotations, by flavour. Prometheus has no events."""

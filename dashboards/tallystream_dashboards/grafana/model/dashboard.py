@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tallystream_dashboards.grafana.datasources import TYPES
-from tallystream_dashboards.grafana.model.query import DATASOURCE_VARIABLE
-from tallystream_dashboards.grafana.model.variables import bucket_variable, datasource_variable
+from tallystream_dashboards.grafana.model.variables import DATASOURCE_VARIABLE, bucket_variable, datasource_variable
+from tallystream_dashboards.grafana.settings import PLUGINS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.grafana.settings import Flavour, Settings
 
 SCHEMA_VERSION = 39
-"""Of the dashboard's JSON: Grafana 11's. A newer Grafana brings it up to its own."""
-
+"""The schema version of the JSON, Grafana 11's. Newer versions of Grafana convert it."""
 
 WIDTH = 24
 """Columns of Grafana's grid."""
@@ -34,28 +32,31 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """One dashboard. `name` is the end of its uid forever; `events` annotates graphs with restarts."""
+    """One dashboard; its uid ends with `name`, which never changes.
+
+    `events` has, by flavour, the query of the annotations: restarts.
+    """
 
     name: str
     title: str
-    help: str
+    description: str
     variables: tuple[Variable, ...]
     rows: tuple[Row, ...]
-    events: Mapping[Flavour, str]
+    events: Mapping[Flavour, str] = field(default_factory=dict)
 
-    def has(self, flavour: Flavour) -> bool:
-        """Tell whether the flavour has any panel of it."""
+    def supports(self, flavour: Flavour) -> bool:
+        """Return whether any panel has queries of this flavour."""
         return any(flavour in panel.queries for row in self.rows for panel in row.panels)
 
     def model(self, settings: Settings, others: Sequence[Dashboard]) -> dict[str, Any]:
-        """Return its JSON; `others` are the dashboards to which it leads."""
+        """Return the dashboard as JSON, with links to the `others`."""
         flavour = settings.flavour
-        variables = [one.model(flavour) for one in self.variables if flavour in one.queries]
+        variables = [variable.model(flavour) for variable in self.variables if flavour in variable.queries]
         buckets = [bucket_variable(settings)] if flavour == "flux" else []
         return {
             "uid": settings.uid(self.name),
             "title": f"{settings.folder_title} {self.title}",
-            "description": self.help,
+            "description": self.description,
             "tags": ["tallystream", flavour],
             "schemaVersion": SCHEMA_VERSION,
             "editable": True,
@@ -66,28 +67,23 @@ class Dashboard:
             "templating": {"list": [datasource_variable(settings), *buckets, *variables]},
             "annotations": {"list": self._annotations(flavour)},
             "links": [_link(settings, other) for other in others if other.name != self.name],
-            "panels": _arranged(self.rows, settings),
+            "panels": _place_rows(self.rows, settings),
         }
-
-    def panel_id(self, title: str, settings: Settings) -> int | None:
-        """Return the id of the panel with this title, None where the flavour does not have it."""
-        panels = (one for one in _arranged(self.rows, settings) if one["type"] != "row")
-        return next((int(one["id"]) for one in panels if one["title"] == title), None)
 
     def _annotations(self, flavour: Flavour) -> list[dict[str, Any]]:
         if flavour not in self.events:
             return []
-        asked: dict[str, Any] = {"refId": "Events", "query": self.events[flavour]}
+        target: dict[str, Any] = {"refId": "Events", "query": self.events[flavour]}
         if flavour == "influxql":
-            asked |= {"rawQuery": True, "resultFormat": "time_series", "fromAnnotations": True, "textColumn": "text"}
+            target |= {"rawQuery": True, "resultFormat": "time_series", "fromAnnotations": True, "textColumn": "text"}
         return [
             {
                 "name": "Events",
                 "enable": True,
                 "hide": False,
                 "iconColor": "orange",
-                "datasource": {"type": TYPES[flavour], "uid": DATASOURCE_VARIABLE},
-                "target": asked,
+                "datasource": {"type": PLUGINS[flavour], "uid": DATASOURCE_VARIABLE},
+                "target": target,
                 "mappings": {"text": {"source": "field", "value": "text"}},
             }
         ]
@@ -97,7 +93,7 @@ def _link(settings: Settings, other: Dashboard) -> dict[str, Any]:
     return {
         "type": "link",
         "title": other.title,
-        "tooltip": other.help,
+        "tooltip": other.description,
         "url": f"/d/{settings.uid(other.name)}",
         "icon": "dashboard",
         "keepTime": True,
@@ -108,35 +104,38 @@ def _link(settings: Settings, other: Dashboard) -> dict[str, Any]:
     }
 
 
-def _arranged(rows: Sequence[Row], settings: Settings) -> list[dict[str, Any]]:
-    """Return the JSON of the headings and of the panels that the flavour has; a row without a panel is left out.
+def _place_rows(rows: Sequence[Row], settings: Settings) -> list[dict[str, Any]]:
+    """Return the JSON of the rows and their panels, without panels that the flavour lacks and without empty rows.
 
-    A panel's id is its number among all panels of all flavours: the same in each of them.
+    A panel's ID is its position among the panels of all flavours, so it is the same in each of them.
     """
-    made: list[dict[str, Any]] = []
-    number, top = 0, 0
+    placed: list[dict[str, Any]] = []
+    row_id, top = 1, 0
     for row in rows:
-        heading = number + 1
-        numbered = list(enumerate(row.panels, start=heading + 1))
-        number += 1 + len(row.panels)
-        shown = [(at, panel) for at, panel in numbered if settings.flavour in panel.queries]
-        if not shown:
-            continue
-        place = {"x": 0, "y": top, "w": WIDTH, "h": 1}
-        made.append(
-            {"id": heading, "type": "row", "title": row.title, "collapsed": False, "panels": [], "gridPos": place}
-        )
-        panels, top = _flow(shown, settings, top + 1)
-        made += panels
-    return made
+        panels = [
+            (panel_id, panel)
+            for panel_id, panel in enumerate(row.panels, start=row_id + 1)
+            if settings.flavour in panel.queries
+        ]
+        if panels:
+            position = {"x": 0, "y": top, "w": WIDTH, "h": 1}
+            placed.append(
+                {"id": row_id, "type": "row", "title": row.title, "collapsed": False, "panels": [], "gridPos": position}
+            )
+            models, top = _place_panels(panels, settings, top + 1)
+            placed += models
+        row_id += 1 + len(row.panels)
+    return placed
 
 
-def _flow(shown: Iterable[tuple[int, Panel]], settings: Settings, top: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the panels' JSON, and the first line below them; a line is as high as its highest panel."""
-    made, left, height = [], 0, 0
-    for number, panel in shown:
+def _place_panels(
+    panels: Iterable[tuple[int, Panel]], settings: Settings, top: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the panels' JSON, and the first line of the grid below them."""
+    models, left, height = [], 0, 0
+    for panel_id, panel in panels:
         if left + panel.width > WIDTH:
             left, top, height = 0, top + height, 0
-        made.append(panel.model(settings, number, {"x": left, "y": top, "w": panel.width, "h": panel.height}))
+        models.append(panel.model(settings, panel_id, {"x": left, "y": top, "w": panel.width, "h": panel.height}))
         left, height = left + panel.width, max(height, panel.height)
-    return made, top + height
+    return models, top + height

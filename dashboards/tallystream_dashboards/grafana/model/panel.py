@@ -1,22 +1,23 @@
-"""A panel: what it shows, by flavour, and its JSON."""
+"""A panel and its queries, by flavour, and their JSON."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tallystream_dashboards.grafana.datasources import TYPES
-from tallystream_dashboards.grafana.model.query import DATASOURCE_VARIABLE, Queries, name_overrides, target
+from tallystream_dashboards.grafana.model.variables import DATASOURCE_VARIABLE
+from tallystream_dashboards.grafana.settings import PLUGINS, Flavour
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream_dashboards.grafana.settings import Flavour, Settings
+    from tallystream_dashboards.grafana.settings import Settings
 
 GREEN, YELLOW, ORANGE, RED, GREY = "green", "yellow", "orange", "red", "text"
 
 
-def custom(kind: str, *, step: bool = False) -> dict[str, Any]:
+def _custom(kind: str, *, step: bool) -> dict[str, Any]:
     """Return `fieldConfig.defaults.custom`."""
     panel_options: dict[str, dict[str, Any]] = {
         "timeseries": {
@@ -25,7 +26,7 @@ def custom(kind: str, *, step: bool = False) -> dict[str, Any]:
             "lineWidth": 1,
             "fillOpacity": 8,
             "showPoints": "auto",
-            # A sum is written when it changes: what lies between two points is no gap.
+            # A sum is written when it changes, so the time between two points is no gap.
             "spanNulls": True,
         },
         "stat": {},
@@ -35,11 +36,11 @@ def custom(kind: str, *, step: bool = False) -> dict[str, Any]:
     return panel_options[kind]
 
 
-def options(kind: str) -> dict[str, Any]:
+def _options(kind: str) -> dict[str, Any]:
     """Return `options`."""
     legend = {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []}
     tooltip = {"mode": "multi", "sort": "desc"}
-    made: dict[str, dict[str, Any]] = {
+    panel_options: dict[str, dict[str, Any]] = {
         "timeseries": {"legend": legend, "tooltip": tooltip},
         "stat": {
             "reduceOptions": {"values": False, "calcs": ["lastNotNull"], "fields": ""},
@@ -59,61 +60,74 @@ def options(kind: str) -> dict[str, Any]:
             "tooltip": {"mode": "single", "sort": "none"},
         },
     }
-    return made[kind]
+    return panel_options[kind]
 
 
-def value_mapping(**colours: str) -> dict[str, Any]:
-    """Return a value mapping: the word (or number, after an underscore) keeps its text and gets a colour."""
+def value_mapping(mapped: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Return a value mapping; `mapped` has the text and the color of each value."""
     return {
         "type": "value",
         "options": {
-            word: {"text": word, "color": colour, "index": at} for at, (word, colour) in enumerate(colours.items())
+            value: {"text": text, "color": color, "index": index}
+            for index, (value, (text, color)) in enumerate(mapped.items())
         },
     }
-
-
-def yes_no(yes: str, no: str, *, good: bool = True) -> dict[str, Any]:
-    """Return a value mapping of 1 and 0 to words; `good`: 1 is the good one."""
-    colours = (GREEN, RED) if good else (RED, GREEN)
-    return {
-        "type": "value",
-        "options": {
-            "1": {"text": yes, "color": colours[0], "index": 0},
-            "0": {"text": no, "color": colours[1], "index": 1},
-        },
-    }
-
-
-STATUS_COLOURS = value_mapping(OK=GREEN, NOTFOUND=GREY, WARN=YELLOW, REWIND=ORANGE, STALL=RED, STOP=RED, ERR=RED)
-"""The statuses of the lag, in their colours."""
 
 
 Kind = Literal["timeseries", "stat", "table", "state-timeline"]
 
 
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query of a panel.
+
+    Args:
+        text: Flux, InfluxQL or PromQL, with Grafana's variables.
+        legend: the name of each line, with labels as `{app}`; empty for a single line.
+        table: the result is a table, not lines over time.
+    """
+
+    text: str
+    legend: str = ""
+    table: bool = False
+
+
+Queries = dict[Flavour, tuple[Query, ...]]
+"""The queries of a panel, by flavour."""
+
+
+def queries(*, legend: str, flux: str = "", influxql: str = "", prometheus: str = "") -> Queries:
+    """Return one query, with the same legend, for each flavour that has a text."""
+    texts: dict[Flavour, str] = {"flux": flux, "influxql": influxql, "prometheus": prometheus}
+    return {flavour: (Query(text, legend),) for flavour, text in texts.items() if text}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One panel. Flavours without a query do not have it: their store does not have the data.
+    """One panel. It is left out for flavours without queries, whose store does not have the data.
 
     Args:
         title: unique within its dashboard.
-        help: what it shows, a sentence or two.
-        empty: what to do when there is nothing, shown in its place.
-        unit: Grafana's id of the unit.
+        kind: Grafana's type of the panel.
+        description: what it shows, a sentence or two.
+        no_value: shown if there is no data: what to do.
+        unit: Grafana's ID of the unit.
         queries: by flavour.
-        step: lines are drawn as steps: each value holds for the time before it.
-        columns: of a table, by its name: the unit.
-        links: of a table, by the column's name: where a click leads, `/d/` and the name of a dashboard. Not where lines
-            are made a table: their names are no values.
-        mappings: Grafana's value mappings, of words to colours.
-        join: of a table, the column by which its queries' answers become one.
+        width: in columns of the grid, of 24.
+        height: in lines of the grid.
+        step: draw lines as steps: a value holds for the time before it.
+        columns: of a table, the units by column name.
+        links: of a table, the URL of a click by column name: `/d/` and the name of a dashboard. Ignored if a query
+            returns lines instead of a table, since the columns then have names of lines.
+        mappings: Grafana's value mappings.
+        join: of a table, the column by which the results of its queries are joined.
         rename: of a table, columns that the query can't name; an empty name hides the column.
     """
 
     title: str
     kind: Kind = "timeseries"
-    help: str
-    empty: str
+    description: str
+    no_value: str
     unit: str
     queries: Queries
     width: int = 12
@@ -121,39 +135,39 @@ class Panel:
     step: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
-    mappings: tuple[Mapping[str, Any], ...] = ()
+    mappings: tuple[dict[str, Any], ...] = ()
     join: str = ""
     rename: Mapping[str, str] = field(default_factory=dict)
 
-    def model(self, settings: Settings, number: int, place: Mapping[str, int]) -> dict[str, Any]:
-        """Return its JSON; `number` is its id, unique within the dashboard."""
+    def model(self, settings: Settings, panel_id: int, position: dict[str, int]) -> dict[str, Any]:
+        """Return the panel as JSON; `panel_id` is unique within the dashboard."""
         flavour = settings.flavour
         queries = self.queries[flavour]
         defaults: dict[str, Any] = {
             "unit": self.unit,
-            "noValue": self.empty,
-            "custom": custom(self.kind, step=self.step),
+            "noValue": self.no_value,
+            "custom": _custom(self.kind, step=self.step),
         }
         if self.mappings:
-            defaults["mappings"] = [dict(one) for one in self.mappings]
+            defaults["mappings"] = list(self.mappings)
         return {
-            "id": number,
+            "id": panel_id,
             "type": self.kind,
             "title": self.title,
-            "description": self.help,
-            "gridPos": dict(place),
-            "datasource": {"type": TYPES[flavour], "uid": DATASOURCE_VARIABLE},
-            "targets": [target(query, flavour, at) for at, query in enumerate(queries)],
+            "description": self.description,
+            "gridPos": position,
+            "datasource": {"type": PLUGINS[flavour], "uid": DATASOURCE_VARIABLE},
+            "targets": [_target(query, flavour, index) for index, query in enumerate(queries)],
             "fieldConfig": {
                 "defaults": defaults,
-                "overrides": [*name_overrides(queries, flavour), *self._column_overrides(settings)],
+                "overrides": [*_legend_overrides(queries, flavour), *self._column_overrides(settings)],
             },
-            "options": options(self.kind),
+            "options": _options(self.kind),
             "transformations": self._transformations(flavour),
         }
 
     def _column_overrides(self, settings: Settings) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        overrides: list[dict[str, Any]] = []
         links = self.links if all(query.table for query in self.queries[settings.flavour]) else {}
         for name in dict.fromkeys([*self.columns, *links]):
             properties: list[dict[str, Any]] = []
@@ -162,23 +176,61 @@ class Panel:
             if name in links:
                 url = links[name].replace("/d/", f"/d/{settings.uid('')}", 1)
                 properties.append({"id": "links", "value": [{"title": "Show it", "url": url}]})
-            found.append({"matcher": {"id": "byName", "options": name}, "properties": properties})
-        return found
+            overrides.append({"matcher": {"id": "byName", "options": name}, "properties": properties})
+        return overrides
 
     def _transformations(self, flavour: Flavour) -> list[dict[str, Any]]:
         if self.kind != "table" or flavour == "flux":
             return []
-        made: list[dict[str, Any]] = []
+        transformations: list[dict[str, Any]] = []
         if not self.queries[flavour][0].table:
-            # Of lines, the newest of each: an answer of InfluxQL as a table does not say of which measurement it is.
-            made.append({"id": "reduce", "options": {"reducers": ["lastNotNull"], "mode": "seriesToRows"}})
+            # One table row for the newest point of each line: a table result of InfluxQL has no measurement.
+            transformations.append({"id": "reduce", "options": {"reducers": ["lastNotNull"], "mode": "seriesToRows"}})
         elif flavour == "influxql":
-            made.append({"id": "merge", "options": {}})
+            transformations.append({"id": "merge", "options": {}})
         elif self.join:
-            made.append({"id": "joinByField", "options": {"byField": self.join, "mode": "outer"}})
+            transformations.append({"id": "joinByField", "options": {"byField": self.join, "mode": "outer"}})
         if self.rename:
             hidden = {name: True for name, new in self.rename.items() if not new}
-            shown = {name: new for name, new in self.rename.items() if new}
-            organize = {"excludeByName": hidden, "indexByName": {}, "renameByName": shown}
-            made.append({"id": "organize", "options": organize})
-        return made
+            renamed = {name: new for name, new in self.rename.items() if new}
+            organize = {"excludeByName": hidden, "indexByName": {}, "renameByName": renamed}
+            transformations.append({"id": "organize", "options": organize})
+        return transformations
+
+
+def _target(query: Query, flavour: Flavour, index: int) -> dict[str, Any]:
+    target: dict[str, Any] = {
+        "refId": _ref_id(index),
+        "datasource": {"type": PLUGINS[flavour], "uid": DATASOURCE_VARIABLE},
+    }
+    if flavour == "flux":
+        return target | {"query": query.text}
+    result_format = "table" if query.table else "time_series"
+    if flavour == "influxql":
+        alias = re.sub(r"{(\w+)}", lambda m: "$m" if m[1] == "metric" else f"$tag_{m[1]}", query.legend)
+        return target | {"query": query.text, "rawQuery": True, "resultFormat": result_format, "alias": alias}
+    return target | {
+        "expr": query.text,
+        "legendFormat": re.sub(r"{(\w+)}", r"{{\1}}", query.legend) or "__auto",
+        "instant": query.table,
+        "range": not query.table,
+        "format": result_format,
+    }
+
+
+def _legend_overrides(queries: tuple[Query, ...], flavour: Flavour) -> list[dict[str, Any]]:
+    """Return the overrides that name the lines of Flux, whose targets have no legend."""
+    if flavour != "flux":
+        return []
+    return [
+        {
+            "matcher": {"id": "byFrameRefID", "options": _ref_id(index)},
+            "properties": [{"id": "displayName", "value": re.sub(r"{(\w+)}", r"${__field.labels.\1}", query.legend)}],
+        }
+        for index, query in enumerate(queries)
+        if query.legend and not query.table
+    ]
+
+
+def _ref_id(index: int) -> str:
+    return chr(ord("A") + index)

@@ -1,1 +1,1 @@
-"""`tallystream dashboards push`: dashboards and alert rules into a Grafana server."""
+"""`tallystream dashboards push`: write dashboards and alert rules to a Grafana server."""

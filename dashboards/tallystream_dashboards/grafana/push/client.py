@@ -1,4 +1,4 @@
-"""Grafana's HTTP API: a call and its answer. Whatever goes wrong becomes one sentence, without a secret."""
+"""A client of Grafana's HTTP API. Every failure becomes an error of one sentence without secrets."""
 
 from __future__ import annotations
 
@@ -22,25 +22,24 @@ if TYPE_CHECKING:
 TOKEN = "GRAFANA_TOKEN"  # noqa: S105 (the name of an environment variable, not a secret)
 URL = "--grafana-url"
 TIMEOUT_S = 15.0
-GONE = 404
 
 
-class AbsentError(TallystreamError):
-    """What was asked for is not there."""
+class NotFoundError(TallystreamError):
+    """Grafana does not have the requested resource."""
 
 
 class Grafana:
     """A Grafana server.
 
     Args:
-        url: the server's address, with the path that it is served below, if any.
-        token: of a service account.
-        secrets: what no message may contain.
-        ca_file: certificates to trust instead of the public authorities; None: those.
-        client: the certificate that the server is shown.
+        url: the server's URL, including the path of a reverse proxy.
+        token: the token of a service account.
+        secrets: the secrets that no message may contain.
+        ca_file: CA certificates to trust instead of the system's.
+        certificate: the client certificate.
 
     Raises:
-        ConfigError: the address can't be one, or `ca_file` is no file.
+        ConfigError: the URL is invalid, or `ca_file` does not exist.
     """
 
     def __init__(
@@ -49,22 +48,22 @@ class Grafana:
         token: str,
         secrets: Secrets,
         ca_file: Path | None = None,
-        client: ClientCertificate = NO_CERTIFICATE,
+        certificate: ClientCertificate = NO_CERTIFICATE,
     ) -> None:
-        _require_address(url)
+        _require_url(url)
         if ca_file is not None and not ca_file.is_file():
             raise ConfigError("--ca-file", str(ca_file), "name a file with certificates in PEM form")
-        self.url, self._secrets = url, secrets
+        self._url, self._secrets = url, secrets
         self._session = requests.Session()
         self._session.headers["Authorization"] = f"Bearer {token}"
-        # Given with each request: of a session, REQUESTS_CA_BUNDLE would go before it.
+        # Each request passes it: REQUESTS_CA_BUNDLE would override an attribute of the session.
         self._verify = True if ca_file is None else str(ca_file)
-        if client.cert_file:
-            self._session.mount("https://", _WithCertificate(client))
+        if certificate.cert_file:
+            self._session.mount("https://", _CertificateAdapter(certificate))
 
-    def ask(
+    def request(
         self,
-        doing: str,
+        operation: str,
         method: str,
         path: str,
         body: Any = None,
@@ -72,136 +71,134 @@ class Grafana:
         query: Mapping[str, str] | None = None,
         editable: bool = False,
     ) -> Any:
-        """Send a request to a path below `/api`, and return the JSON of the answer, None where it has none.
+        """Send a request, and return the JSON of the response, or None if it is empty.
 
         Args:
-            doing: what the request does, as the end of "it may not …".
-            method: of HTTP.
-            path: below `/api`; what is in it is encoded already.
+            operation: what the request does, for error messages: the end of "it may not …".
+            method: the HTTP method.
+            path: the path below `/api`, URL-encoded.
             body: is sent as JSON.
-            query: is encoded here.
-            editable: people may edit in Grafana what is written to its provisioning API.
+            query: the query parameters, not encoded.
+            editable: let people edit in Grafana what is written through the provisioning API.
 
         Raises:
-            ConfigError: the address, the certificate or the token is at fault, or something else in the request.
-            AbsentError: Grafana answers 404.
+            ConfigError: the URL, the certificate or the token can't be used, or Grafana rejects the request.
+            NotFoundError: Grafana returns 404.
         """
         try:
-            answer = self._session.request(
+            response = self._session.request(
                 method,
-                f"{self.url.rstrip('/')}/api{path}",
+                f"{self._url.rstrip('/')}/api{path}",
                 json=body,
                 params=query,
                 headers={"X-Disable-Provenance": "true"} if editable else {},
                 timeout=TIMEOUT_S,
                 verify=self._verify,
-                allow_redirects=False,  # a redirected write would become a read, and look like a success
+                allow_redirects=False,  # a redirected POST becomes a GET, which would look like a success
             )
         except requests.exceptions.SSLError as error:
-            why = self._short(error)
-            if "ALERT" in why:
-                remedy = f"it rejects us ({why}); name a certificate in GRAFANA_CERT_FILE, its key in GRAFANA_KEY_FILE"
-                raise ConfigError(URL, self.url, remedy) from None
-            remedy = f"its certificate is not trusted ({why}); --ca-file names the one to trust"
-            raise ConfigError(URL, self.url, remedy) from None
+            reason = self._root_cause(error)
+            if "ALERT" in reason:
+                remedy = f"the server rejects the TLS connection ({reason}); name a certificate in GRAFANA_CERT_FILE"
+                raise ConfigError(URL, self._url, f"{remedy}, its key in GRAFANA_KEY_FILE") from None
+            remedy = f"its certificate is not trusted ({reason}); name the CA certificate in --ca-file"
+            raise ConfigError(URL, self._url, remedy) from None
         except requests.exceptions.Timeout:
-            raise ConfigError(URL, self.url, f"it does not answer within {TIMEOUT_S:g} s") from None
+            raise ConfigError(URL, self._url, f"the server does not answer within {TIMEOUT_S:g} s") from None
         except requests.exceptions.RequestException as error:
-            raise ConfigError(URL, self.url, f"nothing answers there ({self._short(error)})") from None
-        if answer.is_redirect:
-            raise ConfigError(URL, self.url, "it redirects to another address: give that one")
-        if answer.status_code >= 400:
-            raise self._refused(answer.status_code, _message(answer), doing)
-        if not answer.content:
+            raise ConfigError(URL, self._url, f"the server can't be reached ({self._root_cause(error)})") from None
+        if response.is_redirect:
+            raise ConfigError(URL, self._url, "it redirects to another URL: give that one")
+        if response.status_code >= 400:
+            raise self._error(response, operation)
+        if not response.content:
             return None
         try:
-            return answer.json()
+            return response.json()
         except requests.exceptions.JSONDecodeError:
-            raise ConfigError(URL, self.url, "what answers there is no Grafana: its answer is no JSON") from None
+            raise ConfigError(URL, self._url, "the server is not Grafana: its response is not JSON") from None
 
-    def find(self, doing: str, path: str, **options: Any) -> Any:
-        """Return what is at a path, None where Grafana has nothing there.
+    def get(self, operation: str, path: str, **options: Any) -> Any:
+        """Return the resource at a path, None if Grafana does not have it.
 
         Raises:
-            ConfigError: as `ask`.
+            ConfigError: as `request`.
         """
         try:
-            return self.ask(doing, "GET", path, **options)
-        except AbsentError:
+            return self.request(operation, "GET", path, **options)
+        except NotFoundError:
             return None
 
-    def connect(self) -> Collection[str] | None:
-        """Look whether a Grafana answers and takes the token; return what the token may do, None if it does not say.
+    def permissions(self) -> Collection[str] | None:
+        """Check that the server is Grafana; return the token's permissions, None if Grafana does not list them.
 
         Raises:
-            ConfigError: it does not.
+            ConfigError: the server is not Grafana, or rejects the token.
         """
-        health = self.find("ask whether it is well", "/health")
+        health = self.get("read its health", "/health")
         if not isinstance(health, dict) or "database" not in health:
-            remedy = "what answers there is no Grafana; is the path missing that it is served below, as in /grafana?"
-            raise ConfigError(URL, self.url, remedy)
-        answer = self.find("see what it may do", "/access-control/user/permissions")
-        return answer if isinstance(answer, dict) else None
+            remedy = "the server is not Grafana; add the path of the reverse proxy if it has one, as in /grafana"
+            raise ConfigError(URL, self._url, remedy)
+        permissions = self.get("read its permissions", "/access-control/user/permissions")
+        return permissions if isinstance(permissions, dict) else None
 
-    def _refused(self, status: int, message: str, doing: str) -> TallystreamError:
-        answer = self._secrets.hidden(message).strip().rstrip(".")
+    def _error(self, response: requests.Response, operation: str) -> TallystreamError:
+        status, message = response.status_code, self._secrets.redact(_message(response)).strip().rstrip(".")
         if status == 401:
-            remedy = f"{self.url} refuses it (401): make a token for a service account under Administration"
+            remedy = f"{self._url} rejects it (401): create a token of a service account under Administration"
             return ConfigError(TOKEN, "***", remedy)
         if status == 403:
-            return ConfigError(
-                TOKEN, "***", f"its service account may not {doing} (403: {answer}): give it the role Admin"
-            )
-        if status == GONE:
-            return AbsentError(f"{doing}: {answer}")
-        return ConfigError(URL, self.url, f"Grafana could not {doing} ({status}: {answer})")
+            remedy = f"its service account may not {operation} (403: {message}): give it the role Admin"
+            return ConfigError(TOKEN, "***", remedy)
+        if status == 404:
+            return NotFoundError(f"{operation}: {message}")
+        return ConfigError(URL, self._url, f"Grafana could not {operation} ({status}: {message})")
 
-    def _short(self, error: BaseException) -> str:
-        """Return the innermost reason of a failed connection."""
+    def _root_cause(self, error: BaseException) -> str:
         while (inner := _inner(error)) is not None:
             error = inner
-        # What went wrong, without the Python object that it happened to.
-        return re.sub(r"^<[^>]*>: ", "", self._secrets.hidden(str(error)).strip()).rstrip(".")
+        # Without the representation of a Python object at the beginning.
+        return re.sub(r"^<[^>]*>: ", "", self._secrets.redact(str(error)).strip()).rstrip(".")
 
 
-class _WithCertificate(HTTPAdapter):
-    """Shows the server a certificate, whose key may have a password: `Session.cert` takes none."""
+class _CertificateAdapter(HTTPAdapter):
+    """Presents a client certificate whose key may have a password, which `Session.cert` does not support."""
 
-    def __init__(self, client: ClientCertificate) -> None:
+    def __init__(self, certificate: ClientCertificate) -> None:
         self._context = create_urllib3_context()
-        self._context.load_cert_chain(client.cert_file, client.key_file or None, client.key_password)
+        self._context.load_cert_chain(certificate.cert_file, certificate.key_file or None, certificate.key_password)
         super().__init__()
 
-    def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
-        """Make the connections with the certificate."""
-        super().init_poolmanager(*arguments, ssl_context=self._context, **named)
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """Create the pool of connections with the certificate."""
+        super().init_poolmanager(*args, ssl_context=self._context, **kwargs)
 
-    def proxy_manager_for(self, *arguments: Any, **named: Any) -> Any:
-        """Make the connections through a proxy with the certificate."""
-        return super().proxy_manager_for(*arguments, ssl_context=self._context, **named)
+    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
+        """Create the pool of connections through a proxy with the certificate."""
+        return super().proxy_manager_for(*args, ssl_context=self._context, **kwargs)
 
 
-def _message(answer: requests.Response) -> str:
-    """Return what Grafana says of an error, else the name of its status."""
+def _message(response: requests.Response) -> str:
+    """Return Grafana's error message, or else the reason phrase of the status."""
     try:
-        found = answer.json()
+        body = response.json()
     except requests.exceptions.JSONDecodeError:
-        found = None
-    return str(found.get("message") or answer.reason) if isinstance(found, dict) else str(answer.reason)
+        body = None
+    return str(body.get("message") or response.reason) if isinstance(body, dict) else str(response.reason)
 
 
 def _inner(error: BaseException) -> BaseException | None:
-    parts = (getattr(error, "reason", None), *error.args)
-    return next((one for one in parts if isinstance(one, BaseException) and one is not error), None)
+    candidates = (getattr(error, "reason", None), *error.args)
+    return next((inner for inner in candidates if isinstance(inner, BaseException) and inner is not error), None)
 
 
-def _require_address(url: str) -> None:
+def _require_url(url: str) -> None:
     try:
         parts = urlsplit(url)
-        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, half an IPv6 address
-        good, parts = False, urlsplit("")
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is not a number, an incomplete IPv6 address
+        valid, parts = False, urlsplit("")
     if parts.username or parts.password:
-        raise ConfigError(URL, f"{parts.scheme}://***@…", f"leave user and password out: the token is in {TOKEN}")
-    if not good or parts.query or parts.fragment:
-        raise ConfigError(URL, url, "give an address, as in https://grafana.example.org or http://localhost:3000")
+        raise ConfigError(URL, f"{parts.scheme}://***@…", f"remove user and password: the token is in {TOKEN}")
+    if not valid or parts.query or parts.fragment:
+        raise ConfigError(URL, url, "give a URL, as in https://grafana.example.org or http://localhost:3000")

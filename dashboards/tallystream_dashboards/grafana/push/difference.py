@@ -1,4 +1,4 @@
-"""What differs between what is there and what is wanted, path by path. Pure."""
+"""The differences between a current and a desired JSON value, by path."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-NAMES = ("uid", "refId", "id", "name")
-"""By these the items of a list are told apart, where all have one and none has another's: the first that fits."""
-TITLES = ("title", "name", "refId")
-DEFAULTS = frozenset({"intervalMs", "maxDataPoints"})
-"""What Grafana adds to queries by itself."""
-ABSENT: Any = object()
-WIDTH, CONTEXT = 60, 12
+ID_FIELDS = ("uid", "refId", "id", "name")
+"""The items of a list are matched by the first of these fields that every item has, with different values."""
+TITLE_FIELDS = ("title", "name", "refId")
+SERVER_DEFAULTS = frozenset({"intervalMs", "maxDataPoints"})
+"""Fields that Grafana adds to queries."""
+MISSING: Any = object()
+MAX_WIDTH = 60
+"""The length of a value in a line, in characters."""
+CONTEXT = 12
+"""How many characters are shown before the first difference between two long strings."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Change(NamedTuple):
-    """One difference. `sign`: `+` is added, `-` goes away, `~` changes. `text` is what is added, goes or changes."""
+    """One difference. Its sign is `+` (added), `-` (removed) or `~` (changed); the text shows the values."""
 
     sign: str
     path: str
@@ -30,76 +33,76 @@ class Change(NamedTuple):
         return f"{self.sign} {self.path}: {self.text}"
 
 
-def difference(found: Any, wanted: Any, path: str = "") -> list[Change]:
-    """Return what has to change in what was found, in the order of what is wanted.
+def difference(current: Any, desired: Any, path: str = "") -> list[Change]:
+    """Return the changes from the current to the desired value, in the order of the desired one.
 
-    What is empty on one side and missing on the other is the same: Grafana fills in and leaves out such fields.
+    An empty value equals a missing one, since Grafana adds and removes empty fields.
     """
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        return [change for key in _keys(found, wanted) for change in _entry(found, wanted, key, _joined(path, key))]
-    if isinstance(found, list) and isinstance(wanted, list):
-        return _lists(found, wanted, path)
-    if _equal(found, wanted) or (empty(found) and empty(wanted)) or _same_time(found, wanted):
+    if isinstance(current, dict) and isinstance(desired, dict):
+        return [
+            change
+            for key in _keys(current, desired)
+            for change in _field(current, desired, key, f"{path}.{key}" if path else key)
+        ]
+    if isinstance(current, list) and isinstance(desired, list):
+        return _lists(current, desired, path)
+    if _equal(current, desired) or (is_empty(current) and is_empty(desired)):
         return []
-    return [Change("~", path, _both(found, wanted))]
+    return [Change("~", path, _transition(current, desired))]
 
 
-def _entry(found: dict[str, Any], wanted: dict[str, Any], key: str, path: str) -> list[Change]:
-    if key in found and key in wanted:
-        return difference(found[key], wanted[key], path)
-    if key in wanted:
-        return [] if empty(wanted[key]) else [Change("+", path, shown(wanted[key]))]
-    return [] if empty(found[key]) or key in DEFAULTS else [Change("-", path, shown(found[key]))]
+def is_empty(value: Any) -> bool:
+    """Return whether a value is null, false, an empty string or list, or an object of empty values. 0 is not empty."""
+    if isinstance(value, dict):
+        return all(map(is_empty, value.values()))
+    return value is None or value is False or value in ("", [])
 
 
-def _lists(found: list[Any], wanted: list[Any], path: str) -> list[Change]:
-    name = next((name for name in NAMES if _names(found, name) and _names(wanted, name)), None)
-    if name is None:
-        pairs = _entries({str(i): one for i, one in enumerate(found)}, {str(i): one for i, one in enumerate(wanted)})
-    else:
-        pairs = _entries({one[name]: one for one in found}, {one[name]: one for one in wanted})
+def _field(current: dict[str, Any], desired: dict[str, Any], key: str, path: str) -> list[Change]:
+    if key in current and key in desired:
+        return difference(current[key], desired[key], path)
+    if key in desired:
+        return [] if is_empty(desired[key]) else [Change("+", path, _short(desired[key]))]
+    return [] if is_empty(current[key]) or key in SERVER_DEFAULTS else [Change("-", path, _short(current[key]))]
+
+
+def _lists(current: list[Any], desired: list[Any], path: str) -> list[Change]:
+    field = next((name for name in ID_FIELDS if _identifies(current, name) and _identifies(desired, name)), None)
     changes: list[Change] = []
-    if name is not None and _order(found, wanted, name) != _order(wanted, found, name):
-        changes.append(Change("~", path, "in another order"))
-    for label, was, now in pairs:
-        here = f"{path}[{label}]"
-        if was is ABSENT:
-            changes.append(Change("+", here, shown(now)))
-        elif now is ABSENT:
-            changes.append(Change("-", here, shown(was)))
+    if field is None:
+        old, new = dict(enumerate(current)), dict(enumerate(desired))
+    else:
+        old, new = {item[field]: item for item in current}, {item[field]: item for item in desired}
+        if [key for key in old if key in new] != [key for key in new if key in old]:
+            changes.append(Change("~", path, "in another order"))
+    for key in _keys(old, new):
+        before, after = old.get(key, MISSING), new.get(key, MISSING)
+        item_path = f"{path}[{_title(before if after is MISSING else after) or key}]"
+        if before is MISSING:
+            changes.append(Change("+", item_path, _short(after)))
+        elif after is MISSING:
+            changes.append(Change("-", item_path, _short(before)))
         else:
-            changes += difference(was, now, here)
+            changes += difference(before, after, item_path)
     return changes
 
 
-def _entries(found: dict[Any, Any], wanted: dict[Any, Any]) -> Iterator[tuple[str, Any, Any]]:
-    for key in _keys(found, wanted):
-        was, now = found.get(key, ABSENT), wanted.get(key, ABSENT)
-        yield _title(was if now is ABSENT else now) or str(key), was, now
+def _keys(current: dict[Any, Any], desired: dict[Any, Any]) -> list[Any]:
+    return [*desired, *(key for key in current if key not in desired)]
 
 
-def _keys(found: dict[Any, Any], wanted: dict[Any, Any]) -> list[Any]:
-    return [*wanted, *(key for key in found if key not in wanted)]
+def _identifies(items: Sequence[Any], field: str) -> bool:
+    values = [item.get(field) for item in items if isinstance(item, dict)]
+    ids = [value for value in values if isinstance(value, str | int) and not isinstance(value, bool)]
+    return len(items) == len(ids) == len(set(ids))
 
 
-def _names(items: Sequence[Any], name: str) -> bool:
-    named = [one.get(name) for one in items if isinstance(one, dict)]
-    plain = [one for one in named if isinstance(one, str | int) and not isinstance(one, bool)]
-    return len(items) == len(plain) == len(set(plain))
-
-
-def _equal(found: Any, wanted: Any) -> bool:
-    # To Python true is 1, and to Grafana it is not.
-    return bool(found == wanted) and isinstance(found, bool) is isinstance(wanted, bool)
-
-
-def _order(items: Sequence[Any], others: Sequence[Any], name: str) -> list[Any]:
-    both = {one[name] for one in others}
-    return [one[name] for one in items if one[name] in both]
-
-
-def _same_time(found: Any, wanted: Any) -> bool:
-    return _seconds(found) is not None and _seconds(found) == _seconds(wanted)
+def _equal(current: Any, desired: Any) -> bool:
+    seconds = _seconds(current)
+    if seconds is not None and seconds == _seconds(desired):
+        return True
+    # In Python, unlike in JSON, true equals 1.
+    return bool(current == desired) and isinstance(current, bool) is isinstance(desired, bool)
 
 
 def _seconds(value: Any) -> int | None:
@@ -112,35 +115,24 @@ def _seconds(value: Any) -> int | None:
 def _title(item: Any) -> str:
     if not isinstance(item, dict):
         return ""
-    return next((str(item[name]) for name in TITLES if item.get(name)), "")
+    return next((str(item[name]) for name in TITLE_FIELDS if item.get(name)), "")
 
 
-def _joined(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
-
-
-def empty(value: Any) -> bool:
-    """Tell whether a value says nothing: null, false, an empty text or list, an object of such; 0 is a number."""
-    if isinstance(value, dict):
-        return all(map(empty, value.values()))
-    return value is None or value is False or value in ("", [])
-
-
-def shown(value: Any) -> str:
-    """Return a value as JSON, or what it is where that is long."""
+def _short(value: Any) -> str:
+    """Return a value as JSON, or a description if that is long."""
     text = json.dumps(value, ensure_ascii=False)
-    if len(text) <= WIDTH:
+    if len(text) <= MAX_WIDTH:
         return text
     if isinstance(value, dict):
         return f'"{_title(value)}"' if _title(value) else f"{len(value)} fields"
     if isinstance(value, list):
         return f"{len(value)} items"
-    return f"{text[: WIDTH - 2]}…{text[-1]}"
+    return f"{text[: MAX_WIDTH - 2]}…{text[-1]}"
 
 
-def _both(found: Any, wanted: Any) -> str:
-    if isinstance(found, str) and isinstance(wanted, str) and max(len(found), len(wanted)) > WIDTH:
-        same = next((i for i, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), 0)
-        begin = max(0, same - CONTEXT)
-        found, wanted = (("…" if begin else "") + text[begin:] for text in (found, wanted))
-    return f"{shown(found)} → {shown(wanted)}"
+def _transition(current: Any, desired: Any) -> str:
+    if isinstance(current, str) and isinstance(desired, str) and max(len(current), len(desired)) > MAX_WIDTH:
+        differing = next((i for i, (a, b) in enumerate(zip(current, desired, strict=False)) if a != b), 0)
+        start = max(0, differing - CONTEXT)
+        current, desired = (("…" if start else "") + text[start:] for text in (current, desired))
+    return f"{_short(current)} → {_short(desired)}"

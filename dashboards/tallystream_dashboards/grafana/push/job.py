@@ -1,4 +1,4 @@
-"""`tallystream dashboards push`: bring everything into a Grafana server. docs/grafana-push.md tells how it behaves."""
+"""The job of `tallystream dashboards push`: write all resources to a Grafana server (docs/grafana-push.md)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.address import ClientCertificate
 from tallystream_dashboards.grafana.push import report
-from tallystream_dashboards.grafana.push.apply import apply
+from tallystream_dashboards.grafana.push.apply import apply, missing_permissions
 from tallystream_dashboards.grafana.push.client import TOKEN, Grafana
 from tallystream_dashboards.grafana.push.model import Kind, PushRefusedError
 from tallystream_dashboards.grafana.push.plan import plan
 from tallystream_dashboards.grafana.push.read import read
-from tallystream_dashboards.grafana.push.report import missing
 from tallystream_dashboards.grafana.push.secrets import Secrets
 from tallystream_dashboards.grafana.resources import resources
 from tallystream_dashboards.grafana.settings import Settings
@@ -27,27 +26,22 @@ if TYPE_CHECKING:
     from tallystream_dashboards.grafana.push.plan import OnManualChange
     from tallystream_dashboards.grafana.resources import Resources
 
-__all__ = ["PushSettings", "run"]
-
-SECRET = ("url", "secureJsonData")
-"""The fields of a data source in which `$NAME` refers to the environment."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
-    """What `tallystream dashboards push` needs; the token comes from the environment.
+    """The settings of `tallystream dashboards push`; secrets come from the environment.
 
     Args:
         url: the Grafana server.
-        made: what is pushed.
-        dry_run: say what a push would do, and write nothing.
-        prune: remove what an earlier push made and is no longer generated.
-        hands: what becomes of what a person changed since the last push.
-        ca_file: certificates to trust instead of the system's.
+        generate: the settings of what is pushed.
+        dry_run: print what a push would do, and write nothing.
+        prune: remove what an earlier push wrote and is no longer generated.
+        on_manual_change: what happens to what a person changed since the last push.
+        ca_file: CA certificates to trust instead of the system's.
     """
 
     url: str
-    made: Settings = field(default_factory=Settings)
+    generate: Settings = field(default_factory=Settings)
     dry_run: bool = False
     prune: bool = False
     on_manual_change: OnManualChange = "refuse"
@@ -56,67 +50,72 @@ class PushSettings:
 
 def run(
     settings: PushSettings,
-    say: Callable[[str], None],
+    output: Callable[[str], None],
     *,
     env: Mapping[str, str] | None = None,
-    make: Callable[[Settings], Resources] = resources,
+    generate: Callable[[Settings], Resources] = resources,
 ) -> int:
-    """Push, and return 0; or, of a dry run, 0 where a push would go through and 1 where it would be refused.
+    """Push, and return 0. A dry run returns 1 if the push would be refused.
 
-    Idempotent: a second push writes nothing. All is read and planned before anything is written. `env` is the
-    environment, and `make` generates what is pushed.
+    It reads and plans everything before it writes; a second push writes nothing. `env` is the environment, by default
+    that of the process; `generate` returns what is pushed.
 
     Raises:
-        ConfigError: the address, the token, its permissions or a secret is not what it should be; nothing was written.
-        PushRefusedError: a person changed what would be overwritten; nothing was written.
-        PushFailedError: Grafana failed in the midst; the message says what was done.
+        ConfigError: the URL, the token, its permissions or a secret can't be used; nothing was written.
+        PushRefusedError: a push would overwrite a person's change, or can't write a resource; nothing was written.
+        PushFailedError: Grafana failed during the push; the message says what was done.
     """
     env = os.environ if env is None else env
     secrets = Secrets(env)
     token = secrets.get(TOKEN, "set it to the token of a service account")
-    wanted = make(settings.made)
-    filled = _filled(wanted, secrets)
-    client = ClientCertificate.parse(
+    desired = generate(settings.generate)
+    with_secrets = _resolve_secrets(desired, secrets)
+    certificate = ClientCertificate.parse(
         "GRAFANA",
         env.get("GRAFANA_CERT_FILE", ""),
         env.get("GRAFANA_KEY_FILE", ""),
         env.get("GRAFANA_KEY_PASSWORD", ""),
     )
-    grafana = Grafana(settings.url, token, secrets, settings.ca_file, client)
-    allowed = grafana.connect()
+    grafana = Grafana(settings.url, token, secrets, settings.ca_file, certificate)
+    granted = grafana.permissions()
     actions = plan(
-        wanted,
-        filled,
-        read(grafana, wanted),
+        desired,
+        with_secrets,
+        read(grafana, desired),
         key=token,
         prune=settings.prune,
         on_manual_change=settings.on_manual_change,
     )
-    refused = report.refusal(actions)
-    lacking = [] if allowed is None else missing(actions, allowed)
-    if lacking:
-        raise ConfigError(TOKEN, "***", f"its service account lacks {', '.join(lacking)}: give it the role Admin")
+    missing = [] if granted is None else missing_permissions(actions, granted)
+    if missing:
+        raise ConfigError(TOKEN, "***", f"its service account lacks {', '.join(missing)}: give it the role Admin")
+    refusal = report.refusal(actions)
     if settings.dry_run:
         for line in report.lines(actions, differences=True):
-            say(line)
-        say(refused or report.summary(actions, dry=True))
-        return 1 if refused else 0
-    if refused:
-        raise PushRefusedError(refused)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    for line in report.lines([action for action in actions if action.kind is Kind.KEPT], differences=False):
-        say(line)
+            output(line)
+        output(refusal or report.summary(actions, dry_run=True))
+        return 1 if refusal else 0
+    if refusal:
+        raise PushRefusedError(refusal)
+    for line in report.lines(action for action in actions if action.kind is Kind.KEPT):
+        output(line)
     apply(
-        grafana, actions, wanted.folder["uid"], now=now, done=lambda one: say(*report.lines([one], differences=False))
+        grafana,
+        actions,
+        desired.folder["uid"],
+        now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        on_done=lambda action: output(*report.lines([action])),
     )
-    say(report.summary(actions, dry=False))
+    output(report.summary(actions, dry_run=False))
     return 0
 
 
-def _filled(wanted: Resources, secrets: Secrets) -> Resources:
-    """Return the resources with their secrets. A `$` elsewhere is a variable of Grafana's."""
+def _resolve_secrets(desired: Resources, secrets: Secrets) -> Resources:
+    """Return the resources with secrets instead of references. In other fields a `$` is a variable of Grafana's."""
     datasources = [
-        one | secrets.filled({name: one[name] for name in SECRET if name in one}) for one in wanted.datasources
+        datasource
+        | {name: secrets.resolve(datasource[name]) for name in ("url", "secureJsonData") if name in datasource}
+        for datasource in desired.datasources
     ]
-    contact = wanted.contact_point | {"settings": secrets.filled(wanted.contact_point["settings"])}
-    return replace(wanted, datasources=datasources, contact_point=contact)
+    contact_point = desired.contact_point | {"settings": secrets.resolve(desired.contact_point["settings"])}
+    return replace(desired, datasources=datasources, contact_point=contact_point)

@@ -1,4 +1,4 @@
-"""What a push is made of: what Grafana has, and the actions that make it what is wanted."""
+"""The state of a Grafana server, and the actions that bring it to the desired state."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ JSON = dict[str, Any]
 
 
 class PushRefusedError(TallystreamError):
-    """Nothing was pushed: a person changed what would be overwritten, or something stands in the way."""
+    """Nothing was pushed: it would overwrite a person's change, or a resource can't be written."""
 
 
 class PushFailedError(TallystreamError):
-    """Grafana failed in the midst; the message says what was done. The same command can be run again."""
+    """Grafana failed during the push. The message says what was done; the same command can be run again."""
 
 
-class What(StrEnum):
-    """The kinds of resources, in the order in which they are pushed: each needs only what comes before it."""
+class ResourceType(StrEnum):
+    """The types of resources, in the order in which they are pushed: each needs only those before it."""
 
     FOLDER = "folder"
     DATASOURCE = "data source"
-    CONTACT = "contact point"
+    CONTACT_POINT = "contact point"
     DASHBOARD = "dashboard"
-    RULES = "rule group"
+    RULE_GROUP = "rule group"
 
 
 class Kind(StrEnum):
-    """What is done with a resource. REFUSED: only if it is to be overwritten; BLOCKED: not in any case."""
+    """What happens to a resource. REFUSED needs --overwrite or --keep-changed; no option resolves BLOCKED."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -45,59 +45,64 @@ class Kind(StrEnum):
 
 
 WRITES = frozenset({Kind.CREATE, Kind.UPDATE, Kind.REMOVE})
-STOPS = frozenset({Kind.REFUSED, Kind.BLOCKED})
 
 
 @dataclass(frozen=True, slots=True)
-class FoundDashboard:
-    """A dashboard that is there. `message` is that of its newest version, empty where a person saved it."""
+class ServerDashboard:
+    """A dashboard on the server. `message` is that of its newest version, empty if a person saved it."""
 
     model: JSON
     folder_uid: str
     message: str
-    provisioned: bool = False
-    by: str = ""
-    at: str = ""
+    provisioned: bool
+    updated_by: str
+    updated_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What is there of what is wanted, and of what an earlier push made. All in the shapes of Grafana's HTTP API.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """The resources of a Grafana server, in the form of its HTTP API.
 
     Args:
-        folder: None where there is none of that uid.
-        datasources: by uid, every one that Grafana has.
-        dashboards: by uid, the wanted ones wherever they are, and all in the folder.
+        folder: None if no folder has the desired uid.
+        datasources: by uid, all of the server's.
+        dashboards: by uid, those with a desired uid in any folder, and all in the folder.
         rule_groups: by title, all in the folder.
-        rule_places: the folder and group of every rule there is, by uid.
-        contact_points: every one that Grafana has.
+        rule_groups_of: the folder and the group of every rule, by the rule's uid.
+        contact_points: all of the server's.
     """
 
-    folder: JSON | None = None
-    datasources: dict[str, JSON] = field(default_factory=dict)
-    dashboards: dict[str, FoundDashboard] = field(default_factory=dict)
-    rule_groups: dict[str, JSON] = field(default_factory=dict)
-    rule_places: dict[str, tuple[str, str]] = field(default_factory=dict)
-    contact_points: list[JSON] = field(default_factory=list)
+    folder: JSON | None
+    datasources: dict[str, JSON]
+    dashboards: dict[str, ServerDashboard]
+    rule_groups: dict[str, JSON]
+    rule_groups_of: dict[str, tuple[str, str]]
+    contact_points: list[JSON]
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is done with one resource, and why.
+    """What happens to one resource, and why.
 
     Args:
-        name: its title or name, for people.
-        body: what is written, with secrets filled in; it is never shown.
-        was: what is there.
-        changes: what differs, path by path, without a secret.
-        reason: why it is refused, kept, blocked or written although nothing differs: the end of a sentence.
+        name: the resource's title or name.
+        body: what is written, including secrets; it is never shown.
+        current: the resource on the server.
+        changes: the differences by path, without secrets.
+        reason: why it is refused, kept, blocked or written without a difference: the end of a sentence.
     """
 
     kind: Kind
-    what: What
+    resource_type: ResourceType
     uid: str
     name: str
     body: JSON = field(default_factory=dict, repr=False)
-    was: JSON = field(default_factory=dict, repr=False)
+    current: JSON = field(default_factory=dict, repr=False)
     changes: tuple[Change, ...] = ()
     reason: str = ""
+
+    @property
+    def resource(self) -> str:
+        """The resource in an output line, as in `dashboard Lag [tallystream-lag]`."""
+        uid = "" if self.uid == self.name else f" [{self.uid}]"
+        return f"{self.resource_type} {self.name}{uid}"

@@ -1,4 +1,4 @@
-"""Secrets: from the environment or from files, filled in where a resource refers to them by `$NAME`, never shown."""
+"""Secrets from environment variables or files: they replace references `$NAME` in resources, and are never shown."""
 
 from __future__ import annotations
 
@@ -15,40 +15,36 @@ _REFERENCE = re.compile(r"\$(?:{(\w+)}|(\w+))")
 
 
 class Secrets:
-    """The secrets that were asked for: what they are is hidden in every text that goes through `hidden`."""
+    """Reads secrets, and remembers those that it read, so that `redact` can remove them from texts."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         self._known: set[str] = set()
 
     def get(self, name: str, remedy: str) -> str:
-        """Return a secret: the variable NAME, or what the file holds that NAME_FILE names.
+        """Return the value of the variable NAME, or the content of the file that the variable NAME_FILE names.
 
         Raises:
-            ConfigError: there is none, or the file can't be read or is empty; `remedy` says what to set.
+            ConfigError: neither is set (`remedy` says what to set), or the file can't be read or is empty.
         """
-        found = self._env.get(name, "").strip() or self._from_file(name, remedy)
-        self._known.add(found)
-        return found
+        secret = self._env.get(name, "").strip() or self._from_file(name, remedy)
+        self._known.add(secret)
+        return secret
 
-    def filled(self, value: Any) -> Any:
-        """Return JSON with every `$NAME` in its texts replaced by the secret.
+    def resolve(self, value: Any) -> Any:
+        """Return JSON with every `$NAME` in its strings replaced by the secret.
 
         Raises:
-            ConfigError: a secret is not there.
+            ConfigError: a secret is not set.
         """
         if isinstance(value, dict):
-            return {key: self.filled(one) for key, one in value.items()}
-        if isinstance(value, list):
-            return [self.filled(one) for one in value]
+            return {key: self.resolve(item) for key, item in value.items()}
         if isinstance(value, str):
-            return _REFERENCE.sub(
-                lambda found: self.get(found[1] or found[2], "set it: it is pushed to Grafana"), value
-            )
+            return _REFERENCE.sub(lambda m: self.get(m[1] or m[2], "set it: it is pushed to Grafana"), value)
         return value
 
-    def hidden(self, text: str) -> str:
-        """Return a text without any of the secrets."""
+    def redact(self, text: str) -> str:
+        """Return the text with every known secret replaced by ***."""
         for secret in sorted(self._known, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
@@ -58,10 +54,10 @@ class Secrets:
         if not path:
             raise ConfigError(name, "", f"{remedy}, or name a file that contains it in {name}_FILE")
         try:
-            read = Path(path).read_text(encoding="utf-8").strip()
+            content = Path(path).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise ConfigError(f"{name}_FILE", path, f"it can't be read: {reason}") from error
-        if not read:
+        if not content:
             raise ConfigError(f"{name}_FILE", path, "it is empty: write the secret into it")
-        return read
+        return content

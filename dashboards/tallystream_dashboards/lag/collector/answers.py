@@ -1,11 +1,11 @@
-"""The answers of brokers and of the ledger in one round, and the lag of each group by them. Pure."""
+"""The answers of brokers and of the ledger in one round, and the offsets of each group by them. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_dashboards.lag.model import GroupLag, PartitionId, partition_lag
+from tallystream_dashboards.lag.offsets import Bounds, GroupOffsets, PartitionId, PartitionOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,28 +15,28 @@ DEAD = "Dead"
 """The state of a group that does not exist, or is of a type that the client cannot describe."""
 
 
-class Described(NamedTuple):
+class GroupDescription(NamedTuple):
     """A group as the broker describes it: the partitions that each member is assigned, and the group's state."""
 
     assigned: list[set[PartitionId]]
     state: str
 
 
-class Commits(NamedTuple):
+class CommittedOffsets(NamedTuple):
     """The committed offsets of a group. `unread` partitions had an error. If not `complete`, there was no answer."""
 
     offsets: dict[PartitionId, int]
     unread: frozenset[PartitionId] = frozenset()
     complete: bool = True
 
-    def ahead(self, written: Mapping[PartitionId, int]) -> Commits:
+    def merge(self, ledger: Mapping[PartitionId, int]) -> CommittedOffsets:
         """Return the offsets of both sources, the higher one of each partition."""
-        further = {place: max(offset, self.offsets.get(place, 0)) for place, offset in written.items()}
-        return self._replace(offsets={**self.offsets, **further}, unread=self.unread - further.keys())
+        higher = {partition: max(offset, self.offsets.get(partition, 0)) for partition, offset in ledger.items()}
+        return self._replace(offsets={**self.offsets, **higher}, unread=self.unread - higher.keys())
 
 
-NONE = Commits({})
-UNREAD = Commits({}, complete=False)
+NOTHING_COMMITTED = CommittedOffsets({})
+NO_ANSWER = CommittedOffsets({}, complete=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,93 +46,81 @@ class Answers:
     Args:
         listed: the groups that brokers list.
         complete: whether every broker answered the listing.
-        asked: the groups that were requested by name: the listed ones and those of earlier rounds.
-        described: the groups whose description was received.
-        commits: the offsets of every group that was requested or is in the ledger.
-        lost_queries: queries of earlier rounds that the ledger does not have now.
+        requested: the groups that were requested by name: the listed ones and those of earlier rounds.
+        descriptions: the groups whose description was received.
+        committed: the offsets of every group that was requested or is in the ledger.
+        missing_queries: queries of earlier rounds that the ledger does not have now.
         ledger_read: whether the ledger has been read.
     """
 
     listed: AbstractSet[str]
     complete: bool
-    asked: AbstractSet[str]
-    described: Mapping[str, Described]
-    commits: Mapping[str, Commits]
-    lost_queries: AbstractSet[str]
+    requested: AbstractSet[str]
+    descriptions: Mapping[str, GroupDescription]
+    committed: Mapping[str, CommittedOffsets]
+    missing_queries: AbstractSet[str]
     ledger_read: bool
 
     @property
     def topics(self) -> set[str]:
         """The topics in which a group has an assigned partition or an offset."""
-        assigned = (places for one in self.described.values() for places in one.assigned)
-        committed = ((*one.offsets, *one.unread) for one in self.commits.values())
-        return {topic for places in (*assigned, *committed) for topic, _ in places}
+        assigned = (partitions for one in self.descriptions.values() for partitions in one.assigned)
+        committed = ((*one.offsets, *one.unread) for one in self.committed.values())
+        return {topic for partitions in (*assigned, *committed) for topic, _ in partitions}
 
     @property
-    def absent(self) -> set[str]:
+    def deleted(self) -> frozenset[str]:
+        """The groups that no longer exist: none after an incomplete listing, no query if the ledger was not read."""
+        groups = self._missing_groups if self.complete else set()
+        queries = self.missing_queries if self.ledger_read else set()
+        return frozenset(groups | queries)
+
+    @property
+    def _missing_groups(self) -> set[str]:
         """The groups that no broker listed and that do not exist according to their coordinators."""
         return {
             name
-            for name in self.asked - self.listed
-            if name in self.described and self.described[name].state == DEAD and self.commits[name] == NONE
+            for name in self.requested - self.listed
+            if name in self.descriptions
+            and self.descriptions[name].state == DEAD
+            and self.committed[name] == NOTHING_COMMITTED
         }
 
-    @property
-    def gone(self) -> frozenset[str]:
-        """The groups that are gone: none after an incomplete listing, and no query if the ledger was not read."""
-        groups = self.absent if self.complete else set()
-        queries = self.lost_queries if self.ledger_read else set()
-        return frozenset(groups | queries)
+    def groups(
+        self, partitions: Mapping[str, list[int] | None], bounds: Mapping[PartitionId, Bounds]
+    ) -> tuple[GroupOffsets, ...]:
+        """Return the offsets of every group except those that are deleted, sorted by name.
 
-    def lags(
-        self, partitions: Mapping[str, list[int] | None], ends: Mapping[PartitionId, tuple[int, int]]
-    ) -> tuple[GroupLag, ...]:
-        """Return the lag of every group except those that are gone, sorted by name.
-
-        `partitions` has the IDs by topic, None for a topic that could not be read; `ends` are start and end of each
-        partition.
+        `partitions` has the IDs by topic, None for a topic that could not be read; `bounds` has the partitions whose
+        start and end could be read.
         """
-        absent = self.absent
-        lags = [GroupLag(name, (), complete=False) for name in (absent | self.lost_queries) - self.gone]
-        for name in self.commits.keys() - absent:
-            described = self.described.get(name)
-            complete = described is not None or name not in self.asked
-            lags.append(group_lag(name, described, self.commits[name], partitions, ends, complete=complete))
-        return tuple(sorted(lags, key=lambda one: one.group))
+        missing = self._missing_groups
+        unread = (missing | self.missing_queries) - self.deleted
+        groups = [GroupOffsets(name, (), complete=False) for name in unread]
+        groups += [self._group(name, partitions, bounds) for name in self.committed.keys() - missing]
+        return tuple(sorted(groups, key=lambda one: one.group))
 
-
-def group_lag(
-    group: str,
-    described: Described | None,
-    commits: Commits,
-    partitions: Mapping[str, list[int] | None],
-    known: Mapping[PartitionId, tuple[int, int]],
-    *,
-    complete: bool,
-) -> GroupLag:
-    """Return a group's lag. `partitions` has the IDs by topic, None for a topic that could not be read.
-
-    A partition is unread if its start or end is not `known`, or its committed offset could not be read. If not
-    `complete`, the description of the group was requested but not received.
-    """
-    assigned: set[PartitionId] = set().union(*(described.assigned if described else ()))
-    own = assigned | commits.offsets.keys() | commits.unread
-    topics = {topic for topic, _ in own}
-    listed = {(topic, partition) for topic in topics for partition in partitions.get(topic) or ()}
-    without_answer = {topic for topic in topics if topic in partitions and partitions[topic] is None}
-    read = {
-        place
-        for place in listed & known.keys()
-        if place not in commits.unread and (commits.complete or place in commits.offsets)
-    }
-    return GroupLag(
-        group,
-        tuple(
-            partition_lag(*place, start=known[place][0], end=known[place][1], committed=commits.offsets.get(place))
-            for place in sorted(read)
-        ),
-        None if described is None else len(described.assigned),
-        "" if described is None else described.state,
-        frozenset((listed | {place for place in own if place[0] in without_answer}) - read),
-        complete=complete and commits.complete and not without_answer,
-    )
+    def _group(
+        self, name: str, partitions: Mapping[str, list[int] | None], bounds: Mapping[PartitionId, Bounds]
+    ) -> GroupOffsets:
+        description, committed = self.descriptions.get(name), self.committed[name]
+        assigned: set[PartitionId] = set().union(*(description.assigned if description else ()))
+        used = assigned | committed.offsets.keys() | committed.unread
+        topics = {topic for topic, _ in used}
+        unread_topics = {topic for topic in topics if topic in partitions and partitions[topic] is None}
+        existing = {(topic, number) for topic in topics for number in partitions.get(topic) or ()}
+        read = {
+            partition
+            for partition in existing & bounds.keys()
+            if partition not in committed.unread and (committed.complete or partition in committed.offsets)
+        }
+        return GroupOffsets(
+            name,
+            tuple(PartitionOffsets(*one, *bounds[one], committed.offsets.get(one)) for one in sorted(read)),
+            None if description is None else len(description.assigned),
+            "" if description is None else description.state,
+            frozenset((existing | {one for one in used if one[0] in unread_topics}) - read),
+            complete=(description is not None or name not in self.requested)
+            and committed.complete
+            and not unread_topics,
+        )

@@ -1,21 +1,90 @@
-"""Run rounds, and handle and log that the broker or the store is unavailable."""
+"""`tallystream lag collect`: read every group's lag from the broker at a fixed interval and write it to the store."""
 
 from __future__ import annotations
 
 import logging
 import math
+import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.lease import GROUP as LEASE
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError
-from tallystream_dashboards.lag.collector.recorder import Recorder, WriteBuffer
+from tallystream_aggregator.sinks.stores import open_reader, open_store
+from tallystream_dashboards.lag.collector.http_api import serve
+from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
+from tallystream_dashboards.lag.collector.ledger_offsets import LedgerReader
+from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
+from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer
+from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
+from tallystream_dashboards.lag.collector.tracker import LagTracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tallystream_aggregator.sinks.base import Sink
-    from tallystream_dashboards.lag.collector.tracker import Watched
+    from tallystream_aggregator.shutdown import StopRequest
+    from tallystream_aggregator.sinks.base import PointReader, Sink
+    from tallystream_aggregator.sinks.stores import Store
+    from tallystream_dashboards.lag.collector.http_api import LagApi
+    from tallystream_dashboards.lag.collector.tracker import Round
     from tallystream_dashboards.lag.status import Rules
+
+__all__ = ["CollectSettings", "run"]
+
+log = logging.getLogger(__name__)
+
+REQUEST_S = 5.0
+"""The timeout of one request to the broker, in seconds."""
+
+
+def run(settings: CollectSettings) -> int:
+    """Collect until SIGTERM or Ctrl-C, then return 0; must be called in the main thread.
+
+    Delivery: at least once. While the store is unavailable, the newest 200,000 points are kept and written when it is
+    available again. A round in which the broker is unavailable leaves a gap in the history.
+
+    Raises:
+        ConfigError: a Kafka option or the store's settings can't work.
+    """
+    kafka = {**settings.options, "bootstrap.servers": settings.bootstrap_servers}
+    with ExitStack() as stack:
+        admin = clients.admin({"client.id": "tallystream-lag", "socket.connection.setup.timeout.ms": 5000, **kafka})
+        sink = open_store(settings.store)
+        stack.callback(_close, sink)
+        reader = open_reader(settings.store)
+        stack.callback(reader.close)
+        stop = stack.enter_context(stop_on_signals())
+        ledger = LedgerReader(Topics(settings.topic_prefix).ledger, kafka, prefix=settings.topic_prefix)
+        stack.callback(ledger.close)
+        records = RecordReader(kafka, seconds=settings.interval / 2, stopping=stop.is_set)
+        tracker = LagTracker(
+            OffsetFetcher(admin, timeout=REQUEST_S, stopping=stop.is_set),
+            patterns(settings),
+            settings.rules,
+            clock=time.time,
+            ledger=ledger.offsets,
+            read_records=records.read if settings.record_timestamps else None,
+        )
+        # Without permission to read the store, the history can't be loaded or downsampled.
+        full_ms = round(settings.full_hours * 3_600_000) if _load(tracker, reader) else 0
+        downsampler = Downsampler(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
+        api = stack.enter_context(serve(settings))
+        collector = Collector(
+            tracker.round, sink, publish=api.publish, after_write=downsampler.run, rules=settings.rules
+        )
+        _read_ledger(ledger, stop)
+        _loop(collector, settings, stop, api)
+        log.info("stopped: %s", collector.summary())
+    return 0
+
+
+def patterns(settings: CollectSettings) -> Patterns:
+    """Return the patterns of the groups to collect, without the aggregators' lease, which reads no records."""
+    return Patterns(settings.include, (*settings.exclude, f"*{LEASE}"))
 
 
 def next_round(first: float, interval: float, now: float) -> tuple[float, int]:
@@ -31,33 +100,30 @@ def next_round(first: float, interval: float, now: float) -> tuple[float, int]:
     return due + missed * interval, missed
 
 
-log = logging.getLogger(__name__)
-
-
 class Collector:
     """Run rounds and count them. An outage of the broker or the store is logged when it begins and when it ends.
 
     Args:
-        watch: returns the results of one round; raises BrokerUnavailableError.
+        fetch: returns the results of one round; raises BrokerUnavailableError.
         sink: the points are written to it.
         publish: called with the results of each round.
-        tidy: called each time the points have been written; raises SinkUnavailableError.
+        after_write: called each time the points have been written; raises SinkUnavailableError.
         rules: the rules of the statuses; they are stored with each round.
     """
 
     def __init__(
         self,
-        watch: Callable[[], Watched],
+        fetch: Callable[[], Round],
         sink: Sink,
         *,
-        publish: Callable[[Watched], None] = lambda _: None,
-        tidy: Callable[[], None] = lambda: None,
-        rules: Rules | None = None,
+        publish: Callable[[Round], None],
+        after_write: Callable[[], None],
+        rules: Rules,
     ) -> None:
-        self._watch = watch
+        self._fetch = fetch
         self._sink = sink
         self._publish = publish
-        self._tidy = tidy
+        self._after_write = after_write
         self._recorder = Recorder(rules)
         self._set_up = False
         self._buffer = WriteBuffer()
@@ -67,20 +133,15 @@ class Collector:
         self.rounds = self.rounds_skipped = self.points_written = 0
 
     def round(self) -> bool:
-        """Request the lag and write the points once; return whether both succeeded.
+        """Read the lag and write the points once; return whether both succeeded.
 
         Raises:
             StoppedError: a stop was requested meanwhile.
             ConfigError: the store's settings can't work.
         """
         self.rounds += 1
-        asked = self._ask_broker()
-        return self._write() and asked
-
-    @property
-    def points_dropped(self) -> int:
-        """The number of points that were dropped because the store was unavailable for too long."""
-        return self._buffer.dropped
+        read = self._read()
+        return self._write() and read
 
     def summary(self) -> str:
         """Return the counts in one line."""
@@ -88,30 +149,24 @@ class Collector:
             f"{self.rounds:,} rounds, {self.points_written:,} points written; "
             f"broker unavailable in {self._broker.count:,} rounds, store in {self._store.count:,}, "
             f"{self.rounds_skipped:,} rounds skipped, "
-            f"{self.points_dropped:,} points dropped, {len(self._buffer):,} unwritten"
+            f"{self._buffer.dropped:,} points dropped, {len(self._buffer):,} unwritten"
         )
 
-    def _ask_broker(self) -> bool:
+    def _read(self) -> bool:
         try:
-            found = self._watch()
+            result = self._fetch()
         except BrokerUnavailableError as error:
             self._broker.failed(error)
             return False
         self._broker.answered()
-        if found.problems != self._problems:
-            self._problems = found.problems
-            log.warning("not read: %s", "; ".join(found.problems) or "nothing any more, all groups are read again")
-        self._buffer.add(
-            self._recorder.round(
-                found.states,
-                found.places,
-                found.ts_ms,
-                took_s=found.took_s,
-                problems=found.problems,
-                complete=found.complete,
-            )
-        )
-        self._publish(found)
+        if result.problems != self._problems:
+            self._problems = result.problems
+            if result.problems:
+                log.warning("the broker did not answer everything; not read: %s", "; ".join(result.problems))
+            else:
+                log.warning("all groups are read again")
+        self._buffer.add(self._recorder.points(result))
+        self._publish(result)
         return True
 
     def _write(self) -> bool:
@@ -120,7 +175,7 @@ class Collector:
                 self._sink.setup()
                 self._set_up = True
             self.points_written += self._buffer.write_to(self._sink)
-            self._tidy()
+            self._after_write()
         except SinkUnavailableError as error:
             self._store.failed(error)
             return False
@@ -133,16 +188,58 @@ class _Outages:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._since = 0
+        self._rounds = 0
         self.count = 0
 
     def failed(self, error: Exception) -> None:
-        if not self._since:
+        if not self._rounds:
             log.warning("%s is unavailable; trying again every round: %s", self._what, error)
-        self._since += 1
+        self._rounds += 1
         self.count += 1
 
     def answered(self) -> None:
-        if self._since:
-            log.warning("%s is available again after %d rounds", self._what, self._since)
-            self._since = 0
+        if self._rounds:
+            log.warning("%s is available again after %d rounds", self._what, self._rounds)
+            self._rounds = 0
+
+
+def _load(tracker: LagTracker, reader: PointReader) -> bool:
+    """Load the history from the store; return whether the store may be read."""
+    try:
+        tracker.load(reader)
+    except SinkUnavailableError as error:
+        log.warning("the store is unavailable, so the history begins now: %s", error)
+    except ConfigError as error:
+        log.warning("the store may not be read, so the history begins now and is not downsampled: %s", error)
+        return False
+    return True
+
+
+def _read_ledger(ledger: LedgerReader, stop: StopRequest) -> None:
+    """Wait up to `REQUEST_S` for the first read of the ledger: without it, a group's offset may seem to go back."""
+    deadline = time.monotonic() + REQUEST_S
+    while ledger.offsets() is None and time.monotonic() < deadline and not stop.wait(0.05):
+        pass
+
+
+def _loop(collector: Collector, settings: CollectSettings, stop: StopRequest, api: LagApi) -> None:
+    ready_file, due = settings.ready_file, time.monotonic()
+    while not stop.is_set():
+        try:
+            succeeded = collector.round()
+        except StoppedError:
+            return
+        api.finished(succeeded=succeeded)
+        if succeeded and ready_file is not None:
+            ready_file.touch()
+            ready_file = None
+        due, missed = next_round(due, settings.interval, time.monotonic())
+        collector.rounds_skipped += missed
+        stop.wait(due - time.monotonic())
+
+
+def _close(sink: Store) -> None:
+    try:
+        sink.close()
+    except SinkUnavailableError as error:
+        log.warning("the store was unavailable at the end: %s", error)

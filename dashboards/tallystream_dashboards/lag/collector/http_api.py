@@ -14,17 +14,17 @@ from tallystream_aggregator.health.exposition import CONTENT_TYPE
 from tallystream_aggregator.health.server import CachedText, HealthServer, Response, health_response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
-from tallystream_aggregator.times import moment_ms
+from tallystream_aggregator.times import parse_time_ms
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.formatting import group_json
 from tallystream_dashboards.lag.reader import read_group, read_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.lag.collector.settings import CollectSettings
-    from tallystream_dashboards.lag.collector.tracker import Watched
+    from tallystream_dashboards.lag.collector.tracker import Round
     from tallystream_dashboards.lag.state import GroupState
 
 log = logging.getLogger(__name__)
@@ -33,10 +33,11 @@ GROUPS = "/v1/groups"
 MAX_WAIT_S = 30.0
 
 
-class Served:
-    """The newest round and the answers to HTTP requests, for any thread. `interval` is that of rounds, in seconds.
+class LagApi:
+    """The answers to HTTP requests, from the newest round or the store. Thread-safe.
 
-    `open_store` opens the store, which is read for moments of the past. `clock` is monotonic, `wall` epoch seconds.
+    `interval` is that of rounds, in seconds. `open_store` opens the store, which is read for moments of the past.
+    `monotonic` and `clock` (epoch) return seconds.
     """
 
     def __init__(
@@ -44,108 +45,110 @@ class Served:
         interval: float,
         open_store: Callable[[], PointReader],
         *,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._wall = wall
         self._max_wait_s = max(3 * interval, MAX_WAIT_S)
         self._open_store = open_store
+        self._monotonic = monotonic
         self._clock = clock
-        self._found: Watched | None = None
+        self._newest: Round | None = None
         self._text = CachedText()
-        self._finished = clock()
-        self._through = False
+        self._finished = monotonic()
+        self._succeeded = False
 
-    def publish(self, found: Watched) -> None:
+    def publish(self, result: Round) -> None:
         """Set the newest round's results."""
-        self._found = found
+        self._newest = result
 
-    def finished(self, *, through: bool) -> None:
+    def finished(self, *, succeeded: bool) -> None:
         """Record that a round has ended, and whether it reached both the broker and the store."""
-        self._finished, self._through = self._clock(), through
+        self._finished, self._succeeded = self._monotonic(), succeeded
 
     def metrics(self) -> Response:
         """Return the lag in Prometheus' text format; 503 before the first round, or if the newest one is too old."""
-        found, reason = self._found, self._silence()
-        if reason is not None or found is None:
-            return Response(503, "text/plain; charset=utf-8", f"{reason}\n")
-        body = self._text.body(found.ts_ms, lambda: exposition(found.states, found.places, found.ts_ms))
+        newest, problem = self._newest, self._outdated()
+        if problem is not None or newest is None:
+            return Response(503, "text/plain; charset=utf-8", f"{problem}\n")
+        body = self._text.body(newest.ts_ms, lambda: exposition(newest.states, newest.bounds, newest.ts_ms))
         return Response(200, CONTENT_TYPE, body)
 
-    def alive(self) -> Response:
+    def health(self) -> Response:
         """Return 503 if no round has ended for too long, else 200."""
-        silent_s = self._clock() - self._finished
-        return health_response(None if silent_s <= self._max_wait_s else f"the last round ended {silent_s:.0f} s ago")
+        age_s = self._monotonic() - self._finished
+        return health_response(None if age_s <= self._max_wait_s else f"the last round ended {age_s:.0f} s ago")
 
-    def ready(self) -> Response:
+    def readiness(self) -> Response:
         """Return 200 if the last round reached both the broker and the store, else 503."""
-        return health_response(None if self._through else "the last round did not reach both the broker and the store")
+        return health_response(
+            None if self._succeeded else "the last round did not reach both the broker and the store"
+        )
 
     def groups(self, path: str) -> Response | None:
         """Return the answer to `/v1/groups` and `/v1/groups/GROUP`, also with `?at=TIME`; None for another path."""
         try:
             parts = urlsplit(path)
         except ValueError:
-            return _json(400, {"error": f"{path!r} is not an address"})
+            return _json(400, {"error": f"{path!r} is not a valid path"})
         if parts.path.rstrip("/") != GROUPS and not parts.path.startswith(f"{GROUPS}/"):
             return None
         group = unquote(parts.path.removeprefix(GROUPS).strip("/")) or None
         at = parse_qs(parts.query).get("at")
         if at is not None:
             return self._past(group, at[-1])
-        if self._found is None:
-            return _json(503, {"error": self._silence()})
-        return _groups(group, self._found.states, self._found.ts_ms)
+        if self._newest is None:
+            return _json(503, {"error": self._outdated()})
+        return _groups(group, self._newest.states, self._newest.ts_ms)
 
     def _past(self, group: str | None, text: str) -> Response:
         try:
-            at_ms = moment_ms(text)
+            at_ms = parse_time_ms(text)
         except ValueError:
             return _json(400, {"error": f"at: {text!r} is not a time; give one in UTC, as in 2026-11-20T03:12"})
         try:
             with closing(self._open_store()) as reader:
                 if group is None:
                     return _groups(None, read_groups(reader, at_ms=at_ms), at_ms)
-                found = read_group(reader, group, at_ms=at_ms)
-                return _groups(group, [] if found is None else [found], at_ms)
+                state = read_group(reader, group, at_ms=at_ms)
+                return _groups(group, [] if state is None else [state], at_ms)
         except (SinkUnavailableError, ConfigError) as error:
             return _json(503, {"error": str(error)})
 
-    def _silence(self) -> str | None:
-        if self._found is None:
+    def _outdated(self) -> str | None:
+        """Return why there are no current results; None if there are."""
+        if self._newest is None:
             return "no round has finished yet"
-        silent_s = self._wall() - self._found.ts_ms / 1000
-        return None if silent_s <= self._max_wait_s else f"the broker was last seen {silent_s:.0f} s ago"
+        age_s = self._clock() - self._newest.ts_ms / 1000
+        return None if age_s <= self._max_wait_s else f"the broker last answered {age_s:.0f} s ago"
 
 
 @contextmanager
-def serve(settings: CollectSettings) -> Iterator[Served]:
+def serve(settings: CollectSettings) -> Iterator[LagApi]:
     """Serve the API while the block runs, if the settings have a port.
 
     Raises:
         ConfigError: the address can't be listened on.
     """
-    served = Served(settings.interval, lambda: open_reader(settings.store))
+    api = LagApi(settings.interval, lambda: open_reader(settings.store))
     if settings.http_port is None:
-        yield served
+        yield api
         return
-    paths = {"/metrics": served.metrics, "/healthz": served.alive, "/readyz": served.ready}
-    server = HealthServer(paths, address=settings.http_address, port=settings.http_port, other=served.groups)
+    paths = {"/metrics": api.metrics, "/healthz": api.health, "/readyz": api.readiness}
+    server = HealthServer(paths, address=settings.http_address, port=settings.http_port, other=api.groups)
     log.info("lag is served at http://%s:%d%s and /metrics", server.address, server.port, GROUPS)
     try:
-        yield served
+        yield api
     finally:
         server.close()
 
 
-def _groups(group: str | None, states: list[GroupState] | tuple[GroupState, ...], ts_ms: int) -> Response:
+def _groups(group: str | None, states: Sequence[GroupState], ts_ms: int) -> Response:
     if group is None:
-        listed = [group_json(state, partitions=False) for state in states]
-        return _json(200, {"ts_ms": ts_ms, "groups": listed})
-    found = next((state for state in states if state.group == group), None)
-    if found is None:
+        return _json(200, {"ts_ms": ts_ms, "groups": [group_json(state, partitions=False) for state in states]})
+    state = next((state for state in states if state.group == group), None)
+    if state is None:
         return _json(404, {"error": f"there is no group {group!r}"})
-    return _json(200, {"ts_ms": ts_ms, **group_json(found, partitions=True)})
+    return _json(200, {"ts_ms": ts_ms, **group_json(state, partitions=True)})
 
 
 def _json(status: int, content: dict[str, object]) -> Response:

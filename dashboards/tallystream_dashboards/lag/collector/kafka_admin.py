@@ -1,6 +1,8 @@
 """Request all offsets of all groups from the broker, in bulk.
 
-The order of the requests matters: committed offsets first, end offsets last (see `partition_lag`).
+Ends are requested after committed offsets. In the other order, a consumer that commits between the two requests would
+seem to be past the end. In this order the end can only have grown, so the lag may be a little too high but is never
+negative. Therefore a committed offset past the end is never due to the order.
 """
 
 from __future__ import annotations
@@ -13,22 +15,28 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tallystream.errors import TallystreamError
-from tallystream_dashboards.lag.collector.answers import NONE, UNREAD, Answers, Commits, Described
-from tallystream_dashboards.lag.model import QUERY, Round
+from tallystream_dashboards.lag.collector.answers import (
+    NO_ANSWER,
+    NOTHING_COMMITTED,
+    Answers,
+    CommittedOffsets,
+    GroupDescription,
+)
+from tallystream_dashboards.lag.offsets import LEDGER_PREFIX, RoundOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from tallystream_dashboards.lag.collector.settings import Patterns
-    from tallystream_dashboards.lag.model import PartitionId
+    from tallystream_dashboards.lag.offsets import PartitionId
 
 K = TypeVar("K")
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 NEWEST = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
-GROUPS_AT_ONCE = 200
+MAX_GROUPS_IN_FLIGHT = 200
 """How many requests for offsets are in flight at once. The Kafka client sends one request for each group."""
-GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - public codes
+_NOT_FOUND = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - public codes
 
 
 class BrokerUnavailableError(TallystreamError):
@@ -58,13 +66,13 @@ class OffsetFetcher:
         self._stopping = stopping
         self._clock = clock
 
-    def ask(
+    def fetch(
         self,
         patterns: Patterns,
         ledger: Mapping[str, Mapping[PartitionId, int]] | None = None,
         known: Collection[str] = (),
-    ) -> Round:
-        """Return the lag of every group that `patterns` match. A group or partition without an answer is unread.
+    ) -> RoundOffsets:
+        """Return the offsets of every group that `patterns` match. A group or partition without an answer is unread.
 
         `ledger` has the offsets of queries, by group: some queries commit no offsets, others commit them after they
         write to the ledger. None means that it has not been read. `known` are the groups of earlier rounds: those that
@@ -75,25 +83,25 @@ class OffsetFetcher:
             StoppedError: `stopping` returned True.
         """
         problems: set[str] = set()
-        groups = self._ask_groups(patterns, ledger, known, problems)
-        partitions = self._partitions(groups.topics, problems)
-        places = [(topic, partition) for topic, ids in partitions.items() for partition in ids or ()]
-        start = self._offsets(places, EARLIEST, problems)
+        answers = self._fetch_groups(patterns, ledger, known, problems)
+        ids = self._partitions(answers.topics, problems)
+        partitions = [(topic, number) for topic, numbers in ids.items() for number in numbers or ()]
+        starts = self._offsets(partitions, EARLIEST, problems)
         requested_ms = self._now_ms()
-        end = self._offsets(places, LATEST, problems)
+        ends = self._offsets(partitions, LATEST, problems)
         ts_ms = self._now_ms()
-        ends = {place: (start[place], end[place]) for place in places if place in start and place in end}
-        return Round(
-            groups=groups.lags(partitions, ends),
+        bounds = {one: (starts[one], ends[one]) for one in partitions if one in starts and one in ends}
+        return RoundOffsets(
+            groups=answers.groups(ids, bounds),
             problems=tuple(sorted(problems)),
-            gone=groups.gone,
-            places=ends,
+            deleted=answers.deleted,
+            bounds=bounds,
             requested_ms=requested_ms,
             ts_ms=ts_ms,
-            complete=groups.complete,
+            complete=answers.complete,
         )
 
-    def newest(self, places: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
+    def newest(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
         """Return the offset and the timestamp (epoch ms) of the record with the highest timestamp of each partition.
 
         Partitions without a record or without an answer are left out.
@@ -102,43 +110,44 @@ class OffsetFetcher:
             BrokerUnavailableError: a request had no answer by its deadline.
             StoppedError: `stopping` returned True.
         """
-        wanted = {TopicPartition(topic, partition): NEWEST for topic, partition in places}
-        answers = self._wait(self._admin.list_offsets(wanted, request_timeout=self._timeout)) if wanted else {}
-        found = ((at, info) for at, info in _good(answers, "newest of", set()) if info.offset >= 0)
-        return {(at.topic, at.partition): (info.offset, info.timestamp) for at, info in found if info.timestamp > 0}
+        return {
+            partition: (info.offset, info.timestamp)
+            for partition, info in self._list_offsets(partitions, NEWEST, "newest of", set())
+            if info.offset >= 0 and info.timestamp > 0
+        }
 
-    def _ask_groups(
+    def _fetch_groups(
         self,
         patterns: Patterns,
         ledger: Mapping[str, Mapping[PartitionId, int]] | None,
         known: Collection[str],
         problems: set[str],
     ) -> Answers:
-        listed, complete = self._groups(patterns, problems)
-        written = {name: offsets for name, offsets in (ledger or {}).items() if patterns.match(name)}
-        queries = {name for name in known if name.startswith(QUERY)} - listed
-        asked = listed | (set(known) - queries)
-        described = self._described(sorted(asked), problems)
+        listed, complete = self._list_groups(patterns, problems)
+        in_ledger = {name: offsets for name, offsets in (ledger or {}).items() if patterns.match(name)}
+        queries = {name for name in known if name.startswith(LEDGER_PREFIX)} - listed
+        requested = listed | (set(known) - queries)
+        descriptions = self._describe(sorted(requested), problems)
         # The same broker answers both requests about a group. If it did not answer the first, the second is not sent.
-        read = self._committed(sorted(described), problems)
-        commits = {
-            name: read.get(name, UNREAD if name in asked else NONE).ahead(written.get(name, {}))
-            for name in asked | written.keys()
+        read = self._committed(sorted(descriptions), problems)
+        committed = {
+            name: read.get(name, NO_ANSWER if name in requested else NOTHING_COMMITTED).merge(in_ledger.get(name, {}))
+            for name in requested | in_ledger.keys()
         }
         return Answers(
             listed=listed,
             complete=complete,
-            asked=asked,
-            described=described,
-            commits=commits,
-            lost_queries=queries - written.keys(),
+            requested=requested,
+            descriptions=descriptions,
+            committed=committed,
+            missing_queries=queries - in_ledger.keys(),
             ledger_read=ledger is not None,
         )
 
     def _now_ms(self) -> int:
         return round(self._clock() * 1000)
 
-    def _groups(self, patterns: Patterns, problems: set[str]) -> tuple[set[str], bool]:
+    def _list_groups(self, patterns: Patterns, problems: set[str]) -> tuple[set[str], bool]:
         """Return the groups that brokers list, and whether all brokers answered."""
         try:
             listed = self._wait({"": self._admin.list_consumer_groups(request_timeout=self._timeout)})[""].result()
@@ -150,66 +159,71 @@ class OffsetFetcher:
         names = {group.group_id for group in listed.valid if patterns.match(group.group_id)}
         return names, not listed.errors
 
-    def _described(self, groups: list[str], problems: set[str]) -> dict[str, Described]:
+    def _describe(self, groups: list[str], problems: set[str]) -> dict[str, GroupDescription]:
         """Return the members' assignments, which include partitions without a commit, and the state of each group."""
         if not groups:
             return {}
         answers = self._wait(self._admin.describe_consumer_groups(groups, request_timeout=self._timeout))
         return {
-            group: Described(
-                [{(at.topic, at.partition) for at in member.assignment.topic_partitions} for member in found.members],
-                _word(found.state.name),
+            group: GroupDescription(
+                [{(one.topic, one.partition) for one in member.assignment.topic_partitions} for member in info.members],
+                _state(info.state.name),
             )
-            for group, found in _good(answers, "members of the group", problems)
+            for group, info in _results(answers, "members of the group", problems)
         }
 
-    def _committed(self, groups: list[str], problems: set[str]) -> dict[str, Commits]:
-        offsets: dict[str, Commits] = {}
-        for at in range(0, len(groups), GROUPS_AT_ONCE):
-            asked: dict[str, Future[Any]] = {}
-            for group in groups[at : at + GROUPS_AT_ONCE]:
+    def _committed(self, groups: list[str], problems: set[str]) -> dict[str, CommittedOffsets]:
+        committed: dict[str, CommittedOffsets] = {}
+        for first in range(0, len(groups), MAX_GROUPS_IN_FLIGHT):
+            requests: dict[str, Future[Any]] = {}
+            for group in groups[first : first + MAX_GROUPS_IN_FLIGHT]:
                 request = [ConsumerGroupTopicPartitions(group)]
-                asked |= self._admin.list_consumer_group_offsets(request, request_timeout=self._timeout)
-            for group, found in _good(self._wait(asked), "offsets of the group", problems):
-                offsets[group] = _commits(group, found.topic_partitions or (), problems)
-        return offsets
+                requests |= self._admin.list_consumer_group_offsets(request, request_timeout=self._timeout)
+            for group, info in _results(self._wait(requests), "offsets of the group", problems):
+                committed[group] = _committed_offsets(group, info.topic_partitions or (), problems)
+        return committed
 
     def _partitions(self, topics: set[str], problems: set[str]) -> dict[str, list[int] | None]:
         """Return the partitions of the topics that exist; None for a topic without an answer."""
         if not topics:
             return {}
-        wanted = TopicCollection(sorted(topics))
-        answers = self._wait(self._admin.describe_topics(wanted, request_timeout=self._timeout))
-        failed: dict[str, list[int] | None] = {}
-        found = {
-            topic: [p.id for p in each.partitions] for topic, each in _good(answers, "topic", problems, failed=failed)
+        request = TopicCollection(sorted(topics))
+        answers = self._wait(self._admin.describe_topics(request, request_timeout=self._timeout))
+        failed: set[str] = set()
+        ids = {
+            topic: [one.id for one in info.partitions]
+            for topic, info in _results(answers, "topic", problems, failed=failed)
         }
-        return {**failed, **found}
+        return {**dict.fromkeys(failed), **ids}
 
-    def _offsets(self, places: list[PartitionId], spec: OffsetSpec, problems: set[str]) -> dict[PartitionId, int]:
-        if not places:
-            return {}
-        wanted = {TopicPartition(topic, partition): spec for topic, partition in places}
-        answers = self._wait(self._admin.list_offsets(wanted, request_timeout=self._timeout))
-        return {(at.topic, at.partition): found.offset for at, found in _good(answers, "end of", problems)}
+    def _offsets(self, partitions: list[PartitionId], spec: OffsetSpec, problems: set[str]) -> dict[PartitionId, int]:
+        return {one: info.offset for one, info in self._list_offsets(partitions, spec, "end of", problems)}
 
-    def _wait(self, asked: Mapping[K, Future[Any]]) -> Mapping[K, Future[Any]]:
+    def _list_offsets(
+        self, partitions: Iterable[PartitionId], spec: OffsetSpec, what: str, problems: set[str]
+    ) -> Iterable[tuple[PartitionId, Any]]:
+        request = {TopicPartition(topic, number): spec for topic, number in partitions}
+        if request:
+            answers = self._wait(self._admin.list_offsets(request, request_timeout=self._timeout))
+            yield from (((one.topic, one.partition), info) for one, info in _results(answers, what, problems))
+
+    def _wait(self, requests: Mapping[K, Future[Any]]) -> Mapping[K, Future[Any]]:
         # The client's own timeout should end every request; this deadline is for requests that it does not end.
         deadline = time.monotonic() + self._timeout + 5.0
-        waiting: set[Future[Any]] = set(asked.values())
+        waiting: set[Future[Any]] = set(requests.values())
         while waiting:
             waiting = wait(waiting, timeout=0.1).not_done
             if self._stopping():
                 raise StoppedError
             if waiting and time.monotonic() > deadline:
                 raise BrokerUnavailableError(f"no answer within {self._timeout:g} s")
-        return asked
+        return requests
 
 
-def _good(
-    answers: Mapping[K, Future[Any]], what: str, problems: set[str], *, failed: dict[K, Any] | None = None
+def _results(
+    answers: Mapping[K, Future[Any]], what: str, problems: set[str], *, failed: set[K] | None = None
 ) -> Iterable[tuple[K, Any]]:
-    """Yield the answers without an error; add the others to `problems`, and to `failed` with the value None.
+    """Yield the answers without an error; add the others to `problems`, and their keys to `failed`.
 
     A topic or partition that no longer exists is not a failure.
     """
@@ -217,26 +231,26 @@ def _good(
         try:
             yield key, future.result()
         except KafkaException as error:
-            if error.args[0].code() not in GONE:
+            if error.args[0].code() not in _NOT_FOUND:
                 name = f"{key.topic}/{key.partition}" if isinstance(key, TopicPartition) else key
                 problems.add(f"{what} {name}: {_reason(error)}")
                 if failed is not None:
-                    failed[key] = None
+                    failed.add(key)
 
 
-def _commits(group: str, places: Iterable[Any], problems: set[str]) -> Commits:
+def _committed_offsets(group: str, partitions: Iterable[Any], problems: set[str]) -> CommittedOffsets:
     offsets, unread = {}, set()
-    for one in places:
-        place = (one.topic, one.partition)
+    for one in partitions:
+        partition = (one.topic, one.partition)
         if one.error:
-            unread.add(place)
+            unread.add(partition)
             problems.add(f"offset of the group {group} in {one.topic}/{one.partition}: {_reason(one.error)}")
         elif one.offset >= 0:  # a negative offset means that nothing is committed
-            offsets[place] = one.offset
-    return Commits(offsets, frozenset(unread))
+            offsets[partition] = one.offset
+    return CommittedOffsets(offsets, frozenset(unread))
 
 
-def _word(name: str) -> str:
+def _state(name: str) -> str:
     """Return a group's state as Kafka's own tools write it: `Stable` for STABLE."""
     return "".join(part.capitalize() for part in name.split("_"))
 

@@ -9,83 +9,85 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream_aggregator.kafka import clients
-from tallystream_dashboards.lag.model import Probed
+from tallystream_dashboards.lag.offsets import NextRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from confluent_kafka import Consumer
 
-    from tallystream_dashboards.lag.model import PartitionId
+    from tallystream_dashboards.lag.offsets import PartitionId
 
 
 log = logging.getLogger(__name__)
 
-MOST = 500
+MAX_RECORDS = 500
 """The maximum number of records that a round reads."""
 
 
-class Prober:
-    """A reader without a consumer group, for at most `seconds` a round. It caches the offsets that are still wanted."""
+class RecordReader:
+    """A consumer without a group that reads for at most `seconds` a round. It caches the records."""
 
     def __init__(self, kafka: Mapping[str, str], *, seconds: float, stopping: Callable[[], bool]) -> None:
         self._kafka = kafka
         self._seconds = seconds
         self._stopping = stopping
-        self._known: dict[tuple[PartitionId, int], Probed] = {}
+        self._cache: dict[tuple[PartitionId, int], NextRecord] = {}
 
-    def probe(self, wanted: set[tuple[PartitionId, int]]) -> dict[PartitionId, dict[int, Probed]]:
-        """Return the records at the `wanted` offsets, by partition and offset, without those that could not be read.
+    def read(self, requested: set[tuple[PartitionId, int]]) -> dict[tuple[PartitionId, int], NextRecord]:
+        """Return the records at the `requested` offsets of partitions, without those that could not be read.
 
         Aborted transactions are skipped, as with `isolation.level=read_committed`.
         """
         # An offset without a record up to the end is read again: a record may have arrived.
-        self._known = {key: one for key, one in self._known.items() if key in wanted and not one.nothing}
+        self._cache = {key: record for key, record in self._cache.items() if key in requested and record.exists}
         # A consumer has one position in a partition, so a round reads one offset of each.
-        asked: dict[PartitionId, int] = {}
-        for place, offset in sorted(wanted - self._known.keys()):
-            if len(asked) < MOST:
-                asked.setdefault(place, offset)
-        if asked:
-            self._known |= {(place, asked[place]): one for place, one in self._read(asked).items()}
-        found: dict[PartitionId, dict[int, Probed]] = {}
-        for (place, offset), one in self._known.items():
-            found.setdefault(place, {})[offset] = one
-        return found
+        positions: dict[PartitionId, int] = {}
+        for partition, offset in sorted(requested - self._cache.keys()):
+            if len(positions) < MAX_RECORDS:
+                positions.setdefault(partition, offset)
+        if positions:
+            records = self._consume(positions)
+            self._cache |= {(partition, positions[partition]): record for partition, record in records.items()}
+        return dict(self._cache)
 
-    def _read(self, asked: Mapping[PartitionId, int]) -> dict[PartitionId, Probed]:
-        options = {
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "fetch.message.max.bytes": 65_536,
-            "queued.max.messages.kbytes": 4_096,
-        }
-        own = {"group.id": "tallystream-lag-reading", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        consumer = clients.consumer({**self._kafka, **own, **options})
-        found: dict[PartitionId, Probed] = {}
+    def _consume(self, positions: Mapping[PartitionId, int]) -> dict[PartitionId, NextRecord]:
+        consumer = clients.consumer(
+            {
+                **self._kafka,
+                "group.id": "tallystream-lag-reading",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "fetch.message.max.bytes": 65_536,
+                "queued.max.messages.kbytes": 4_096,
+            }
+        )
+        records: dict[PartitionId, NextRecord] = {}
         try:
-            consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in asked.items()])
+            consumer.assign([TopicPartition(*partition, offset) for partition, offset in positions.items()])
             deadline = time.monotonic() + self._seconds
-            while len(found) < len(asked) and time.monotonic() < deadline and not self._stopping():
-                self._take(consumer, found)
+            while len(records) < len(positions) and time.monotonic() < deadline and not self._stopping():
+                self._poll(consumer, records)
         except KafkaException as error:
             log.warning("records could not be read for their timestamps: %s", error)
         finally:
             consumer.close()
-        return found
+        return records
 
-    def _take(self, consumer: Consumer, found: dict[PartitionId, Probed]) -> None:
+    def _poll(self, consumer: Consumer, records: dict[PartitionId, NextRecord]) -> None:
         message = consumer.poll(0.1)
         if message is None:
             return
         topic, partition, error = message.topic(), message.partition(), message.error()
-        if topic is None or partition is None or (topic, partition) in found:
+        if topic is None or partition is None or (topic, partition) in records:
             return
         if error is None:
             kind, timestamp_ms = message.timestamp()
-            found[topic, partition] = Probed(timestamp_ms if kind else None)
+            records[topic, partition] = NextRecord(timestamp_ms if kind else None)
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-            found[topic, partition] = Probed(None, nothing=True)
+            records[topic, partition] = NextRecord(None, exists=False)
         else:
             return
         consumer.pause([TopicPartition(topic, partition)])

@@ -1,4 +1,4 @@
-"""Choose the points of a round to write, and hold them while the store is unavailable."""
+"""What is in the store: choose the points of a round, buffer them during an outage, downsample old history."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.sinks.base import Point
-from tallystream_dashboards.lag.status import Rules
-from tallystream_dashboards.lag.storage import ROUNDS, ends_point, group_point, partition_point, rules_fields
+from tallystream_dashboards.lag.storage import (
+    ALL,
+    ROUNDS,
+    SLOT_MS,
+    ends_point,
+    group_point,
+    partition_point,
+    rules_fields,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Sequence
 
-    from tallystream_aggregator.sinks.base import Field, Sink
+    from tallystream_aggregator.sinks.base import Deletable, Field, PointReader, Sink
+    from tallystream_dashboards.lag.collector.tracker import Round
     from tallystream_dashboards.lag.state import GroupState
+    from tallystream_dashboards.lag.status import Rules
 
 REPEAT_MS = 30_000
 """An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
-SLOT_MS = 300_000
-"""All points of the first round of each slot, in ms, are written; downsampling keeps only this round."""
-GROWS = frozenset({"seconds", "record_ms", "reason", "seen_ms"})
+IGNORED = frozenset({"seconds", "record_ms", "reason", "seen_ms"})
 """Fields whose change alone is not written, such as an age, which grows with time, and a reason, which has seconds."""
 
 
-class _Kept(NamedTuple):
+class _Last(NamedTuple):
     """The newest point of a series. `written_ms` is the time of the newest one that was written."""
 
     names: tuple[str, ...]
@@ -31,124 +38,165 @@ class _Kept(NamedTuple):
     ts_ms: int
     written_ms: int
 
-    def point(self, like: Point) -> Point:
-        return Point(like.measurement, like.tags, dict(zip(self.names, self.values, strict=True)), self.ts_ms)
+    def equals(self, names: tuple[str, ...], values: tuple[Field, ...]) -> bool:
+        return self.names == names and all(
+            one == other or name in IGNORED for name, one, other in zip(names, self.values, values, strict=True)
+        )
 
 
 class Recorder:
     """Chooses which points of each series are written. Not thread-safe. `rules` are those of the statuses."""
 
-    def __init__(self, rules: Rules | None = None) -> None:
-        self._rules = rules_fields(rules or Rules())
-        self._kept: dict[tuple[str, ...], _Kept] = {}
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules_fields(rules)
+        self._last: dict[tuple[str, ...], _Last] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._slot = -1
 
-    def round(
-        self,
-        states: Iterable[GroupState],
-        places: Mapping[tuple[str, int], tuple[int, int]],
-        ts_ms: int,
-        *,
-        took_s: float = 0.0,
-        problems: tuple[str, ...] = (),
-        complete: bool = True,
-    ) -> list[Point]:
-        """Return the points to write for a round at `ts_ms` (epoch ms).
+    def points(self, result: Round) -> list[Point]:
+        """Return the points to write for a round.
 
         If a series changes, the result includes its last point before the change.
         """
-        whole, self._slot = ts_ms // SLOT_MS != self._slot, ts_ms // SLOT_MS
-        before = self._kept
-        self._kept = {}
-        found: list[Point] = []
-        groups = partitions = 0
-        for state in states:
-            for point in _points(state, ts_ms):
-                self._take(point, before, found, whole=whole and not state.gone, once=state.gone)
-            groups += not state.gone
-            partitions += 0 if state.gone else state.count
-        for place, (start, end) in places.items():
-            self._take(ends_point(place, start, end, ts_ms), before, found, whole=whole)
-        fields: dict[str, Field] = {"groups": groups, "partitions": partitions, "took_s": float(took_s), **self._rules}
-        if problems:
-            fields["problems"] = "; ".join(problems)
-        if not complete:
+        slot = result.ts_ms // SLOT_MS
+        first_of_slot, self._slot = slot != self._slot, slot
+        before, self._last = self._last, {}
+        points: list[Point] = []
+
+        def add(point: Point, *, repeat_ms: int | None = 0 if first_of_slot else REPEAT_MS) -> None:
+            """Add a point if its series has changed, or `repeat_ms` after the last one; None: only if changed."""
+            key = (point.measurement, *point.tags.values())
+            names, values = tuple(point.fields), tuple(point.fields.values())
+            names = self._names.setdefault(names, names)  # one tuple for all series
+            last, written_ms = before.get(key), point.ts_ms
+            if last is not None and last.equals(names, values):
+                if repeat_ms is None or point.ts_ms - last.written_ms < repeat_ms:
+                    written_ms = last.written_ms
+            elif last is not None and last.ts_ms != last.written_ms:
+                fields = dict(zip(last.names, last.values, strict=True))
+                points.append(Point(point.measurement, point.tags, fields, last.ts_ms))
+            if written_ms == point.ts_ms:
+                points.append(point)
+            self._last[key] = _Last(names, values, point.ts_ms, written_ms)
+
+        for state in result.states:
+            if state.gone:
+                add(group_point(state, result.ts_ms), repeat_ms=None)
+            else:
+                for point in _points(state, result.ts_ms):
+                    add(point)
+        for partition, bounds in result.bounds.items():
+            add(ends_point(partition, bounds, result.ts_ms))
+        points.append(self._round_point(result))
+        return points
+
+    def _round_point(self, result: Round) -> Point:
+        present = [state for state in result.states if not state.gone]
+        fields: dict[str, Field] = {
+            "groups": len(present),
+            "partitions": sum(state.partition_count for state in present),
+            "took_s": float(result.took_s),
+            **self._rules,
+        }
+        if result.problems:
+            fields["problems"] = "; ".join(result.problems)
+        if not result.complete:
             fields["incomplete"] = True
-        found.append(Point(ROUNDS, {}, fields, ts_ms))
-        return found
-
-    def _take(
-        self,
-        point: Point,
-        before: Mapping[tuple[str, ...], _Kept],
-        found: list[Point],
-        *,
-        whole: bool,
-        once: bool = False,
-    ) -> None:
-        key = (point.measurement, *point.tags.values())
-        names = tuple(point.fields)
-        names, values = self._names.setdefault(names, names), tuple(point.fields.values())
-        kept = before.get(key)
-        written_ms = point.ts_ms
-        if kept is not None and kept.names == names and _same(names, kept.values, values):
-            if once or (not whole and point.ts_ms - kept.written_ms < REPEAT_MS):
-                written_ms = kept.written_ms
-        elif kept is not None and kept.ts_ms != kept.written_ms:
-            found.append(kept.point(point))
-        if written_ms == point.ts_ms:
-            found.append(point)
-        self._kept[key] = _Kept(names, values, point.ts_ms, written_ms)
-
-
-def _same(names: tuple[str, ...], before: tuple[Field, ...], now: tuple[Field, ...]) -> bool:
-    return all(one == other or name in GROWS for name, one, other in zip(names, before, now, strict=True))
+        return Point(ROUNDS, {}, fields, result.ts_ms)
 
 
 def _points(state: GroupState, ts_ms: int) -> Iterable[Point]:
-    if not state.gone:
-        yield from (partition_point(state.group, one, state.members, ts_ms) for one in state.partitions)
+    yield from (partition_point(state.group, one, state.members, ts_ms) for one in state.partitions)
     yield group_point(state, ts_ms)
 
 
-LIMIT = 200_000
-"""How many points are held while the store is unavailable: about 10 minutes for 600 partitions every 2 s."""
+MAX_BUFFERED = 200_000
+"""How many points are buffered while the store is unavailable: about 10 minutes for 600 partitions every 2 s."""
 
 
 class WriteBuffer:
     """The points of rounds that are not yet written. Above `limit` points the oldest rounds are dropped and counted."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = MAX_BUFFERED) -> None:
         self._rounds: deque[list[Point]] = deque()
         self._limit = limit
-        self._held = 0
+        self._count = 0
         self.dropped = 0
 
     def __len__(self) -> int:
-        return self._held
+        return self._count
 
     def add(self, points: list[Point]) -> None:
         """Add one round's points. The newest round is never dropped."""
         self._rounds.append(points)
-        self._held += len(points)
-        while self._held > self._limit and len(self._rounds) > 1:
-            lost = len(self._rounds.popleft())
-            self._held -= lost
-            self.dropped += lost
+        self._count += len(points)
+        while self._count > self._limit and len(self._rounds) > 1:
+            dropped = len(self._rounds.popleft())
+            self._count -= dropped
+            self.dropped += dropped
 
     def write_to(self, sink: Sink) -> int:
         """Write all rounds, oldest first, and return the number of points.
 
         Raises:
-            SinkUnavailableError: the store is unavailable; the remaining points are held and written next time.
+            SinkUnavailableError: the store is unavailable; the remaining points are kept and written next time.
         """
         written = 0
         while self._rounds:
             sink.write(self._rounds[0])
             # A round is removed only when it is durable. Writing it again after a failure changes nothing in the store.
             sink.flush()
-            done = len(self._rounds.popleft())
-            self._held -= done
-            written += done
+            count = len(self._rounds.popleft())
+            self._count -= count
+            written += count
         return written
+
+
+DOWNSAMPLING_INTERVAL_MS = 600_000
+MAX_ROUND_AGE_MS = 2 * 86_400_000
+"""How much history is checked each time, in ms: earlier runs of the collector may not have downsampled it."""
+
+
+def spans(times_ms: Sequence[int], *, before_ms: int) -> list[tuple[int, int]]:
+    """Return the spans to delete, begin <= time < end: all after the first round of each slot that ends by `before_ms`.
+
+    `times_ms` are the times of the rounds. The first round of a slot has all its points, so it represents the slot.
+    """
+    slots: dict[int, list[int]] = {}
+    for ts_ms in times_ms:
+        slots.setdefault(ts_ms // SLOT_MS, []).append(ts_ms)
+    return [
+        (rounds[0] + 1, (slot + 1) * SLOT_MS)
+        for slot, rounds in sorted(slots.items())
+        if len(rounds) > 1 and (slot + 1) * SLOT_MS <= before_ms
+    ]
+
+
+class Downsampler:
+    """Downsample history older than `full_ms` every ten minutes; 0 keeps everything. `clock` returns epoch ms.
+
+    Of old history one round in five minutes is kept. Retention is the store's.
+    """
+
+    def __init__(self, store: Deletable, reader: PointReader, *, full_ms: int, clock: Callable[[], int]) -> None:
+        self._store = store
+        self._reader = reader
+        self._full_ms = full_ms
+        self._clock = clock
+        self._due_ms = 0
+
+    def run(self) -> None:
+        """Delete the spans that are due.
+
+        Raises:
+            SinkUnavailableError: the store does not answer; the remaining spans are deleted the next time.
+        """
+        now_ms = self._clock()
+        if not self._full_ms or now_ms < self._due_ms:
+            return
+        before_ms = now_ms - self._full_ms
+        rounds = self._reader.read(ROUNDS, ("groups",), start_ms=before_ms - MAX_ROUND_AGE_MS, end_ms=before_ms)
+        for start_ms, end_ms in spans(rounds[0].times_ms if rounds else [], before_ms=before_ms):
+            for measurement in ALL:
+                self._store.delete(measurement, start_ms=start_ms, end_ms=end_ms)
+        self._due_ms = now_ms + DOWNSAMPLING_INTERVAL_MS

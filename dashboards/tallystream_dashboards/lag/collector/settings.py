@@ -25,9 +25,9 @@ class Patterns:
     exclude: tuple[str, ...] = ()
 
     def match(self, group: str) -> bool:
-        """Return whether `group` is watched."""
-        wanted = any(fnmatchcase(group, pattern) for pattern in self.include)
-        return wanted and not any(fnmatchcase(group, pattern) for pattern in self.exclude)
+        """Return whether `group` is collected."""
+        included = any(fnmatchcase(group, pattern) for pattern in self.include)
+        return included and not any(fnmatchcase(group, pattern) for pattern in self.exclude)
 
 
 MIN_INTERVAL, MAX_INTERVAL = 1.0, 60.0
@@ -42,7 +42,7 @@ class CollectSettings:
         bootstrap_servers: the brokers, `host:port,…`.
         topic_prefix: the prefix of the ledger's topic and of Tallystream's own groups.
         interval: seconds between rounds, 1 to 60.
-        include: shell patterns of the group names to watch.
+        include: shell patterns of the group names to collect.
         exclude: shell patterns of the group names to leave out, which take precedence over `include`.
         rules: the rules of the statuses.
         record_timestamps: read the oldest unconsumed record of each lagging partition for its timestamp.

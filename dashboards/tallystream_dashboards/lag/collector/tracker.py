@@ -1,60 +1,76 @@
-"""One round: request the offsets from the broker and the ledger, read timestamps, and evaluate the statuses."""
+"""One round: read the offsets from the broker and the ledger, keep their history, and evaluate every group."""
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from tallystream_dashboards.lag.evaluate import FIELDS, evaluate
-from tallystream_dashboards.lag.history import skews
-from tallystream_dashboards.lag.live import GroupStates
-from tallystream_dashboards.lag.model import LAG, Behind, PartitionId
-from tallystream_dashboards.lag.reader import merge, read_groups
-from tallystream_dashboards.lag.status import HELD_MS, OffsetSample
-from tallystream_dashboards.lag.storage import ENDS
+from tallystream_dashboards.lag import reader
+from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
+from tallystream_dashboards.lag.state import (
+    GONE_MS,
+    GroupState,
+    PartitionState,
+    evaluate_partition,
+    group_state,
+    keep_since,
+    mark_gone,
+    mark_partition_stale,
+    mark_stale,
+    unread_partition,
+    worst_first,
+)
+from tallystream_dashboards.lag.status import Evaluation, Rules, Status
+from tallystream_dashboards.lag.storage import ENDS, LAG, PARTITION_FIELDS
+from tallystream_dashboards.lag.time_lag import HISTORY_MS, NO_LAG, EndOffsetHistory, clock_skew_ms, max_observations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.lag.collector.settings import Patterns
-    from tallystream_dashboards.lag.model import Probed, Round
-    from tallystream_dashboards.lag.state import GroupState
-    from tallystream_dashboards.lag.status import Rules
+    from tallystream_dashboards.lag.offsets import (
+        Bounds,
+        GroupOffsets,
+        NextRecord,
+        PartitionId,
+        PartitionOffsets,
+        RoundOffsets,
+    )
+    from tallystream_dashboards.lag.samples import Rates
+    from tallystream_dashboards.lag.time_lag import TimeLag
 
-log = logging.getLogger(__name__)
+    Ledger = Mapping[str, Mapping[PartitionId, int]]
+    Records = Mapping[tuple[PartitionId, int], NextRecord]
 
-SKEW_EVERY_MS = 30_000
+SKEW_INTERVAL_MS = 30_000
 """The interval of requests for the newest timestamps, in ms. Clock skew lasts longer."""
-REMEMBER_MS = 3_600_000
-_FIELDS = ("committed", "end", "members")
+
+_CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
 
 
 class Broker(Protocol):
     """The requests to the broker, as in `OffsetFetcher`."""
 
-    def ask(
-        self, patterns: Patterns, ledger: Mapping[str, Mapping[PartitionId, int]] | None, known: Collection[str]
-    ) -> Round:
-        """Return the lag of every group, including those that are `known` from earlier rounds."""
+    def fetch(self, patterns: Patterns, ledger: Ledger | None, known: Collection[str]) -> RoundOffsets:
+        """Return the offsets of every group, including those that are `known` from earlier rounds."""
 
-    def newest(self, places: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
+    def newest(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
         """Return the offset and the timestamp of the record with the highest timestamp of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """The results of one round: every group, worst first, the start and end of every partition, and the problems.
+class Round:
+    """The results of one round: every group, worst first, the bounds of every partition, and the problems.
 
     `ts_ms` is when the ends were answered, `took_s` the duration of the round, `complete` whether all brokers listed
     their groups.
     """
 
     states: tuple[GroupState, ...]
-    places: Mapping[PartitionId, tuple[int, int]]
-    problems: tuple[str, ...]
+    bounds: Mapping[PartitionId, Bounds]
     ts_ms: int
+    problems: tuple[str, ...] = ()
     took_s: float = 0.0
     complete: bool = True
 
@@ -62,8 +78,9 @@ class Watched:
 class LagTracker:
     """The lag of every group that `patterns` match, with its status by `rules`.
 
-    `clock` returns epoch seconds. `ledger` returns the ledger's offsets by group, None until it has been read. `probe`
-    returns the records at offsets of partitions; None: no timestamps are read.
+    It keeps the ends of an hour, the samples of a window and the last states in memory. `clock` returns epoch seconds.
+    `ledger` returns the ledger's offsets by group, None until it has been read. `read_records` returns the next records
+    at offsets of partitions; None: no timestamps are read.
     """
 
     def __init__(
@@ -73,81 +90,179 @@ class LagTracker:
         rules: Rules,
         *,
         clock: Callable[[], float],
-        ledger: Callable[[], Mapping[str, Mapping[PartitionId, int]] | None] = dict,
-        probe: Callable[[set[tuple[PartitionId, int]]], Mapping[PartitionId, Mapping[int, Probed]]] | None = None,
+        ledger: Callable[[], Ledger | None] = dict,
+        read_records: Callable[[set[tuple[PartitionId, int]]], Records] | None = None,
     ) -> None:
         self._broker = broker
         self._patterns = patterns
         self._rules = rules
+        self._window_ms = round(rules.window_s * 1000)
         self._clock = clock
         self._ledger = ledger
-        self._probe = probe
-        self._live = GroupStates(rules)
-        self._skews: dict[PartitionId, int] = {}
+        self._read_records = read_records
+        self._ends: dict[PartitionId, EndOffsetHistory] = {}
+        self._samples: dict[tuple[str, PartitionId], OffsetSamples] = {}
+        self._groups: dict[str, GroupState] = {}
+        self._requested_ms: dict[int, int] = {}  # when ends were requested, by the time of the answer
+        self._skews_ms: dict[PartitionId, int] = {}
         self._skews_due_ms = 0
 
-    def sample(self) -> Watched:
+    def round(self) -> Round:
         """Run one round and return its results.
+
+        Groups and partitions that the round did not read keep their last state.
 
         Raises:
             BrokerUnavailableError: no broker answered.
             StoppedError: a stop was requested meanwhile.
         """
         began = self._clock()
-        found = self._broker.ask(self._patterns, self._ledger(), self._live.names)
-        now_ms = found.ts_ms
-        self._live.observe(found, now_ms)
-        if now_ms >= self._skews_due_ms:
-            self._skews = skews(self._broker.newest(found.places), self._live.ends, self._live.asked)
-            self._skews_due_ms = now_ms + SKEW_EVERY_MS
-        probed = self._probe(_oldest_unread(found)) if self._probe is not None else {}
-        states = self._live.evaluate(found, now_ms, skew=self._skews, probed=probed)
-        took_s = self._clock() - began
-        return Watched(tuple(states), found.places, found.problems, now_ms, took_s, found.complete)
+        known = {name for name, state in self._groups.items() if not state.gone}
+        offsets = self._broker.fetch(self._patterns, self._ledger(), known)
+        self._add_ends(offsets)
+        if offsets.ts_ms >= self._skews_due_ms:
+            self._skews_ms = self._clock_skews(self._broker.newest(offsets.bounds))
+            self._skews_due_ms = offsets.ts_ms + SKEW_INTERVAL_MS
+        records = self._read_records(_oldest_unread(offsets)) if self._read_records is not None else {}
+        self._evaluate(offsets, records)
+        return Round(
+            states=tuple(worst_first(self._groups.values())),
+            bounds=offsets.bounds,
+            ts_ms=offsets.ts_ms,
+            problems=offsets.problems,
+            took_s=self._clock() - began,
+            complete=offsets.complete,
+        )
 
-    def remember(self, reader: PointReader) -> None:
+    def load(self, store: PointReader) -> None:
         """Load the history from before this process began from the store, so that ages and statuses continue.
 
         Raises:
             SinkUnavailableError: the store does not answer.
         """
         now_ms = round(self._clock() * 1000)
-        for one in reader.read(ENDS, ("end",), start_ms=now_ms - REMEMBER_MS, end_ms=now_ms + 1):
-            place = (one.tags["topic"], int(one.tags["partition"]))
-            self._live.load_ends(place, one.times_ms, [int(value) for value in one.values])
-        begin_ms = now_ms - round(self._rules.window_s * 1000) - HELD_MS
-        series = reader.read(LAG, FIELDS, start_ms=begin_ms, end_ms=now_ms + 1)
-        partitions = {one.group: [one] for one in evaluate(series, now_ms=now_ms, rules=self._rules)}
-        for group in read_groups(reader, at_ms=now_ms):
-            state = merge(group, partitions.get(group.group, []), own_rules=False)
-            if state is not None and self._patterns.match(group.group):
-                self._live.known(state)
-        for (name, place), samples in _samples(series).items():
-            self._live.load_samples(name, place, samples)
+        for one in store.read(ENDS, ("end",), start_ms=now_ms - HISTORY_MS, end_ms=now_ms + 1):
+            history = self._ends.setdefault((one.tags["topic"], int(one.tags["partition"])), EndOffsetHistory())
+            for ts_ms, end in zip(one.times_ms, one.values, strict=True):
+                history.add(ts_ms, int(end))
+        start_ms = now_ms - self._window_ms - MAX_GAP_MS
+        series = store.read(LAG, PARTITION_FIELDS, start_ms=start_ms, end_ms=now_ms + 1)
+        evaluated = {state.group: state for state in reader.evaluate(series, now_ms=now_ms, rules=self._rules)}
+        for stored in reader.read_groups(store, at_ms=now_ms):
+            state = reader.merge(stored, evaluated.get(stored.group), own_rules=False)
+            if state is not None and self._patterns.match(state.group):
+                self._groups[state.group] = state
+        for key, samples in reader.samples(series, now_ms=now_ms).items():
+            self._samples[key] = OffsetSamples(self._window_ms)
+            for sample in samples:
+                self._samples[key].add(sample)
+
+    def _add_ends(self, offsets: RoundOffsets) -> None:
+        self._requested_ms[offsets.ts_ms] = offsets.requested_ms
+        while next(iter(self._requested_ms)) < offsets.ts_ms - 2 * HISTORY_MS:
+            del self._requested_ms[next(iter(self._requested_ms))]
+        limit = max_observations(len(offsets.bounds))
+        for partition, (_, end) in offsets.bounds.items():
+            self._ends.setdefault(partition, EndOffsetHistory()).add(offsets.ts_ms, end, limit=limit)
+
+    def _clock_skews(self, newest: Mapping[PartitionId, tuple[int, int]]) -> dict[PartitionId, int]:
+        """Return the skew of each partition by its record with the highest timestamp: (offset, timestamp in ms).
+
+        The broker read the ends between a request and its answer, so a record after these ends may have arrived at any
+        time after the request.
+        """
+        skews = {}
+        for partition, (offset, timestamp_ms) in newest.items():
+            appended_ms = self._ends[partition].appended_ms(offset) if partition in self._ends else None
+            if appended_ms is not None:
+                earliest_ms, latest_ms = appended_ms
+                earliest_ms = self._requested_ms.get(earliest_ms or 0, earliest_ms)
+                skews[partition] = clock_skew_ms(timestamp_ms, earliest_ms, latest_ms)
+        return skews
+
+    def _evaluate(self, offsets: RoundOffsets, records: Records) -> None:
+        for group in offsets.groups:
+            before = self._groups.get(group.group)
+            if not group.partitions and not group.complete:
+                if before is not None:
+                    self._groups[group.group] = mark_stale(before)
+            elif group.partitions or group.unread or before is not None:
+                self._groups[group.group] = keep_since(self._group(group, before, offsets.ts_ms, records), before)
+        for name, before in list(self._groups.items()):
+            if name in offsets.deleted and not before.gone:
+                self._groups[name] = keep_since(mark_gone(before), before)
+                self._samples = {key: samples for key, samples in self._samples.items() if key[0] != name}
+            elif before.gone and offsets.ts_ms - before.seen_ms > GONE_MS:
+                del self._groups[name]
+        # The ends of partitions that were not read are kept as long as a group needs them.
+        unread = self._ends.keys() - offsets.bounds.keys()
+        if unread:
+            for partition in unread - {partition for _, partition in self._samples}:
+                del self._ends[partition]
+
+    def _group(self, group: GroupOffsets, before: GroupState | None, now_ms: int, records: Records) -> GroupState:
+        if before is not None and not before.gone and not group.complete and group.members is None:
+            group = replace(group, members=before.members, state=before.broker_state)
+        states, rates = [], []
+        for one in group.partitions:
+            samples = self._add_sample(group, one, now_ms)
+            rates.append((None, None) if samples is None else samples.rates(now_ms))
+            record = None if one.committed is None else records.get((one.id, one.committed))
+            states.append(self._partition(one, samples, rates[-1][0], record, now_ms))
+        states += self._unread_partitions(group, before)
+        return group_state(group.group, states, rates, seen_ms=now_ms, members=group.members, broker_state=group.state)
+
+    def _unread_partitions(self, group: GroupOffsets, before: GroupState | None) -> list[PartitionState]:
+        """Return the partitions that the round did not read, with their last states; forget those that are deleted."""
+        last_states = before.partitions if before is not None and not before.gone else ()
+        last = {(one.topic, one.partition): one for one in last_states}
+        missing = last.keys() - {one.id for one in group.partitions}
+        unread = group.unread if group.complete else group.unread | missing
+        for partition in missing - unread:
+            self._samples.pop((group.group, partition), None)
+        return [mark_partition_stale(last[one]) if one in last else unread_partition(*one) for one in sorted(unread)]
+
+    def _add_sample(self, group: GroupOffsets, partition: PartitionOffsets, now_ms: int) -> OffsetSamples | None:
+        key = (group.group, partition.id)
+        if partition.committed is None:
+            self._samples.pop(key, None)
+            return None
+        if key not in self._samples:
+            self._samples[key] = OffsetSamples(self._window_ms)
+        self._samples[key].add(OffsetSample(now_ms, partition.committed, partition.end, group.members))
+        return self._samples[key]
+
+    def _partition(
+        self,
+        offsets: PartitionOffsets,
+        samples: OffsetSamples | None,
+        rates: Rates | None,
+        record: NextRecord | None,
+        now_ms: int,
+    ) -> PartitionState:
+        time_lag: TimeLag | None = NO_LAG
+        evaluation = _CAUGHT_UP
+        if offsets.lag != 0:
+            if record is None or record.exists:
+                time_lag = self._ends[offsets.id].time_lag(offsets.committed, now_ms=now_ms)
+            history = [] if samples is None else samples.all()
+            evaluation = evaluate_partition(history, time_lag, now_ms=now_ms, rules=self._rules)
+        return PartitionState(
+            topic=offsets.topic,
+            partition=offsets.partition,
+            lag=offsets.lag,
+            time_lag=time_lag,
+            rates=rates,
+            evaluation=evaluation,
+            start=offsets.start,
+            end=offsets.end,
+            committed=offsets.committed,
+            record_ms=None if record is None else record.timestamp_ms,
+            skew_ms=self._skews_ms.get(offsets.id),
+        )
 
 
-def _oldest_unread(found: Round) -> set[tuple[PartitionId, int]]:
-    return {
-        ((one.topic, one.partition), one.progress.committed)
-        for group in found.groups
-        for one in group.partitions
-        if isinstance(one.progress, Behind) and one.progress.records
-    }
-
-
-def _samples(series: Iterable[Series]) -> dict[tuple[str, PartitionId], list[OffsetSample]]:
-    fields: dict[tuple[str, PartitionId], dict[str, dict[int, int]]] = {}
-    for one in series:
-        place = (one.tags["topic"], int(one.tags["partition"]))
-        if one.field not in _FIELDS:
-            continue
-        values = dict(zip(one.times_ms, (int(value) for value in one.values), strict=True))
-        fields.setdefault((one.tags["group"], place), {})[one.field] = values
-    return {
-        key: [
-            OffsetSample(ts, at, own["end"][ts], own.get("members", {}).get(ts))
-            for ts, at in own.get("committed", {}).items()
-            if ts in own.get("end", {})
-        ]
-        for key, own in fields.items()
-    }
+def _oldest_unread(offsets: RoundOffsets) -> set[tuple[PartitionId, int]]:
+    """Return the committed offsets of the partitions that lag."""
+    partitions = (partition for group in offsets.groups for partition in group.partitions)
+    return {(one.id, one.committed) for one in partitions if one.committed is not None and one.lag}

@@ -1,4 +1,4 @@
-"""Count records that were processed more than once: the records processed minus the offsets covered. Pure.
+"""Records that were processed more than once: the number of records processed minus the number of offsets covered.
 
 Consumers report in one snapshot, set together, how many records they processed and their position in each partition.
 Therefore the formula is valid at any time, and records in flight are never counted. It is the formula of
@@ -10,16 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream_dashboards.page.data import sums
 from tallystream_dashboards.page.data.lines import Line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tallystream_dashboards.page.data.sums import Metric
+    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.page.url_state import Period
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class CoveredOffsets:
     """The offsets of one partition that all instances together covered: `start` <= offset < `position`."""
 
     topic: str
@@ -40,10 +42,10 @@ class Duplicates:
     processed: int
     covered: int
     over_time: Line
-    partitions: tuple[Covered, ...]
+    partitions: tuple[CoveredOffsets, ...]
 
     @property
-    def number(self) -> int:
+    def count(self) -> int:
         """Records processed twice. It is below 0 if offsets have no record or the counter counts something else."""
         return self.processed - self.covered
 
@@ -53,13 +55,34 @@ def positions_of(counter: str) -> str:
     return f"{counter}.position"
 
 
-def twice(counters: Sequence[Metric], positions: Sequence[Metric]) -> Duplicates:
+def read_duplicates(reader: PointReader, chosen: Sequence[sums.Metric], period: Period) -> Duplicates | None:
+    """Return the records processed twice, by the `chosen` counters and their positions; None without either.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    counters = [metric for metric in chosen if metric.type == "counter"]
+    if not counters:
+        return None
+    series = reader.read(
+        positions_of(counters[0].name),
+        ("start", "position"),
+        start_ms=period.start_ms,
+        end_ms=period.until_ms,
+        tags={"app": counters[0].app, "metric_type": "position"},
+        last_before=True,
+    )
+    positions = sums.metrics(series)
+    return duplicates(counters, positions) if positions else None
+
+
+def duplicates(counters: Sequence[sums.Metric], positions: Sequence[sums.Metric]) -> Duplicates:
     """Return the records processed twice by the sum of these counters and these positions."""
-    processed = total("processed", [metric.value for metric in counters])
-    covered = total("covered", [metric.line("position") for metric in positions])
-    start = total("start", [metric.line("start") for metric in positions])
+    processed = _total("processed", [metric.value for metric in counters])
+    covered = _total("covered", [metric.line("position") for metric in positions])
+    start = _total("start", [metric.line("start") for metric in positions])
     times = sorted({*processed.times_ms, *covered.times_ms, *start.times_ms})
-    values = [_less(processed.at(ts), covered.at(ts), start.at(ts)) for ts in times]
+    values = [_difference(processed.at(ts), covered.at(ts), start.at(ts)) for ts in times]
     partitions = [_covered(metric) for metric in positions]
     return Duplicates(
         int(processed.last or 0),
@@ -69,21 +92,17 @@ def twice(counters: Sequence[Metric], positions: Sequence[Metric]) -> Duplicates
     )
 
 
-def total(label: str, lines: Sequence[Line]) -> Line:
+def _total(label: str, lines: Sequence[Line]) -> Line:
     """Return the sum of the lines at each time at which one of them changes. A line counts as 0 before it begins."""
     times = sorted({ts for line in lines for ts in line.times_ms})
-    sums: list[float | int | None] = [0] * len(times)
-    for line in lines:
-        for index, ts in enumerate(times):
-            sums[index] = (sums[index] or 0) + (line.at(ts) or 0)
-    return Line(label, times, sums)
+    return Line(label, times, [sum(line.at(ts) or 0 for line in lines) for ts in times])
 
 
-def _less(processed: float | None, covered: float | None, start: float | None) -> float | int | None:
+def _difference(processed: float | None, covered: float | None, start: float | None) -> float | int | None:
     return None if processed is None or covered is None else processed - covered + (start or 0)
 
 
-def _covered(metric: Metric) -> Covered:
+def _covered(metric: sums.Metric) -> CoveredOffsets:
     tags = dict(metric.tags)
     start, position = metric.line("start").last, metric.line("position").last
-    return Covered(tags.get("topic", ""), tags.get("partition", ""), int(start or 0), int(position or 0))
+    return CoveredOffsets(tags.get("topic", ""), tags.get("partition", ""), int(start or 0), int(position or 0))

@@ -30,12 +30,12 @@ def by_instance(series: Iterable[Series]) -> list[Line]:
 
     Counts are added up over an instance's lives, gauges over its living lives. Of positions the highest is taken.
     """
-    found: dict[tuple[tuple[str, str], ...], dict[str, Series]] = {}
+    by_tags: dict[tuple[tuple[str, str], ...], dict[str, Series]] = {}
     for one in series:
-        found.setdefault(tuple(sorted(one.tags.items())), {})[one.field] = one
+        by_tags.setdefault(tuple(sorted(one.tags.items())), {})[one.field] = one
     lines = [
         _line(_label(dict(tags)), one, fields.get("life"))
-        for tags, fields in found.items()
+        for tags, fields in by_tags.items()
         for field, one in fields.items()
         if field != "life" and one.times_ms
     ]
@@ -57,17 +57,17 @@ def _label(tags: dict[str, str]) -> str:
 
 
 def _line(label: str, series: Series, life: Series | None) -> Line:
-    names = dict(zip(life.times_ms, life.values, strict=True)) if life else {}
+    lives = dict(zip(life.times_ms, life.values, strict=True)) if life else {}
     points = [
-        (time, str(names.get(time, "")), value)
+        (time, str(lives.get(time, "")), value)
         for time, value in zip(series.times_ms, series.values, strict=True)
         if isinstance(value, int | float)
     ]
-    totals = _living(points) if series.field == "value" else _whole(points, highest=series.field == "position")
+    totals = _living_total(points) if series.field == "value" else _total(points, highest=series.field == "position")
     return Line(label, [time for time, _, _ in points], [*totals])
 
 
-def _whole(points: Sequence[tuple[int, str, float]], *, highest: bool) -> list[float]:
+def _total(points: Sequence[tuple[int, str, float]], *, highest: bool) -> list[float]:
     """Return, after each point, the sum of each life's newest value, or the highest value."""
     newest: dict[str, float] = {}
     totals: list[float] = []
@@ -79,11 +79,11 @@ def _whole(points: Sequence[tuple[int, str, float]], *, highest: bool) -> list[f
     return totals
 
 
-def _living(points: Sequence[tuple[int, str, float]]) -> list[float]:
+def _living_total(points: Sequence[tuple[int, str, float]]) -> list[float]:
     newest: dict[str, tuple[int, float]] = {}
     totals: list[float] = []
     for now, life, value in points:
         newest[life] = (now, value)
-        newest = {name: known for name, known in newest.items() if now - known[0] < LIVING_MS}
-        totals.append(sum(known for _, known in newest.values()))
+        newest = {name: point for name, point in newest.items() if now - point[0] < LIVING_MS}
+        totals.append(sum(value for _, value in newest.values()))
     return totals

@@ -1,4 +1,4 @@
-"""Lines to draw, which are step functions of time, and functions of them. Pure; times are epoch milliseconds."""
+"""Lines, which are step functions of time, and the data of a chart. Pure; times are epoch milliseconds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class ChartData:
     """The lines of a chart, with a limited number of points, and the band of the others.
 
     The time axis covers `period_ms` (start, end). `left_out` is the number of lines that were not read.
@@ -65,20 +65,23 @@ class Drawn:
     left_out: int = 0
 
 
-def draw(lines: Sequence[Line], start_ms: int, end_ms: int, *, until_ms: int | None = None, left_out: int = 0) -> Drawn:
+def chart_data(
+    lines: Sequence[Line], start_ms: int, end_ms: int, *, until_ms: int | None = None, left_out: int = 0
+) -> ChartData:
     """Return a chart of the period from `start_ms` to `end_ms`: the first ten lines, and the band of the others.
 
     Each line is continued to `until_ms`. If that is None, a line ends at its last point, and one that ended before the
     period is left out.
     """
-    shown = []
+    clipped = []
     for line in lines:
         last_ms = line.times_ms[-1] if line.times_ms else 0
         if until_ms is not None or last_ms >= start_ms:
-            shown.append(clip(line, start_ms, max(start_ms, last_ms if until_ms is None else until_ms)))
-    shown = [line for line in shown if line.times_ms]
-    top, rest = shown[:MAX_LINES], shown[MAX_LINES:]
-    return Drawn(tuple(thin(line) for line in top), (start_ms, end_ms), band(rest) if rest else None, left_out)
+            clipped.append(clip(line, start_ms, max(start_ms, last_ms if until_ms is None else until_ms)))
+    clipped = [line for line in clipped if line.times_ms]
+    first, others = clipped[:MAX_LINES], clipped[MAX_LINES:]
+    drawn = tuple(downsample(line) for line in first)
+    return ChartData(drawn, (start_ms, end_ms), band(others) if others else None, left_out)
 
 
 def band(lines: Sequence[Line]) -> Band:
@@ -86,21 +89,21 @@ def band(lines: Sequence[Line]) -> Band:
     begin, end = min(line.times_ms[0] for line in lines), max(line.times_ms[-1] for line in lines)
     steps = min(BAND_STEPS, max(1, end - begin))
     edges = [begin + step * (end - begin) // steps for step in range(steps + 1)]
-    inside = [_within(lines, a, b) for a, b in pairwise(edges)]
+    values = [_values(lines, a, b) for a, b in pairwise(edges)]
     # The last edge has its own point, so that the area ends where the lines end.
-    inside.append(_within(lines, end, end + 1))
-    lows, highs = [min(some, default=None) for some in inside], [max(some, default=None) for some in inside]
+    values.append(_values(lines, end, end + 1))
+    lows, highs = [min(some, default=None) for some in values], [max(some, default=None) for some in values]
     return Band(len(lines), edges, lows, highs)
 
 
-def _within(lines: Sequence[Line], begin: int, end: int) -> list[float | int]:
+def _values(lines: Sequence[Line], begin: int, end: int) -> list[float | int]:
     """Return the values of the lines at `begin` <= time < `end`. A line has none before its first or after its last."""
-    found = []
+    values: list[float | int] = []
     for line in lines:
         if line.times_ms[-1] >= begin:
             first, last = max(0, bisect_right(line.times_ms, begin) - 1), bisect_left(line.times_ms, end)
-            found += [value for value in line.values[first:last] if value is not None]
-    return found
+            values += [value for value in line.values[first:last] if value is not None]
+    return values
 
 
 def clip(line: Line, start_ms: int, end_ms: int) -> Line:
@@ -114,7 +117,7 @@ def clip(line: Line, start_ms: int, end_ms: int) -> Line:
     return Line(line.label, times, values)
 
 
-def thin(line: Line, limit: int = MAX_POINTS) -> Line:
+def downsample(line: Line, limit: int = MAX_POINTS) -> Line:
     """Return at most `limit` (4 or more) of the line's points: the first, the last, and each section's low and high.
 
     A section with a gap keeps the gap instead of its low.
@@ -122,14 +125,14 @@ def thin(line: Line, limit: int = MAX_POINTS) -> Line:
     count = len(line.times_ms)
     if count <= limit:
         return line
-    buckets = (limit - 2) // 2
+    sections = (limit - 2) // 2
     kept = {0, count - 1}
-    for bucket in range(buckets):
-        # Integer arithmetic: the buckets are adjacent and cover 1 … count - 2.
-        begin, end = 1 + bucket * (count - 2) // buckets, 1 + (bucket + 1) * (count - 2) // buckets
+    for section in range(sections):
+        # Integer arithmetic: the sections are adjacent and cover 1 … count - 2.
+        begin, end = 1 + section * (count - 2) // sections, 1 + (section + 1) * (count - 2) // sections
         kept |= _extremes(line.values, begin, end)
-    chosen = sorted(kept)
-    return Line(line.label, [line.times_ms[i] for i in chosen], [line.values[i] for i in chosen])
+    indexes = sorted(kept)
+    return Line(line.label, [line.times_ms[i] for i in indexes], [line.values[i] for i in indexes])
 
 
 def _extremes(values: Sequence[float | None], begin: int, end: int) -> set[int]:

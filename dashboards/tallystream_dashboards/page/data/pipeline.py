@@ -1,21 +1,28 @@
-"""The aggregator's own pipeline, hop by hop: instance → metrics → sums → store → this page. Pure."""
+"""The aggregator's own pipeline, hop by hop: instance → metrics → sums → store → this page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards import formatting
-from tallystream_dashboards.lag.catch_up import Between, NotKnown, Steady
-from tallystream_dashboards.lag.formatting import age, lag_range, until_drained, why
+from tallystream_dashboards.lag.catch_up import Between, CatchUp
+from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag, why
+from tallystream_dashboards.lag.reader import read_group
 from tallystream_dashboards.lag.status import Status
+from tallystream_dashboards.lag.storage import ALL, ENDS, GROUPS
+from tallystream_dashboards.page.data.lines import ChartData, Line, chart_data
+from tallystream_dashboards.page.data.sums import MAX_MEASUREMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tallystream_aggregator.sinks.base import Series
-    from tallystream_dashboards.lag.catch_up import Drain
+    from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_dashboards.lag.catch_up import TimeToCatchUp
     from tallystream_dashboards.lag.state import GroupState
+    from tallystream_dashboards.page.data.groups import GroupsView
+    from tallystream_dashboards.page.url_state import Period
 
 AGGREGATOR, SHIPPER = "aggregator", "shipper"
 ROLES = {"tallystream-aggregator": AGGREGATOR, "tallystream-shipper": SHIPPER}
@@ -23,11 +30,12 @@ ROLES = {"tallystream-aggregator": AGGREGATOR, "tallystream-shipper": SHIPPER}
 
 def role(group: str) -> str:
     """Return a group's role: the aggregator, the shipper or a consumer. A topic prefix does not change it."""
-    return next((what for name, what in ROLES.items() if group.endswith(name)), "consumer")
+    return next((own for name, own in ROLES.items() if group.endswith(name)), "consumer")
 
 
-QUIET_MS = 60_000
+MAX_ARRIVAL_AGE_MS = 60_000
 """The longest time without a record before a warning, in ms: each instance reports at least once a minute."""
+_TO_SUMS, _TO_STORE = "metrics → sums", "sums → store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +48,68 @@ class Hop:
     detail: str
 
 
+def read_pipeline(reader: PointReader, groups: GroupsView, period: Period) -> tuple[list[Hop], ChartData]:
+    """Return the hops at the end of the period, and the time lag of the aggregator and the shipper over the period.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    aggregator, shipper = own_groups(groups.states)
+    start_ms, end_ms, until_ms = period
+    detailed = read_group(reader, aggregator.group, at_ms=end_ms) if aggregator is not None else None
+    # The aggregator reads the topics that instances report to.
+    topics = sorted({one.topic for one in detailed.partitions}) if detailed is not None else []
+    ends = [
+        series
+        for topic in topics
+        for series in reader.read(ENDS, ("end",), start_ms=start_ms, end_ms=until_ms, tags={"topic": topic})
+    ]
+    lines = []
+    for name, state in ((_TO_SUMS, aggregator), (_TO_STORE, shipper)):
+        if state is not None:
+            tags = {"group": state.group}
+            history = reader.read(GROUPS, ("seconds",), start_ms=start_ms, end_ms=until_ms, tags=tags)
+            lines += [Line(name, list(one.times_ms), [float(value) for value in one.values]) for one in history]
+    pipeline = hops(
+        aggregator,
+        shipper,
+        arrived_ms=last_arrival_ms(ends),
+        stored_ms=_newest_sum_ms(reader, start_ms=start_ms, end_ms=until_ms),
+        now_ms=end_ms,
+    )
+    # Unchanged points are not stored: the last age is valid until the newest round, unless the group is gone.
+    gone = any(state.gone for state in (aggregator, shipper) if state is not None)
+    return pipeline, chart_data(lines, start_ms, end_ms, until_ms=None if gone else groups.as_of_ms)
+
+
+def _newest_sum_ms(reader: PointReader, *, start_ms: int, end_ms: int) -> int | None:
+    names = [name for name in reader.measurements() if name not in ALL and is_sum(name)]
+    times_ms = (
+        series.times_ms[-1]
+        for name in names[:MAX_MEASUREMENTS]
+        for series in reader.read(name, ("lives",), start_ms=start_ms, end_ms=end_ms)
+    )
+    return max(times_ms, default=None)
+
+
 def own_groups(states: Iterable[GroupState]) -> tuple[GroupState | None, GroupState | None]:
     """Return the aggregator's group and the shipper's. Of several, prefer one on the broker, then the highest lag."""
-    living = sorted(states, key=lambda one: (one.gone, -(one.lag or 0)))
-    return tuple(next((one for one in living if role(one.group) == what), None) for what in (AGGREGATOR, SHIPPER))  # type: ignore[return-value]  # two
+    ordered = sorted(states, key=lambda one: (one.gone, -(one.lag or 0)))
+    aggregator, shipper = (
+        next((one for one in ordered if role(one.group) == own), None) for own in (AGGREGATOR, SHIPPER)
+    )
+    return aggregator, shipper
 
 
 def last_arrival_ms(ends: Sequence[Series]) -> int | None:
     """Return when a record last arrived, the newest time at which an end had changed; None: no change in `ends`."""
-    grown = (
+    changes = (
         one.times_ms[i]
         for one in ends
         for i in range(len(one.times_ms) - 1, 0, -1)
         if one.values[i] != one.values[i - 1]
     )
-    return max(grown, default=None)
+    return max(changes, default=None)
 
 
 def hops(
@@ -67,43 +122,43 @@ def hops(
 ) -> list[Hop]:
     """Return the hops in order. `arrived_ms` is when a record last arrived, `stored_ms` the time of the newest sum."""
     return [
-        _arrival(arrived_ms, now_ms),
-        _reading("metrics → sums", aggregator, "the aggregator"),
-        _reading("sums → store", shipper, "the shipper"),
-        _stored(stored_ms, now_ms),
+        _from_instances(arrived_ms, now_ms),
+        _group_hop(_TO_SUMS, aggregator, "the aggregator"),
+        _group_hop(_TO_STORE, shipper, "the shipper"),
+        _to_page(stored_ms, now_ms),
     ]
 
 
-def _arrival(arrived_ms: int | None, now_ms: int) -> Hop:
+def _from_instances(arrived_ms: int | None, now_ms: int) -> Hop:
     if arrived_ms is None:
-        return Hop("instance → metrics", formatting.NOTHING, None, "There was no record in the chosen period.")
-    silent_ms = max(0, now_ms - arrived_ms)
-    quiet = silent_ms > QUIET_MS
-    detail = "The newest record in `metrics`." + (" Check that an instance reports." if quiet else "")
-    status = Status.WARN if quiet else Status.OK
-    return Hop("instance → metrics", f"{formatting.duration(silent_ms / 1000)} ago", status, detail)
+        return Hop("instance → metrics", formatting.DASH, None, "There was no record in the chosen period.")
+    age_ms = max(0, now_ms - arrived_ms)
+    late = age_ms > MAX_ARRIVAL_AGE_MS
+    detail = "The newest record in `metrics`." + (" Check that an instance reports." if late else "")
+    status = Status.WARN if late else Status.OK
+    return Hop("instance → metrics", f"{formatting.duration(age_ms / 1000)} ago", status, detail)
 
 
-def _reading(name: str, state: GroupState | None, who: str) -> Hop:
+def _group_hop(name: str, state: GroupState | None, owner: str) -> Hop:
     if state is None:
-        return Hop(name, formatting.NOTHING, None, f"There is no consumer group of {who}. Check that it runs.")
-    details = (f"{lag_range(state)} records behind.", _catches_up(state.drain), why(state))
-    return Hop(name, age(state.seconds), state.evaluation.status, " ".join(one for one in details if one))
+        return Hop(name, formatting.DASH, None, f"There is no consumer group of {owner}. Check that it runs.")
+    details = (f"{lag_range(state)} records behind.", _catches_up(state.catch_up), why(state))
+    return Hop(name, time_lag(state.time_lag), state.evaluation.status, " ".join(one for one in details if one))
 
 
-def _catches_up(drain: Drain) -> str:
-    match drain:
-        case Steady():
+def _catches_up(catch_up: TimeToCatchUp) -> str:
+    match catch_up:
+        case CatchUp.STEADY:
             return "It keeps up."
         case Between():
-            return f"Catches up in {until_drained(drain)}."
-        case NotKnown():
+            return f"Catches up in {catches_up_in(catch_up)}."
+        case CatchUp.UNKNOWN:
             return ""
-    return f"Catches up: {until_drained(drain)}."
+    return f"Catches up: {catches_up_in(catch_up)}."
 
 
-def _stored(stored_ms: int | None, now_ms: int) -> Hop:
+def _to_page(stored_ms: int | None, now_ms: int) -> Hop:
     if stored_ms is None:
-        return Hop("store → page", formatting.NOTHING, None, "There is no sum in the store yet.")
-    behind = f"{formatting.duration(max(0, now_ms - stored_ms) / 1000)} ago"
-    return Hop("store → page", behind, None, "The newest sum in the store; a sum is written when it changes.")
+        return Hop("store → page", formatting.DASH, None, "There is no sum in the store yet.")
+    age = f"{formatting.duration(max(0, now_ms - stored_ms) / 1000)} ago"
+    return Hop("store → page", age, None, "The newest sum in the store; a sum is written when it changes.")

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import Series
 
+MAX_MEASUREMENTS = 500
+"""How many metrics are read, the first ones by name."""
+
 ALWAYS = ("instances", "lives")
 """The fields of every point of a sum."""
 
@@ -48,14 +51,14 @@ def mean_text(type_: str, mean: float | None) -> str:
 
 def fields(types: Iterable[str]) -> tuple[str, ...]:
     """Return the fields to read for metrics of these types. Reading a field that does not exist is slow in a store."""
-    wanted = set(ALWAYS)
+    names = set(ALWAYS)
     for type_ in types:
-        wanted.add(VALUE_FIELD.get(type_, "sum"))
+        names.add(VALUE_FIELD.get(type_, "sum"))
         if type_ in GAUGES:
-            wanted.add("number")
+            names.add("number")
         if type_ in DISTRIBUTIONS:
-            wanted.add("sum")
-    return tuple(sorted(wanted))
+            names.add("sum")
+    return tuple(sorted(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,14 @@ class Metric:
     fields: Mapping[str, Series]
 
     @property
+    def tags_text(self) -> str:
+        """The tags as `key=value, …`."""
+        return ", ".join(f"{key}={value}" for key, value in self.tags)
+
+    @property
     def label(self) -> str:
-        """The tags as `key=value, …`, or the name if there are none."""
-        return ", ".join(f"{key}={value}" for key, value in self.tags) or self.name
+        """The tags, or the name if there are none."""
+        return self.tags_text or self.name
 
     @property
     def of_reporter(self) -> bool:
@@ -90,16 +98,20 @@ class Metric:
             return Line(self.label)
         return Line(self.label, list(series.times_ms), [_number(value) for value in series.values])
 
+    def newest(self, field: str) -> int:
+        """Return the newest value of a field that is a number of instances or lives, 0 if there is none."""
+        return int(self.line(field).last or 0)
+
     @property
     def value(self) -> Line:
         """The value over time. A gauge has no value while no life reports it."""
         line = self.line(VALUE_FIELD.get(self.type, "sum"))
         if self.type not in GAUGES:
             return line
-        silent = [(t, None) for t, n in zip(*_pair(self.line("number")), strict=True) if n == 0]
-        known = dict(zip(*_pair(line), strict=True)) | dict(silent)
-        times = sorted(known)
-        return Line(line.label, times, [known[time] for time in times])
+        unreported = [(t, None) for t, n in zip(*_pair(self.line("number")), strict=True) if n == 0]
+        values = dict(zip(*_pair(line), strict=True)) | dict(unreported)
+        times = sorted(values)
+        return Line(line.label, times, [values[time] for time in times])
 
     @property
     def mean(self) -> float | None:
@@ -112,47 +124,14 @@ class Metric:
 
 def metrics(series: Iterable[Series]) -> list[Metric]:
     """Return each sum with its fields, sorted by app, name, tags and type. Empty series are ignored."""
-    gathered: dict[tuple[str, str, tuple[tuple[str, str], ...], str], dict[str, Series]] = {}
+    fields: dict[tuple[str, str, tuple[tuple[str, str], ...], str], dict[str, Series]] = {}
     for one in series:
         if not one.times_ms:
             continue
         tags = dict(one.tags)
         app, type_ = tags.pop("app", ""), tags.pop("metric_type", "")
-        gathered.setdefault((app, one.measurement, tuple(sorted(tags.items())), type_), {})[one.field] = one
-    return [
-        Metric(app, name, type_, tags, gathered[app, name, tags, type_]) for app, name, tags, type_ in sorted(gathered)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class SumRow:
-    """The newest values of one sum: a row of the table."""
-
-    metric: str
-    tags: str
-    type: str
-    value: float | int | None
-    mean: float | None
-    instances: int
-    lives: int
-    changed_ms: int
-
-
-def rows(found: Iterable[Metric]) -> list[SumRow]:
-    """Return a row for each metric, in the order given."""
-    return [
-        SumRow(
-            metric=one.name,
-            tags=", ".join(f"{key}={value}" for key, value in one.tags),
-            type=one.type,
-            value=one.value.last,
-            mean=one.mean,
-            instances=int(one.line("instances").last or 0),
-            lives=int(one.line("lives").last or 0),
-            changed_ms=one.changed_ms,
-        )
-        for one in found
-    ]
+        fields.setdefault((app, one.measurement, tuple(sorted(tags.items())), type_), {})[one.field] = one
+    return [Metric(app, name, type_, tags, fields[app, name, tags, type_]) for app, name, tags, type_ in sorted(fields)]
 
 
 def _pair(line: Line) -> tuple[list[int], list[float | int | None]]:

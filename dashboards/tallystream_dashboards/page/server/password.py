@@ -28,24 +28,24 @@ def from_environment(env: Mapping[str, str] | None = None) -> str:
     if not path:
         return env.get(ENV, "")
     try:
-        found = Path(path).read_text(encoding="utf-8").strip()
+        password = Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ConfigError(f"{ENV}_FILE", path, f"it can't be read: {error.strerror}") from error
     except UnicodeDecodeError:
         raise ConfigError(f"{ENV}_FILE", path, "it is not UTF-8: write the password into it as text") from None
-    if not found:
+    if not password:
         raise ConfigError(f"{ENV}_FILE", path, "it is empty: write the password into it")
-    return found
+    return password
 
 
 log = logging.getLogger(__name__)
 
-SPACING_S = 1.0
-"""The seconds between two attempts of one address."""
+ATTEMPT_INTERVAL_S = 1.0
+"""The time between two attempts of one address, in seconds."""
 MAX_WAIT_S = 5.0
 """An attempt that would have to wait longer, in seconds, is refused without a check of the password."""
 MAX_ADDRESSES = 10_000
-LOG_EVERY_S = 60.0
+LOG_INTERVAL_S = 60.0
 
 
 class Attempts:
@@ -53,44 +53,44 @@ class Attempts:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._free_at: dict[str, float] = {}
+        self._next_at: dict[str, float] = {}
         self._failed = 0
         self._logged_at = float("-inf")
 
     def wait_s(self, address: str) -> float | None:
         """Reserve an attempt of an address, and return the seconds until it; None if too many attempts wait."""
-        now, place = self._clock(), _place(address)
-        turn = max(now, self._free_at.pop(place, now))
-        if turn - now > MAX_WAIT_S:
-            self._free_at[place] = turn
+        now, network = self._clock(), _network(address)
+        allowed_at = max(now, self._next_at.pop(network, now))
+        if allowed_at - now > MAX_WAIT_S:
+            self._next_at[network] = allowed_at
             return None
-        if len(self._free_at) >= MAX_ADDRESSES:
+        if len(self._next_at) >= MAX_ADDRESSES:
             self._forget(now)
-        self._free_at[place] = turn + SPACING_S
-        return turn - now
+        self._next_at[network] = allowed_at + ATTEMPT_INTERVAL_S
+        return allowed_at - now
 
     def failed(self, address: str) -> None:
         """Count a wrong password. Log the first one, then at most one line a minute."""
         self._failed += 1
         now = self._clock()
-        if now - self._logged_at >= LOG_EVERY_S:
+        if now - self._logged_at >= LOG_INTERVAL_S:
             count = "a wrong password" if self._failed == 1 else f"{self._failed:,} wrong passwords"
-            log.warning("%s given to the page, the last from %s", count, _place(address))
+            log.warning("the page refused %s, the last from %s", count, _network(address))
             self._failed, self._logged_at = 0, now
 
     def _forget(self, now: float) -> None:
-        self._free_at = {place: free_at for place, free_at in self._free_at.items() if free_at > now}
-        if len(self._free_at) >= MAX_ADDRESSES:
-            del self._free_at[next(iter(self._free_at))]
+        self._next_at = {network: next_at for network, next_at in self._next_at.items() if next_at > now}
+        if len(self._next_at) >= MAX_ADDRESSES:
+            del self._next_at[next(iter(self._next_at))]
 
 
-def _place(address: str) -> str:
+def _network(address: str) -> str:
     """Return what counts as one address. For IPv6 it is the /64 network, since a host usually has a whole one."""
     try:
-        known = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return "an unknown address"
-    return str(known) if known.version == 4 else str(ipaddress.ip_network((known, 64), strict=False))
+    return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 CONTENT_POLICY = (

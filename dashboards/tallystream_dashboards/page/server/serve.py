@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
-from tallystream_dashboards.page import serving
-from tallystream_dashboards.page.server.gate import Gate
+from tallystream_dashboards.page import settings as page_settings
+from tallystream_dashboards.page.server.access import AccessMiddleware
 
 if TYPE_CHECKING:
     from tallystream_dashboards.page.settings import PageSettings
@@ -38,20 +38,20 @@ def run(settings: PageSettings) -> int:
 
     port = _free_port(settings)
     url = f"http://{_host(settings.address)}:{port}"
-    serving.settings = settings
-    app = App(APP, middleware=[Middleware(Gate, password=settings.password)])
+    page_settings.served = settings
+    app = App(APP, middleware=[Middleware(AccessMiddleware, password=settings.password)])
     stopped = threading.Event()
-    watcher = threading.Thread(target=_announce, args=(settings, port, url, stopped), name="page-ready", daemon=True)
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    watcher.start()
+    announcer = threading.Thread(target=_announce, args=(settings, port, url, stopped), name="page-ready", daemon=True)
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    announcer.start()
     try:
         # At either signal the server closes its connections, and then raises the signal again.
         with contextlib.suppress(KeyboardInterrupt):
             app.run(config=options(settings, port))
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
         stopped.set()
-        watcher.join(timeout=5)
+        announcer.join(timeout=5)
     return 0
 
 
@@ -110,9 +110,9 @@ def _free_port(settings: PageSettings) -> int:
         try:
             probe.bind((settings.address, settings.port))
         except OSError as error:
-            where = f"{settings.address}:{settings.port}"
+            address = f"{settings.address}:{settings.port}"
             raise ConfigError(
-                "--address and --port", where, f"choose others; the system reports: {error.strerror or error}"
+                "--address and --port", address, f"choose others; the system reports: {error.strerror or error}"
             ) from error
         return int(probe.getsockname()[1])
 

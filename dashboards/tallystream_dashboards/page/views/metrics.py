@@ -9,7 +9,7 @@ import streamlit as st
 from tallystream_dashboards import formatting
 from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.data import instances
-from tallystream_dashboards.page.data.lines import draw, rate
+from tallystream_dashboards.page.data.lines import chart_data, rate
 from tallystream_dashboards.page.data.sums import DISTRIBUTIONS, GAUGES, counted, mean_text, noun
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from tallystream_dashboards.page.data.duplicates import Duplicates
-    from tallystream_dashboards.page.data.read_sums import SumsView
+    from tallystream_dashboards.page.data.metrics import MetricsView
 
 RATE_MS = 60_000
 
@@ -33,39 +33,39 @@ def metric_key(view: str, app: str | None) -> str:
     return f"{view}-metric-of-{app}"
 
 
-def choose(view: SumsView, kind: str) -> None:
-    """Draw the choices of the app and the metric."""
+def choose(view: MetricsView, name: str) -> None:
+    """Draw the choices of the app and the metric of the view with this name."""
     left, right = st.columns(2)
     apps, names = options(view.apps, view.app), options(view.names, view.metric)
-    left.selectbox("App", apps, key=app_key(kind), index=components.index(apps, view.app))
+    left.selectbox("App", apps, key=app_key(name), index=components.index(apps, view.app))
     with right.container(key="metric"):
-        st.selectbox("Metric", names, key=metric_key(kind, view.app), index=components.index(names, view.metric))
+        st.selectbox("Metric", names, key=metric_key(name, view.app), index=components.index(names, view.metric))
 
 
-def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
+def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
     """Draw one metric over time, its living instances, each instance, and the newest sum of each metric of the app."""
     _tiles(view)
     if not view.over_time.lines:
         st.info(f"No points of {literal(view.metric or 'any metric')} in this store yet.", icon=":material/search_off:")
         return
-    wide, narrow = st.columns([2, 1])
-    with wide:
+    left, right = st.columns([2, 1])
+    with left:
         components.chart(
             f"{noun(view.chosen[0].type)} over time", view.over_time, step=True, key="sum-chart", events=view.events
         )
-    with narrow:
-        components.chart("Living instances over time", view.instances, step=True, whole=True, key="instances-chart")
+    with right:
+        components.chart("Living instances over time", view.instances, step=True, integers=True, key="instances-chart")
     if view.by_instance.lines:
         components.chart("By instance", view.by_instance, step=True, key="instance-chart", events=view.events)
         st.caption(instances.caption(view.chosen[0].type))
     else:
         st.caption("To see each instance, run the shipper with `--rows`.")
     clock = components.clock(zone, now_ms)
-    if view.rows:
-        components.table(tables.sums(view.rows, clock), key="sums-table")
-    if view.own_rows:
-        with st.expander(f"The reporter's own metrics ({len(view.own_rows)})", expanded=not view.rows):
-            components.table(tables.sums(view.own_rows, clock), key="own-sums-table")
+    if view.metrics:
+        components.table(tables.sums(view.metrics, clock), key="sums-table")
+    if view.own_metrics:
+        with st.expander(f"The reporter's own metrics ({len(view.own_metrics)})", expanded=not view.metrics):
+            components.table(tables.sums(view.own_metrics, clock), key="own-sums-table")
     if view.left_out:
         st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
     if view.events:
@@ -73,29 +73,29 @@ def draw_metrics(view: SumsView, *, now_ms: int, zone: tzinfo) -> None:
         components.table(tables.events(view.events, clock), key="events-table")
 
 
-def draw_duplicates(view: SumsView, found: Duplicates | None) -> None:
+def draw_duplicates(view: MetricsView, duplicates: Duplicates | None) -> None:
     """Draw the records processed twice: the formula with its numbers, the result over time, and the positions."""
-    if found is None:
+    if duplicates is None:
         st.info(
             f"**{literal(view.app or 'This app')}** reports no positions of the counter "
-            f"{literal(view.metric or 'that was chosen')}, so records that were processed twice can't be found. "
+            f"{literal(view.metric or 'that was chosen')}, so records that were processed twice can't be duplicates. "
             "Choose the counter of processed records, and count with `ConsumerProgress`, or set "
             "`registry.position(topic, partition, name='NAME.position')` together with the counter NAME.",
             icon=":material/search_off:",
         )
         return
     columns = st.columns(3)
-    columns[0].metric(f"Processed: {literal(view.metric)}", formatting.number(found.processed), **components.TILE)
-    columns[1].metric("Different records: offsets covered", formatting.number(found.covered), **components.TILE)
+    columns[0].metric(f"Processed: {literal(view.metric)}", formatting.number(duplicates.processed), **components.TILE)
+    columns[1].metric("Different records: offsets covered", formatting.number(duplicates.covered), **components.TILE)
     columns[2].metric(
         "Processed twice",
-        formatting.number(found.number),
+        formatting.number(duplicates.count),
         "processed less covered",
         delta_color="off",
         delta_arrow="off",
         **components.TILE,
     )
-    if found.number < 0:
+    if duplicates.count < 0:
         st.warning(
             "The counter counted fewer records than there are offsets: it counts something else, or some offsets have "
             "no record (transaction markers, compaction).",
@@ -103,33 +103,33 @@ def draw_duplicates(view: SumsView, found: Duplicates | None) -> None:
         )
     components.chart(
         "Processed twice over time, records",
-        draw([found.over_time], *view.over_time.period_ms, until_ms=view.until_ms),
+        chart_data([duplicates.over_time], *view.over_time.period_ms, until_ms=view.until_ms),
         step=True,
-        whole=True,
+        integers=True,
         key="twice-chart",
         events=view.events,
     )
-    components.table(tables.covered(found.partitions), key="covered-table")
+    components.table(tables.covered_offsets(duplicates.partitions), key="covered-table")
     st.caption(
         "Consumers report, in one snapshot, how many records they processed and their positions. Records in flight are "
         "not counted. Records processed since a consumer's last report are not shown yet."
     )
 
 
-def _tiles(view: SumsView) -> None:
+def _tiles(view: MetricsView) -> None:
     first = view.chosen[0] if view.chosen else None
     value = first.value if first else None
     growth = rate(value, window_ms=RATE_MS, at_ms=view.until_ms) if value else None
-    more = f" ({literal(first.label)})" if first and len(view.chosen) > 1 else ""
+    label = f" ({literal(first.label)})" if first and len(view.chosen) > 1 else ""
     gauge = first is not None and first.type in GAUGES
-    living = first.line("instances").last if first else None
-    name = f"{literal(view.metric or formatting.NOTHING)}{more}"
+    instance_count = first.line("instances").last if first else None
+    name = f"{literal(view.metric or formatting.DASH)}{label}"
     tiles = {
         counted(first.type if first else None, name): formatting.number(value.last if value else None),
         "Rate, last minute": formatting.per_second(None if gauge else growth),
-        "Living instances": formatting.number(living),
+        "Living instances": formatting.number(instance_count),
     }
     if first is not None and first.type in DISTRIBUTIONS:
-        tiles[f"Mean of {name}"] = mean_text(first.type, first.mean) or formatting.NOTHING
+        tiles[f"Mean of {name}"] = mean_text(first.type, first.mean) or formatting.DASH
     for column, (title, text) in zip(st.columns(len(tiles)), tiles.items(), strict=True):
         column.metric(title, text, **components.TILE)

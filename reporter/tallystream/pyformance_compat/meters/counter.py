@@ -81,7 +81,7 @@ class Counter:
             stacklevel=level,
         )
 
-    def tallystream_join(self, name: str) -> None:
+    def tallystream_register(self, name: str) -> None:
         """Store the name in the registry, for the warning."""
         self._name = name
         if self._falls:
@@ -94,11 +94,11 @@ class Counter:
     def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Metric | None:
         """Return the value as a record struct."""
         metric = self._counter if self._updown is None else self._updown
-        return msgspec.structs.replace(metric.read(), name=name, tags=tags)
+        return msgspec.structs.replace(metric.collect(views=True), name=name, tags=tags)
 
     def tallystream_retire(self, name: str, tags: dict[str, str]) -> record.Metric | None:
         """Return the count before the counter fell, for the next counter of this name."""
-        return msgspec.structs.replace(self._counter.read(), name=name, tags=tags)
+        return msgspec.structs.replace(self._counter.collect(views=True), name=name, tags=tags)
 
     def tallystream_reset(self) -> None:
         """Count from zero in the child of a fork. A counter that fell remains an `updown`."""

@@ -23,7 +23,7 @@ class Gauge:
         """
         raise NotImplementedError
 
-    def tallystream_join(self, name: str) -> None:
+    def tallystream_register(self, name: str) -> None:
         """Do nothing: a gauge does not need its name."""
 
     def tallystream_dump(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from math import sqrt
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,12 +11,13 @@ import msgspec
 
 from tallystream.metrics import histogram
 from tallystream.pyformance_compat._clock import WALL, Clock, metric_clock
-from tallystream.pyformance_compat._log import log
 from tallystream.pyformance_compat.stats.samples import DEFAULT_ALPHA, DEFAULT_SIZE, ExpDecayingSample
 
 if TYPE_CHECKING:
     from tallystream import record
     from tallystream.pyformance_compat.stats.snapshot import Snapshot
+
+_log = logging.getLogger("tallystream.pyformance_compat")
 
 NO_MIN, NO_MAX = 2147483647.0, -2147483647.0
 """The min and max of pyformance if there are no values."""
@@ -67,7 +69,7 @@ class Histogram:
         try:
             self._reported.update(value)
         except ValueError as error:
-            log.warning("%r leaves out a value: %s", self._name, error)
+            _log.warning("%r skips a value: %s", self._name, error)
             return
         if not isinstance(value, int | float):
             value = float(value)
@@ -129,28 +131,28 @@ class Histogram:
         self._min = self._max = None
         self._mean = self._squares = 0.0
 
-    def tallystream_join(self, name: str) -> None:
+    def tallystream_register(self, name: str) -> None:
         """Store the name in the registry, for the log."""
         self._name = self._reported.name = name
 
     def tallystream_dump(self) -> dict[str, Any]:
         """Return the values with pyformance's names."""
-        kept = self.get_snapshot()
+        sampled = self.get_snapshot()
         return {
             "avg": self.get_mean(),
             "count": self.get_count(),
             "max": self.get_max(),
             "min": self.get_min(),
             "std_dev": self.get_stddev(),
-            "75_percentile": kept.get_75th_percentile(),
-            "95_percentile": kept.get_95th_percentile(),
-            "99_percentile": kept.get_99th_percentile(),
-            "999_percentile": kept.get_999th_percentile(),
+            "75_percentile": sampled.get_75th_percentile(),
+            "95_percentile": sampled.get_95th_percentile(),
+            "99_percentile": sampled.get_99th_percentile(),
+            "999_percentile": sampled.get_999th_percentile(),
         }
 
     def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Histogram:
         """Return all values since the start of the process as a record struct."""
-        return msgspec.structs.replace(self._reported.read(), name=name, tags=tags)
+        return msgspec.structs.replace(self._reported.collect(views=True), name=name, tags=tags)
 
     def tallystream_retire(self, name: str, tags: dict[str, str]) -> record.Metric:
         """Return the same, for the next histogram of this name."""

@@ -73,7 +73,7 @@ class Meter:
         self._meter = meter.Meter("", {}, metric_clock(self.clock))
         self._rest = 0
 
-    def tallystream_join(self, name: str) -> None:
+    def tallystream_register(self, name: str) -> None:
         """Do nothing: a meter does not need its name."""
 
     def tallystream_dump(self) -> dict[str, Any]:
@@ -91,7 +91,9 @@ class Meter:
 
     def tallystream_read(self, name: str, tags: dict[str, str]) -> record.Meter:
         """Return all events since the start of the process, and the rates, as a record struct."""
-        return msgspec.structs.replace(self._meter.read(), name=name, tags=tags, count=self._reported.count)
+        return msgspec.structs.replace(
+            self._meter.collect(views=True), name=name, tags=tags, count=self._reported.count
+        )
 
     def tallystream_retire(self, name: str, tags: dict[str, str]) -> record.Metric:
         """Return the same, for the next meter of this name."""

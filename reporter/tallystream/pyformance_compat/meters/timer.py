@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
@@ -146,17 +147,24 @@ class TimerContext:
 
 
 def _send_signal(context: TimerContext, elapsed: float) -> None:
-    from tallystream.pyformance_compat.meters._signal import call_too_long
-
+    _, call_too_long = _signals()
     if call_too_long is not None:
         more = {"args": context.args} if context.args else {}
         call_too_long.send(context.timer, elapsed=elapsed, **more, **context.kwargs)
 
 
-def __getattr__(name: str) -> Any:
-    # Imported on first use: blinker imports asyncio.
-    if name in ("call_too_long", "timer_signals"):
-        from tallystream.pyformance_compat.meters import _signal
+@cache
+def _signals() -> tuple[Any, Any]:
+    """Return `timer_signals` and `call_too_long`, or twice None if blinker is not installed, as in pyformance."""
+    try:
+        from blinker import Namespace  # imported on first use: it imports asyncio
+    except ImportError:
+        return None, None
+    signals = Namespace()
+    return signals, signals.signal("call_too_long")
 
-        return getattr(_signal, name)
+
+def __getattr__(name: str) -> Any:
+    if name in ("timer_signals", "call_too_long"):
+        return _signals()[name == "call_too_long"]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

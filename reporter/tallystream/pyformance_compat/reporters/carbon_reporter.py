@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tallystream.pyformance_compat._clock import Clock
     from tallystream.pyformance_compat._registry import MetricsRegistry
 
-DEFAULT_CARBON_SERVER = "0.0.0.0"  # noqa: S104 - it connects there; pyformance's name of this machine
+DEFAULT_CARBON_SERVER = "0.0.0.0"  # noqa: S104 - pyformance's address of this machine, to which it connects
 DEFAULT_CARBON_PORT = 2003
 TIMEOUT = 5.0
 """Seconds for each network operation."""
@@ -30,9 +30,9 @@ _NOT_GRAPHITE = re.compile(r"[\s;!^=~\x00-\x1f\x7f]")
 
 
 def _make_socket(*arguments: Any) -> socket.socket:
-    made = socket.socket(*arguments)
-    made.settimeout(TIMEOUT)
-    return made
+    created = socket.socket(*arguments)
+    created.settimeout(TIMEOUT)
+    return created
 
 
 class CarbonReporter(Reporter):

@@ -22,7 +22,7 @@ DEFAULT_INFLUX_PORT = 8086
 DEFAULT_INFLUX_DATABASE = "metrics"
 DEFAULT_INFLUX_PROTOCOL = "http"
 TIMEOUT = 5.0
-"""Seconds to wait for an answer."""
+"""Seconds to wait for a response."""
 
 _MEASUREMENT = str.maketrans({",": "\\,", " ": "\\ ", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
@@ -32,7 +32,7 @@ LOG = logging.getLogger("tallystream.pyformance_compat")
 class InfluxReporter(Reporter):
     """Writes each report: one point for a key, one field for an attribute, timestamps in seconds.
 
-    Delivery is not guaranteed: a report that can't be written is logged with InfluxDB's answer, and the next one has
+    Delivery is not guaranteed: a report that can't be written is logged with InfluxDB's response, and the next one has
     newer values. Values that are neither finite numbers nor text are skipped.
 
     Args:
@@ -87,21 +87,21 @@ class InfluxReporter(Reporter):
             credentials = b64encode(f"{self.username}:{self.password or ''}".encode()).decode()
             request.add_header("Authorization", f"Basic {credentials}")
         try:
-            with urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310
-                answer.read()
+            with urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310
+                response.read()
         except HTTPError as error:
             with error:
                 body = error.read(500).decode(errors="replace").strip()
-            self._fail(path, f"answered {error.code}: {body}")
+            self._fail(path, f"it returned {error.code}: {body}")
         except (OSError, HTTPException) as error:
-            self._fail(path, f"can't be reached: {error}")
+            self._fail(path, f"it can't be reached: {error}")
         else:
             return True
         return False
 
-    def _fail(self, path: str, why: str) -> None:
+    def _fail(self, path: str, reason: str) -> None:
         self.failures += 1
-        LOG.warning("InfluxDB at %s:%s, %s: %s", self.server, self.port, path, why)
+        LOG.warning("InfluxDB at %s:%s, %s: %s", self.server, self.port, path, reason)
 
 
 def _line(key: str, attributes: dict[str, Any], seconds: int) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tallystream.errors import ConfigError
 from tallystream.pyformance_compat._clock import WALL, Clock
 from tallystream.pyformance_compat._registry import global_registry
-from tallystream.reporters.base import Schedule
+from tallystream.reporters.thread import Schedule
 from tallystream.signals import SignalSafeEvent
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Reporter:
         schedule = Schedule(time.monotonic(), self.reporting_interval)
         while True:
             stopped = self._stopped.is_set()
-            schedule.take(time.monotonic())
+            schedule.pop_due(time.monotonic())
             try:
                 self.report_now(self.registry)
             except Exception:  # noqa: BLE001 - one failed report must not stop the reporter

@@ -7,7 +7,7 @@ from heapq import heappush, heappushpop
 from math import log
 from operator import itemgetter
 
-from tallystream.metrics.reservoirs import SlidingTimeWindowReservoir
+from tallystream.metrics.sampling import SlidingTimeWindowReservoir
 from tallystream.pyformance_compat._clock import WALL, Clock, metric_clock
 from tallystream.pyformance_compat.stats.snapshot import Snapshot
 

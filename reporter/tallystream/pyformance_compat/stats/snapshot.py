@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tallystream.metrics.sampling import quantile
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -45,23 +47,11 @@ class Snapshot:
         return self.get_percentile(self.P999_Q)
 
     def get_percentile(self, percentile: float) -> float:
-        """Return the value at a share from 0 to 1, interpolated between two values; 0 without values.
-
-        The rank is share * (n + 1), one of the definitions in R. J. Hyndman and Y. Fan, "Sample Quantiles in
-        Statistical Packages", The American Statistician 50 (1996): type 6.
+        """Return the value at a share from 0 to 1, interpolated between two values (`quantile`); 0 without values.
 
         Raises:
             ValueError: the share is not from 0 to 1.
         """
         if not 0 <= percentile <= 1:
             raise ValueError(f"{percentile} is not in [0..1]")
-        if not self.values:
-            return 0
-        rank = percentile * (len(self.values) + 1)
-        below = int(rank)
-        if below < 1:
-            return self.values[0]
-        if below >= len(self.values):
-            return self.values[-1]
-        low, high = self.values[below - 1 : below + 1]
-        return low + (rank - below) * (high - low)
+        return quantile(self.values, percentile) if self.values else 0

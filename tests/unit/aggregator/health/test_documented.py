@@ -1,4 +1,4 @@
-"""docs/health.md against the list of figures: every one is there as it is, and no other."""
+"""docs/health.md and the list of internal metrics."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def _of(figure: InternalMetric) -> str:
     return "aggregate" if figure.name.startswith(tabular) else "both"
 
 
-def test_the_table_is_the_list() -> None:
-    """Names, types, whose it is, what it means and its labels, in the order of the list."""
+def test_the_documentation_lists_every_internal_metric() -> None:
+    """Names, types, commands, descriptions and labels are in the order of the list."""
     found = [row for row in ROWS if row[0].startswith("`tallystream_")]
     wanted = []
     for one in INTERNAL_METRICS:
@@ -31,6 +31,6 @@ def test_the_table_is_the_list() -> None:
     assert found == wanted
 
 
-def test_the_limit_is_the_page_s() -> None:
-    """The seconds after which a query is taken for stuck."""
+def test_the_documentation_has_the_limit_of_a_stuck_query() -> None:
+    """It is in seconds."""
     assert f"looked for one in {MAX_SILENCE_S:.0f} s" in DOC

@@ -1,4 +1,4 @@
-"""Prometheus' text format, read back by Prometheus' own client library."""
+"""Prometheus' text format, read by Prometheus' own client library."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tallystream_aggregator.health.exposition import Family, Sample, render
 _texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=20)
 
 
-def test_the_text_is_as_the_format_says() -> None:
-    """HELP, TYPE, then the samples; each line ends; whole numbers keep all digits."""
+def test_a_family_has_help_type_and_samples() -> None:
+    """Each line ends with a newline, and whole numbers have all digits."""
     family = Family(
         "a_total", "counter", 'one\nline \\ "two"', [Sample(2**63 - 1, {"x": 'a"b\\c\nd'}), Sample(0.5, {})]
     )
@@ -27,7 +27,7 @@ def test_the_text_is_as_the_format_says() -> None:
 
 
 def test_a_summary_has_quantiles_a_sum_and_a_count() -> None:
-    """The suffixes of a summary belong to its family."""
+    """Samples with these suffixes belong to the family."""
     samples = [Sample(0.25, {"quantile": "0.5"}), Sample(1.5, {}, "_sum"), Sample(3, {}, "_count")]
     (read,) = text_string_to_metric_families(render([Family("d_seconds", "summary", "h", samples)]))
     assert (read.type, [(one.name, one.value) for one in read.samples]) == (
@@ -36,19 +36,19 @@ def test_a_summary_has_quantiles_a_sum_and_a_count() -> None:
     )
 
 
-def test_what_is_no_finite_number_has_its_word() -> None:
-    """Not a number and both infinities, as Go's ParseFloat reads them."""
+def test_numbers_that_are_not_finite_have_names() -> None:
+    """They are those that Go's ParseFloat reads."""
     text = render([Family("g", "gauge", "h", [Sample(v, {}) for v in (math.nan, math.inf, -math.inf)])])
     assert [line.split()[1] for line in text.splitlines() if not line.startswith("#")] == ["NaN", "+Inf", "-Inf"]
 
 
 def test_a_family_without_samples_is_left_out() -> None:
-    """A name that nobody has a value for is not mentioned."""
+    """Its name is not in the text."""
     assert render([Family("g", "gauge", "h", [])]) == ""
 
 
 @given(_texts, _texts, st.floats(allow_nan=False))
-def test_whatever_the_label_says_it_is_read_back(help_: str, value: str, number: float) -> None:
-    """Quotes, newlines, backslashes and other languages come back as they were, and floats to the last bit."""
+def test_labels_and_numbers_are_read_as_they_were_written(help_: str, value: str, number: float) -> None:
+    """Labels may have quotes, newlines, backslashes and any language. Floats are exact."""
     (read,) = text_string_to_metric_families(render([Family("g", "gauge", help_, [Sample(number, {"x": value})])]))
     assert [(one.labels, one.value) for one in read.samples] == [({"x": value}, number)]

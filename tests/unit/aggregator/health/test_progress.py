@@ -1,4 +1,4 @@
-"""What Spark tells of a batch (as Spark 4.2 wrote it), and the figures that come of it."""
+"""The internal metrics after a batch, from progress events as Spark 4.2 writes them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHARD = {
 }
 
 
-def told(batch: int = 9, *shards: dict[str, Any], **other: Any) -> dict[str, Any]:
+def event(batch: int = 9, *shards: dict[str, Any], **other: Any) -> dict[str, Any]:
     """Return a progress event."""
     return {
         "id": "0f75a09a-b8e0-4355-b73c-56b1fce27ac7",
@@ -68,9 +68,9 @@ def internal_metrics() -> InternalMetrics:
     return InternalMetrics("aggregate", ManualClock())
 
 
-def test_a_batch_becomes_figures(internal_metrics: InternalMetrics) -> None:
-    """Its number, time, phases, records, offsets, state, and what the shard says of the table."""
-    assert Progress(internal_metrics).take(told(9, SHARD)) == 9
+def test_a_batch_updates_the_internal_metrics(internal_metrics: InternalMetrics) -> None:
+    """These are its number, time, phases, records, offsets and state, and the values of the shard's record."""
+    assert Progress(internal_metrics).observe(event(9, SHARD)) == 9
     found = values(internal_metrics)
     wanted = {
         "tallystream_epoch": 7,
@@ -101,40 +101,40 @@ def test_a_batch_becomes_figures(internal_metrics: InternalMetrics) -> None:
     assert {name: found.get(name) for name in wanted} == wanted
 
 
-def test_a_trigger_that_found_nothing_is_no_batch(internal_metrics: InternalMetrics) -> None:
-    """It counts as a look, and changes no figure."""
+def test_a_trigger_without_records_is_not_a_batch(internal_metrics: InternalMetrics) -> None:
+    """It changes no metric."""
     before = values(internal_metrics)
-    assert Progress(internal_metrics).take(told(durationMs={"latestOffset": 1, "triggerExecution": 2})) is None
+    assert Progress(internal_metrics).observe(event(durationMs={"latestOffset": 1, "triggerExecution": 2})) is None
     assert values(internal_metrics) == before
 
 
-def test_a_batch_that_touched_no_shard_leaves_the_table_as_it_was(internal_metrics: InternalMetrics) -> None:
-    """What the shard said last still holds; what this process did counts on."""
+def test_a_batch_without_a_shard_keeps_the_values_of_the_table(internal_metrics: InternalMetrics) -> None:
+    """The counters of this process increase."""
     progress = Progress(internal_metrics)
-    progress.take(told(9, SHARD))
-    progress.take(told(10))
+    progress.observe(event(9, SHARD))
+    progress.observe(event(10))
     found = values(internal_metrics)
     assert (found["tallystream_table_records_total"], found["tallystream_batches_total"]) == (42, 2)
 
 
-def test_shards_are_added_up_and_the_newest_of_each_holds(internal_metrics: InternalMetrics) -> None:
-    """Two records of one shard, and another shard's."""
-    Progress(internal_metrics).take(
-        told(9, SHARD, {**SHARD, "records": 50}, {**SHARD, "shard": 1, "records": 8, "epoch": 8})
+def test_the_newest_values_of_all_shards_are_added_up(internal_metrics: InternalMetrics) -> None:
+    """One shard has two records."""
+    Progress(internal_metrics).observe(
+        event(9, SHARD, {**SHARD, "records": 50}, {**SHARD, "shard": 1, "records": 8, "epoch": 8})
     )
     found = values(internal_metrics)
     assert (found["tallystream_table_records_total"], found["tallystream_epoch"]) == (58, 8)
 
 
-def test_a_query_without_a_table_has_no_figures_of_one(internal_metrics: InternalMetrics) -> None:
-    """The shipper has neither state nor shards."""
-    Progress(internal_metrics).take(told(0, stateOperators=[], observedMetrics={}))
+def test_a_query_without_a_table_has_no_metrics_of_it(internal_metrics: InternalMetrics) -> None:
+    """The shipper has neither a state nor shards."""
+    Progress(internal_metrics).observe(event(0, stateOperators=[], observedMetrics={}))
     assert not [name for name in values(internal_metrics) if "table" in name or "state" in name]
 
 
-def test_the_reporter_has_the_same_figures(internal_metrics: InternalMetrics) -> None:
-    """Counts of this process as counters, totals of the table as gauges: no sum over lives counts them twice."""
-    Progress(internal_metrics).take(told(9, SHARD))
+def test_the_reporter_has_the_same_metrics(internal_metrics: InternalMetrics) -> None:
+    """Totals of the table are gauges, so that no sum over lives counts them twice."""
+    Progress(internal_metrics).observe(event(9, SHARD))
     reporter = InMemoryReporter(internal_metrics.registry)
     assert reporter.report_now()
     kinds = {metric.name: metric.type for metric in reporter.reports[-1]}
@@ -143,21 +143,21 @@ def test_the_reporter_has_the_same_figures(internal_metrics: InternalMetrics) ->
     assert {metric.tags["command"] for metric in reporter.reports[-1]} == {"aggregate"}
 
 
-def test_a_figure_that_is_not_in_the_list_is_an_error(internal_metrics: InternalMetrics) -> None:
-    """The list is what the documentation shows: there is no figure beside it."""
+def test_a_metric_that_is_not_in_the_list_is_an_error(internal_metrics: InternalMetrics) -> None:
+    """The documentation shows the list."""
     with pytest.raises(KeyError):
         internal_metrics.set("tallystream.secret", 1)
 
 
-def test_no_two_figures_have_one_name() -> None:
-    """Neither here nor in Prometheus."""
+def test_every_metric_has_its_own_name() -> None:
+    """This also holds for the names in Prometheus."""
     assert len({figure.exposed for figure in INTERNAL_METRICS}) == len(BY_NAME) == len(INTERNAL_METRICS)
 
 
-def test_a_backlog_s_records_count_with_those_that_were_left_out() -> None:
-    """Spark saw only what compaction kept; what was read is observed, nothing where a batch had no records."""
+def test_compacted_records_of_a_backlog_are_counted() -> None:
+    """The observed metric has their number. It is null for a batch without records."""
     internal_metrics = InternalMetrics("aggregate")
     progress = Progress(internal_metrics)
     for batch, records in ((1, 5000), (2, None)):
-        progress.take(told(batch, observedMetrics={"read": {"records": records}}))
+        progress.observe(event(batch, observedMetrics={"read": {"records": records}}))
     assert values(internal_metrics)["tallystream_input_records_total"] == 5000

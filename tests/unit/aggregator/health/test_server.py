@@ -1,4 +1,4 @@
-"""The HTTP server on a real port."""
+"""The HTTP server on a real port, its limits of connections, and its cache of a text."""
 
 from __future__ import annotations
 
@@ -6,88 +6,90 @@ import http.client
 import json
 import socket
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
-from support.health import slow_client
+from support.health import ask, slow_client
 from support.wait import wait_until
 from tallystream.errors import ConfigError
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.health.server import HealthServer, Response
+from tallystream_aggregator.health.server import CONNECTIONS, DEADLINE_S, CachedText, HealthServer, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SLOW = 100
 """Clients that never finish their requests."""
-MOST = 64
-"""Connections that a server keeps open at once."""
 
 
-def set_function(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
+def request(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
     """Return the status, the media type and the body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request(method, path)
-        answer = connection.getresponse()
-        return answer.status, answer.headers["Content-Type"], answer.read().decode()
+        response = connection.getresponse()
+        return response.status, response.headers["Content-Type"], response.read().decode()
     finally:
         connection.close()
 
 
-def test_the_answers_follow_what_the_query_does() -> None:
-    """200 or 503 with the reason in JSON; the figures as Prometheus reads them; HEAD has no body; others are 404."""
+def test_the_responses_follow_the_status_of_the_query() -> None:
+    """They are 200, or 503 with the reason in JSON. HEAD has no body, and other paths are 404."""
     with Health("aggregate", HealthSettings(0), clock=ManualClock()) as health:
         assert health.port is not None
-        status, kind, body = set_function(health.port, "/readyz")
+        status, kind, body = request(health.port, "/readyz")
         assert (status, kind) == (503, "application/json")
-        said = {"ok": False, "reason": "starting", "command": "aggregate", "stage": "starting", "batch": None}
-        assert json.loads(body) == said
-        assert set_function(health.port, "/healthz")[0] == 200
+        expected = {"ok": False, "reason": "starting", "command": "aggregate", "stage": "starting", "batch": None}
+        assert json.loads(body) == expected
+        assert request(health.port, "/healthz")[0] == 200
         health.status.run()
         health.status.checked(4)
-        status, _, body = set_function(health.port, "/readyz?verbose")
+        status, _, body = request(health.port, "/readyz?verbose")
         assert (status, json.loads(body)["batch"]) == (200, 4)
-        status, kind, body = set_function(health.port, "/metrics")
+        status, kind, body = request(health.port, "/metrics")
         assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
         assert 'tallystream_ready{command="aggregate"} 1\n' in body
-        assert set_function(health.port, "/metrics", "HEAD")[2] == ""
-        assert set_function(health.port, "/")[0] == 404
+        assert request(health.port, "/metrics", "HEAD")[2] == ""
+        assert request(health.port, "/")[0] == 404
         port = health.port
     with pytest.raises(ConnectionRefusedError):
-        set_function(port, "/healthz")
+        request(port, "/healthz")
 
 
-def test_a_taken_port_is_one_sentence() -> None:
-    """It names the option, the port and the address."""
+def test_the_error_of_a_port_in_use_names_it() -> None:
+    """It names the option and the address, too."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"--http-port: {port} can't be used; cannot listen on 127.0.0.1"):
             HealthServer({}, port=port)
 
 
-def test_without_a_port_nothing_listens() -> None:
-    """The server is there by choice."""
+def test_there_is_no_server_without_a_port() -> None:
+    """The server is optional."""
     with Health("ship", HealthSettings()) as health:
         assert health.port is None
 
 
-def test_an_answer_that_fails_is_logged_and_the_next_one_is_made(caplog: pytest.LogCaptureFixture) -> None:
-    """A fault of ours ends one request, is an error in the log, and no more."""
+def test_a_request_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The next request gets its response."""
 
     def fail() -> Response:
-        raise RuntimeError("a fault of ours")
+        raise RuntimeError("an internal error")
 
     server = HealthServer({"/bad": fail, "/good": lambda: Response(200, "text/plain", "x")}, port=0)
     try:
         with pytest.raises(http.client.RemoteDisconnected):
-            set_function(server.port, "/bad")
-        assert set_function(server.port, "/good")[2] == "x"
+            request(server.port, "/bad")
+        assert request(server.port, "/good")[2] == "x"
     finally:
         server.close()
-    assert "a fault of ours" in caplog.text
+    assert "an internal error" in caplog.text
 
 
 def _open(connection: socket.socket) -> bool:
-    """Send one more byte of a request, and tell whether the server still holds the connection."""
+    """Send one more byte of a request, and return whether the connection is open."""
     connection.setblocking(False)
     try:
         connection.send(b"x")
@@ -98,8 +100,8 @@ def _open(connection: socket.socket) -> bool:
         return False
 
 
-def test_slow_connections_keep_nobody_out() -> None:
-    """Of clients that send a byte now and then only the newest stay connected; other requests are answered."""
+def test_slow_clients_do_not_block_other_requests() -> None:
+    """Of clients that send single bytes only the newest stay connected."""
     with Health("aggregate", HealthSettings(0)) as health, ExitStack() as clients:
         port = health.port
         assert port is not None
@@ -111,6 +113,88 @@ def test_slow_connections_keep_nobody_out() -> None:
         while len(slow) < SLOW:
             slow.append(clients.enter_context(slow_client(port)))
             held()
-        assert set_function(port, "/healthz")[0] == 200
-        wait_until(lambda: held() <= MOST, 20, f"no more than {MOST} of {SLOW} slow connections are open")
+        assert request(port, "/healthz")[0] == 200
+        wait_until(lambda: held() <= CONNECTIONS, 20, f"no more than {CONNECTIONS} of {SLOW} slow connections are open")
         assert _open(slow[-1])
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The server's clock."""
+    return ManualClock()
+
+
+@pytest.fixture
+def server(clock: ManualClock) -> Iterator[HealthServer]:
+    """A server with a short response and a long one."""
+    paths = {
+        "/healthz": lambda: Response(200, "text/plain", "ok"),
+        "/large": lambda: Response(200, "text/plain", b"x" * 100_000_000),
+    }
+    opened = HealthServer(paths, port=0, clock=clock.monotonic)
+    yield opened
+    opened.close()
+
+
+def test_a_slow_request_is_closed(server: HealthServer, clock: ManualClock) -> None:
+    """The deadline applies to the whole request: single bytes do not prolong it."""
+    with slow_client(server.port) as connection:
+        wait_until(lambda: server.connections == 1, 30, "the connection is open", poll=0.01)
+        for _ in range(int(DEADLINE_S) - 1):
+            clock.advance(1)
+            connection.sendall(b"x")
+        assert server.connections == 1
+        clock.advance(2)
+        assert connection.recv(1) == b""
+        wait_until(lambda: server.connections == 0, 30, "the connection is closed", poll=0.01)
+        assert ask(f"http://127.0.0.1:{server.port}/healthz") == (200, "ok")
+
+
+def test_a_response_that_is_not_read_is_closed(server: HealthServer, clock: ManualClock) -> None:
+    """The connection is closed at the deadline."""
+    with slow_client(server.port, b"GET /large HTTP/1.0\r\n\r\n") as connection:
+        assert connection.recv(1) == b"H"
+        clock.advance(DEADLINE_S + 1)
+        wait_until(lambda: server.connections == 0, 30, "the connection is closed", poll=0.01)
+
+
+def test_a_connection_without_a_request_is_closed_first(server: HealthServer) -> None:
+    """Slow clients do not end a connection that gets its response."""
+    with slow_client(server.port, b"GET /large HTTP/1.0\r\n\r\n") as scraping:
+        assert scraping.recv(1) == b"H"
+        waiting = [slow_client(server.port) for _ in range(CONNECTIONS + 5)]
+        try:
+            wait_until(lambda: waiting[3].recv(1) == b"", 30, "a slow client is disconnected")
+            received = 1
+            while chunk := scraping.recv(1 << 20):
+                received += len(chunk)
+            assert received > 100_000_000
+        finally:
+            for one in waiting:
+                one.close()
+
+
+def test_a_slow_text_is_cached(clock: ManualClock) -> None:
+    """A newer version is rendered after five times the rendering time of the last one."""
+    cached, rendered = CachedText(clock.monotonic), []
+
+    def render() -> str:
+        rendered.append(len(rendered))
+        clock.advance(2)
+        return f"text {len(rendered)}"
+
+    assert [cached.body(1, render), cached.body(1, render), cached.body(2, render)] == [b"text 1"] * 3
+    clock.advance(9.9)
+    assert cached.body(3, render) == b"text 1"
+    clock.advance(0.2)
+    assert cached.body(3, render) == b"text 2"
+    clock.advance(60)
+    assert cached.body(3, render) == b"text 2"
+    cached.clear()
+    assert cached.body(3, render) == b"text 3"
+
+
+def test_a_fast_text_is_never_outdated(clock: ManualClock) -> None:
+    """Each version is rendered when it is requested."""
+    cached = CachedText(clock.monotonic)
+    assert [cached.body(number, lambda n=number: f"{n}") for number in range(3)] == [b"0", b"1", b"2"]

@@ -1,4 +1,4 @@
-"""Alive and ready: which of both a query is at each moment, and the reason that is given where it is not."""
+"""The status of a query: alive, ready, and the reasons."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tallystream_aggregator.health.health import MAX_SILENCE_S, Status
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """A clock turned by hand."""
+    """A clock that only the test advances."""
     return ManualClock()
 
 
 def test_a_query_that_starts_or_stands_by_is_alive_and_not_ready(clock: ManualClock) -> None:
-    """However long that takes: to be started again would help none."""
+    """The time does not matter: a restart would not help."""
     status = Status(clock)
     clock.advance(10 * MAX_SILENCE_S)
     assert (status.unhealthy_reason(), status.unready_reason()) == (None, "starting")
@@ -24,8 +24,8 @@ def test_a_query_that_starts_or_stands_by_is_alive_and_not_ready(clock: ManualCl
     assert (status.unhealthy_reason(), status.unready_reason()) == (None, "standing by")
 
 
-def test_it_is_ready_when_the_first_batch_is_done(clock: ManualClock) -> None:
-    """With its number; begun alone is not enough."""
+def test_a_query_is_ready_after_its_first_batch(clock: ManualClock) -> None:
+    """It is not ready when it has only started."""
     status = Status(clock)
     status.run()
     assert status.unready_reason() == "the first batch is not done"
@@ -33,16 +33,16 @@ def test_it_is_ready_when_the_first_batch_is_done(clock: ManualClock) -> None:
     assert (status.unhealthy_reason(), status.unready_reason(), status.batch) == (None, None, 0)
 
 
-def test_a_query_that_looked_and_found_nothing_is_ready(clock: ManualClock) -> None:
-    """A topic that is empty yet is no reason to take its reader for one that does not work."""
+def test_a_query_that_found_no_records_is_ready(clock: ManualClock) -> None:
+    """Its topic is empty."""
     status = Status(clock)
     status.run()
     status.checked()
     assert (status.unready_reason(), status.batch) == (None, None)
 
 
-def test_a_query_without_input_stays_alive_by_looking(clock: ManualClock) -> None:
-    """No batch for hours, but a look in each limit."""
+def test_a_query_without_records_stays_alive(clock: ManualClock) -> None:
+    """It checks for records within the limit."""
     status = Status(clock)
     status.run()
     status.checked(7)
@@ -52,8 +52,8 @@ def test_a_query_without_input_stays_alive_by_looking(clock: ManualClock) -> Non
         assert (status.unhealthy_reason(), status.unready_reason()) == (None, None)
 
 
-def test_a_query_that_does_neither_is_taken_for_stuck(clock: ManualClock) -> None:
-    """Beyond the limit, with the seconds in the reason; a look makes it well again."""
+def test_a_query_that_does_not_check_for_records_is_stuck(clock: ManualClock) -> None:
+    """The reason has the seconds. The next check makes it alive again."""
     status = Status(clock)
     status.run()
     status.checked(7)
@@ -68,7 +68,7 @@ def test_a_query_that_does_neither_is_taken_for_stuck(clock: ManualClock) -> Non
 
 
 def test_a_long_trigger_has_a_longer_limit(clock: ManualClock) -> None:
-    """Twenty intervals, where they are longer than the usual limit."""
+    """The limit is at least twenty intervals."""
     status = Status(clock, trigger_s=3600)
     status.run()
     clock.advance(19 * 3600)
@@ -78,7 +78,7 @@ def test_a_long_trigger_has_a_longer_limit(clock: ManualClock) -> None:
 
 
 def test_waiting_for_a_store_is_alive_and_not_ready(clock: ManualClock) -> None:
-    """An outage of hours must not have the shipper killed, but nobody shall think that points arrive."""
+    """An outage must not restart the shipper, and its points do not arrive."""
     status = Status(clock)
     status.run()
     status.checked(7)
@@ -87,8 +87,8 @@ def test_waiting_for_a_store_is_alive_and_not_ready(clock: ManualClock) -> None:
     assert (status.unhealthy_reason(), status.unready_reason()) == (None, "waiting for the store")
 
 
-def test_a_query_that_has_ended_is_dead(clock: ManualClock) -> None:
-    """Whatever it had done before."""
+def test_a_query_that_has_ended_is_not_alive(clock: ManualClock) -> None:
+    """Its last batch does not matter."""
     status = Status(clock)
     status.run()
     status.checked(7)

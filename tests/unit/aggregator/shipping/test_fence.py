@@ -1,4 +1,4 @@
-"""The fence: what passes depends on the rows before, not on where a batch ends or a crash falls."""
+"""The fence: the rows that it admits depend only on earlier rows, not on batches or crashes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _counts(admitted: list[Sum]) -> list[int | None]:
     return [row.count for row in admitted]
 
 
-def test_a_lower_epoch_than_the_one_before_is_dropped_and_counted(tmp_path: Path) -> None:
-    """A stale writer's rows are left out wherever they stand after the new one's; the rest passes in order."""
+def test_a_row_with_a_lower_epoch_is_dropped(tmp_path: Path) -> None:
+    """It is counted. The other rows are admitted in order."""
     fence = Fence(tmp_path / "fence", ANY)
     assert _counts(fence.admit(_rows(0, 1, 1, 2, 1, 2, 0, 3, 2))) == [0, 1, 2, 3, 5, 7]
     assert fence.dropped == 3
@@ -43,16 +43,16 @@ def test_a_lower_epoch_than_the_one_before_is_dropped_and_counted(tmp_path: Path
     assert fence.dropped == 4
 
 
-def test_the_fence_outlives_the_process(tmp_path: Path) -> None:
-    """A new fence on the same file, in a folder that had to be made, knows the highest epoch."""
+def test_a_fence_is_stored_in_its_file(tmp_path: Path) -> None:
+    """A new fence on the same file has the highest epoch. Its folder is created."""
     path = tmp_path / "new" / "fence"
     Fence(path, ANY).admit(_rows(4))
     assert _counts(Fence(path, ANY).admit(_rows(3, 4, 5, first=1))) == [2, 3]
     assert [file.name for file in path.parent.iterdir()] == ["fence"]
 
 
-def test_a_batch_that_runs_again_after_a_crash_ships_the_same_rows(tmp_path: Path) -> None:
-    """The fence rose within the batch, then the shipper died before it wrote: nothing of the batch is left out."""
+def test_a_batch_that_runs_again_admits_the_same_rows(tmp_path: Path) -> None:
+    """The epoch rose in the batch, and the shipper crashed before it wrote points."""
     path = tmp_path / "fence"
     Fence(path, ANY).admit(_rows(1))
     batch = _rows(1, 1, 2, 1, 2, first=1)
@@ -60,16 +60,16 @@ def test_a_batch_that_runs_again_after_a_crash_ships_the_same_rows(tmp_path: Pat
     assert _counts(Fence(path, ANY).admit(batch)) == [1, 2, 3, 5]
 
 
-def test_a_rise_that_compaction_has_taken_still_counts(tmp_path: Path) -> None:
-    """The row where the epoch rose is gone when the batch runs again: the stale row after it stays out."""
+def test_a_rise_is_kept_after_compaction(tmp_path: Path) -> None:
+    """The row where the epoch rose is deleted when the batch runs again. The stale row after it is dropped."""
     path = tmp_path / "fence"
     batch = _rows(1, 2, 1)
     Fence(path, ANY).admit(batch)
     assert _counts(Fence(path, ANY).admit([batch[0], batch[2]])) == [0]
 
 
-def test_shipping_all_again_from_the_start_ships_the_same_rows(tmp_path: Path) -> None:
-    """With a new checkpoint beside an old fence, the rows of earlier epochs pass as they did the first time."""
+def test_a_new_checkpoint_with_an_old_fence_admits_the_same_rows(tmp_path: Path) -> None:
+    """The rows of earlier epochs are admitted as they were the first time."""
     path = tmp_path / "fence"
     rows = _rows(1, 1, 2, 3, 2)
     first = [*Fence(path, ANY).admit(rows[:2]), *Fence(path, ANY).admit(rows[2:])]
@@ -79,12 +79,12 @@ def test_shipping_all_again_from_the_start_ships_the_same_rows(tmp_path: Path) -
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 4)), st.lists(st.integers(1, 4), min_size=1), st.data())
-def test_batches_and_crashes_change_nothing(
+def test_batches_and_crashes_do_not_change_what_is_admitted(
     tmp_path_factory: pytest.TempPathFactory, epochs: list[int], sizes: list[int], data: st.DataObject
 ) -> None:
-    """However the rows are cut, and whichever batch runs twice with a new fence, what passes is what passes at once.
+    """The rows are divided into any batches, and any batch runs twice with a new fence.
 
-    That is so if an aggregator has taken a refused epoch before the batch runs again, or the ledger has been emptied.
+    An aggregator may take a dropped epoch before the batch runs again, or the ledger may be emptied.
     """
     rows = _rows(*epochs)
     taken = Epochs(lambda: 3)
@@ -105,8 +105,8 @@ def test_batches_and_crashes_change_nothing(
     assert admitted == wanted
 
 
-def test_an_epoch_that_the_ledger_does_not_have_is_refused(tmp_path: Path) -> None:
-    """One such row is left out and counted; no row of the true writer after it is, in this batch or a later one."""
+def test_a_row_with_an_unknown_epoch_is_dropped(tmp_path: Path) -> None:
+    """It is counted. Later rows of the active writer are admitted, in this batch and the next."""
     fence = Fence(tmp_path / "fence", Epochs(lambda: 2))
     assert _counts(fence.admit(_rows(1, FORGED, 1, 2, 3, 2))) == [0, 2, 3, 5]
     assert fence.dropped == 2
@@ -114,15 +114,15 @@ def test_an_epoch_that_the_ledger_does_not_have_is_refused(tmp_path: Path) -> No
 
 
 def test_a_new_writer_is_found_in_the_ledger(tmp_path: Path) -> None:
-    """The ledger is asked again when a row has a higher epoch than it had, once a batch."""
+    """The ledger is read when a row has a higher epoch than the highest known one, once for each batch."""
     taken = iter([1, 2])
     fence = Fence(tmp_path / "fence", Epochs(lambda: next(taken)))
     assert _counts(fence.admit(_rows(1, 1))) == [0, 1]
     assert _counts(fence.admit(_rows(1, 2, 2, 1, FORGED, FORGED, first=2))) == [2, 3, 4]
 
 
-def test_a_refused_row_stays_refused_when_its_batch_runs_again(tmp_path: Path) -> None:
-    """Though an aggregator has taken that epoch meanwhile: the batch ships the same rows."""
+def test_a_dropped_row_stays_dropped_when_its_batch_runs_again(tmp_path: Path) -> None:
+    """An aggregator has taken its epoch meanwhile. The batch must ship the same rows."""
     path = tmp_path / "fence"
     batch = _rows(1, 3, 1)
     assert _counts(Fence(path, Epochs(lambda: 1)).admit(batch)) == [0, 2]
@@ -131,35 +131,28 @@ def test_a_refused_row_stays_refused_when_its_batch_runs_again(tmp_path: Path) -
     assert _counts(fence.admit(_rows(3, 1, first=3))) == [3]
 
 
-def test_a_ledger_that_cannot_be_read_decides_nothing(tmp_path: Path) -> None:
-    """The error is the caller's, who tries again; nothing is counted or written before that."""
+def test_an_unreadable_ledger_changes_nothing(tmp_path: Path) -> None:
+    """The caller gets the error. Nothing is counted or written."""
 
-    def away() -> int:
+    def unreadable() -> int:
         raise TallystreamError("the ledger can't be read")
 
     path = tmp_path / "fence"
-    fence = Fence(path, Epochs(away))
+    fence = Fence(path, Epochs(unreadable))
     with pytest.raises(TallystreamError):
         fence.admit(_rows(0, 1))
     assert (fence.dropped, path.exists()) == (0, False)
 
 
-def test_a_file_of_an_earlier_release_is_read(tmp_path: Path) -> None:
-    """It has offsets and epochs alone."""
-    path = tmp_path / "fence"
-    path.write_bytes(b"[[0,4]]")
-    assert _counts(Fence(path, ANY).admit(_rows(3, 4, first=1))) == [2]
-
-
 def test_no_rows_write_no_file(tmp_path: Path) -> None:
-    """An empty batch leaves everything as it is."""
+    """An empty batch has no effect."""
     assert Fence(tmp_path / "fence", ANY).admit([]) == []
     assert not (tmp_path / "fence").exists()
 
 
 @pytest.mark.parametrize("damaged", [b"7x", b"[[1]]", *UNDECODABLE.values()])
-def test_a_damaged_file_is_refused_with_the_remedy(tmp_path: Path, damaged: bytes) -> None:
-    """It is never taken for an open fence: the error names the file and what to do."""
+def test_a_damaged_file_is_an_error(tmp_path: Path, damaged: bytes) -> None:
+    """The error names the file and a remedy."""
     path = tmp_path / "fence"
     path.write_bytes(damaged)
     with pytest.raises(

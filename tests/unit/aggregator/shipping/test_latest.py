@@ -1,4 +1,4 @@
-"""The newest sums of a topic that is read from its beginning, and when they can't be taken for the newest any more."""
+"""The newest sums of a topic that is read from its beginning, and whether they are up to date."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.reader import Read
-from tallystream_aggregator.shipping.latest import Freshness, LatestSums
+from tallystream_aggregator.shipping.latest import MAX_AGE_S, Freshness, LatestSums
 
 
 def record(offset: int, name: str, count: int, *, epoch: int = 1) -> Read:
@@ -18,16 +18,16 @@ def record(offset: int, name: str, count: int, *, epoch: int = 1) -> Read:
     return Read(name.encode(), sums.encode(row), offset)
 
 
-def test_of_each_key_the_last_row_is_a_point() -> None:
-    """Of a chunk, in the order of offsets; the next chunk has its own."""
+def test_the_last_row_of_each_key_is_a_point() -> None:
+    """Each chunk has its own points."""
     newest = LatestSums(Epochs(lambda: None))
     points = newest.points([record(0, "a", 1), record(1, "b", 5), record(2, "a", 2)])
     assert {point.measurement: point.fields["count"] for point in points} == {"a": 2, "b": 5}
     assert [point.fields["count"] for point in newest.points([record(3, "a", 3)])] == [3]
 
 
-def test_a_replaced_writer_is_left_out_for_good() -> None:
-    """A row of a lower epoch than one before it, in this chunk or an earlier one, of any key."""
+def test_the_rows_of_a_replaced_writer_are_skipped() -> None:
+    """A row is skipped if an earlier row of any key has a higher epoch, in this chunk or an earlier one."""
     newest = LatestSums(Epochs(lambda: None))
     points = newest.points([record(0, "a", 1), record(1, "b", 5, epoch=2), record(2, "a", 99)])
     assert {point.measurement: point.fields["count"] for point in points} == {"a": 1, "b": 5}
@@ -36,8 +36,8 @@ def test_a_replaced_writer_is_left_out_for_good() -> None:
 
 
 @pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])
-def test_what_is_no_sum_is_counted_and_passed_over(value: bytes | None) -> None:
-    """No value stops the others."""
+def test_a_record_that_is_not_a_sum_is_counted_and_skipped(value: bytes | None) -> None:
+    """The other records become points."""
     newest = LatestSums(Epochs(lambda: None))
     points = newest.points([Read(b"k", value, 0), record(2, "a", 7)])
     assert [point.fields["count"] for point in points] == [7]
@@ -45,7 +45,7 @@ def test_what_is_no_sum_is_counted_and_passed_over(value: bytes | None) -> None:
 
 
 def test_an_epoch_that_the_ledger_does_not_have_hides_no_sum() -> None:
-    """A row of 2^62 is not shown, and the true writer's rows after it are, in this chunk and the next."""
+    """A row with epoch 2^62 is not shown. The rows of the active writer after it are, in this chunk and the next."""
     newest = LatestSums(Epochs(lambda: 1))
     points = newest.points([record(0, "a", 99, epoch=2**62), record(1, "a", 1)])
     assert [point.fields["count"] for point in points] == [1]
@@ -53,27 +53,27 @@ def test_an_epoch_that_the_ledger_does_not_have_hides_no_sum() -> None:
     assert newest.dropped == 1
 
 
-def test_while_the_ledger_cannot_be_read_nothing_is_taken() -> None:
-    """The same records are given again when it can, and counted once."""
-    answers: list[int] = []
+def test_records_wait_while_the_ledger_cannot_be_read() -> None:
+    """The same records are given again later, and are counted once."""
+    epochs: list[int] = []
 
-    def set_function() -> int:
-        if not answers:
+    def highest_epoch() -> int:
+        if not epochs:
             raise TallystreamError("the ledger can't be read")
-        return answers[0]
+        return epochs[0]
 
-    newest = LatestSums(Epochs(set_function))
+    newest = LatestSums(Epochs(highest_epoch))
     records = [Read(b"k", b"{", 0), record(1, "a", 1)]
     with pytest.raises(TallystreamError):
         newest.points(records)
-    answers.append(1)
+    epochs.append(1)
     assert [point.fields["count"] for point in newest.points(records)] == [1]
     assert (newest.unreadable, newest.dropped) == (1, 0)
 
 
-def test_nothing_is_the_newest_before_an_end_was_reached() -> None:
-    """An end that was asked for has to be read; later ones that are not yet do not matter."""
-    freshness = Freshness(30)
+def test_sums_are_stale_until_an_end_is_reached() -> None:
+    """The position must reach one end. Later ends do not matter."""
+    freshness = Freshness()
     assert freshness.stale(0) == "the newest sums are not known yet"
     freshness.ended(0, 100)
     freshness.reached(99)
@@ -83,9 +83,10 @@ def test_nothing_is_the_newest_before_an_end_was_reached() -> None:
     assert freshness.stale(3) is None
 
 
-def test_it_grows_stale_when_the_end_is_not_reached_again() -> None:
-    """As of when it was the newest counts, not when it was read: the broker away, or more coming than is read."""
-    freshness = Freshness(30)
+def test_sums_become_stale_if_no_later_end_is_reached() -> None:
+    """The time of the end counts, not the time at which it was reached. `MAX_AGE_S` is 30."""
+    freshness = Freshness()
+    assert MAX_AGE_S == 30
     freshness.ended(0, 10)
     freshness.reached(10)
     freshness.ended(20, 500)
@@ -97,9 +98,9 @@ def test_it_grows_stale_when_the_end_is_not_reached_again() -> None:
     assert freshness.stale(51) == "the newest sums were last known 31 s ago"
 
 
-def test_an_empty_topic_is_known_at_once() -> None:
-    """Its end is 0, which is where reading begins."""
-    freshness = Freshness(30)
+def test_an_empty_topic_is_up_to_date() -> None:
+    """Its end is 0, and the position, too."""
+    freshness = Freshness()
     freshness.ended(5, 0)
     freshness.reached(0)
     assert freshness.stale(6) is None

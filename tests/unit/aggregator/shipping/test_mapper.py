@@ -1,4 +1,4 @@
-"""Batches of all shipped topics to points: order, fences, and what can't be read."""
+"""The points of batches: their order, the fences, and records that can't be decoded."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def counts(points: list[Point]) -> list[object]:
     return [(one.measurement, one.fields.get("count")) for one in points]
 
 
-def test_each_topic_has_its_points_in_the_order_of_its_offsets(tmp_path: Path) -> None:
-    """However Spark hands the records over."""
+def test_points_are_in_the_order_of_offsets(tmp_path: Path) -> None:
+    """Spark may return records in another order."""
     event = Event("restart", "a", "i", FIRST, 5, ("metrics", 0, 17)).value()
     records = [
         *published(Topic().snapshot(counter(4)), 30, epoch=1),
@@ -52,8 +52,8 @@ def test_each_topic_has_its_points_in_the_order_of_its_offsets(tmp_path: Path) -
     assert counts(made) == [("n", 1), ("n", 2), (EVENTS, None), ("instance:n", 4)]
 
 
-def test_the_rows_of_each_partition_are_judged_by_its_own_offsets(tmp_path: Path) -> None:
-    """A partition that is read later, from lower offsets, has its writers in its own order, across a restart, too."""
+def test_each_partition_has_its_own_fence(tmp_path: Path) -> None:
+    """A partition may be read later, from lower offsets, also after a restart."""
     new = published(Topic().snapshot(counter(4)), 50, epoch=2)
     other = published(Topic().snapshot(counter(5)), 0, epoch=1)
     stale = published(Topic().snapshot(counter(6)), 60, epoch=1)
@@ -63,8 +63,8 @@ def test_the_rows_of_each_partition_are_judged_by_its_own_offsets(tmp_path: Path
     assert PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None)).points(stale) == []
 
 
-def test_a_replaced_writer_is_left_out_of_sums_and_rows_each_by_its_own_topic(tmp_path: Path) -> None:
-    """An old writer's rows after the new one's are dropped and counted, across a restart; events pass."""
+def test_rows_of_a_replaced_writer_are_dropped(tmp_path: Path) -> None:
+    """Sums and rows of lives each have a fence, also after a restart. Events have none."""
     topic = Topic().snapshot(counter(4))
     new = published(topic, 0, epoch=2)
     old = published(topic.snapshot(counter(5), seq=2), 10, epoch=1)
@@ -75,16 +75,16 @@ def test_a_replaced_writer_is_left_out_of_sums_and_rows_each_by_its_own_topic(tm
     assert again.dropped == len(old)
 
 
-def test_a_shard_that_has_a_new_writer_is_enough_to_shut_the_old_one_out(tmp_path: Path) -> None:
-    """The new one may have had no life to write of yet."""
+def test_the_record_of_a_shard_raises_the_fence(tmp_path: Path) -> None:
+    """The new writer may have written no life yet."""
     topic = Topic().snapshot(counter(4))
     old = published(topic, 10, epoch=1)
     new = [one for one in published(topic, 0, epoch=2) if (one.key or b"").startswith(b'["shard"')]
     assert PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None)).points([*new, *old]) == []
 
 
-def test_what_is_not_the_topics_is_passed_over_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A deletion on metrics-table is nothing to speak of; everything else is counted, with its topic and offset."""
+def test_records_of_another_kind_are_counted_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A deletion on `metrics-table` is ignored."""
     translator = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None))
     with caplog.at_level(logging.WARNING):
         made = translator.points(
@@ -104,8 +104,8 @@ def test_what_is_not_the_topics_is_passed_over_and_said(tmp_path: Path, caplog: 
 
 
 @pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
-def test_no_value_stops_the_shipper(tmp_path: Path, value: bytes) -> None:
-    """One that can't be decoded is passed over on each topic, and the sum after it is shipped."""
+def test_an_undecodable_value_does_not_stop_the_shipper(tmp_path: Path, value: bytes) -> None:
+    """It is skipped on each topic, and the sum after it is shipped."""
     translator = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None))
     made = translator.points(
         [
@@ -120,8 +120,8 @@ def test_no_value_stops_the_shipper(tmp_path: Path, value: bytes) -> None:
     assert translator.unreadable == 4
 
 
-def test_an_epoch_that_no_aggregator_has_taken_is_left_out_of_sums_and_rows(tmp_path: Path) -> None:
-    """Neither a sum nor a row of 2^62 keeps the true writer's from the store."""
+def test_sums_and_rows_with_an_unknown_epoch_are_dropped(tmp_path: Path) -> None:
+    """The rows of the active writer after them are shipped."""
     topic = Topic().snapshot(counter(4))
     translator = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: 1))
     made = translator.points(
@@ -144,8 +144,8 @@ def test_an_epoch_that_no_aggregator_has_taken_is_left_out_of_sums_and_rows(tmp_
         (Event("limit", "", "i", "", 5, ("metrics", 0, 17), "record size"), "limit: i, record size"),
     ],
 )
-def test_an_event_is_a_point_and_the_same_one_again(event: Event, text: str) -> None:
-    """Kind, app, instance and detail are tags, the words a field; what a repeated batch wrote overwrites itself."""
+def test_the_same_event_is_the_same_point(event: Event, text: str) -> None:
+    """Kind, app, instance and detail are tags, and the text is a field."""
     made = event_point(event.value())
     assert made == event_point(event.value())
     assert (made.measurement, made.ts_ms, made.fields["text"]) == (EVENTS, 5, text)
@@ -155,14 +155,14 @@ def test_an_event_is_a_point_and_the_same_one_again(event: Event, text: str) -> 
     assert made.fields.get("life") == (event.life or None)
 
 
-def test_two_limits_at_once_are_two_points() -> None:
-    """Of one instance, at one time."""
+def test_two_events_at_one_time_are_two_points() -> None:
+    """One instance has reached two limits."""
     one, other = (event_point(Event("limit", "a", "i", FIRST, BEGIN_MS, None, name).value()) for name in ("x", "y"))
     assert (one.tags, one.ts_ms) != (other.tags, other.ts_ms)
 
 
-def test_what_is_no_sum_is_told_by_its_measurement() -> None:
-    """A reader of sums leaves the rest out."""
+def test_the_measurement_tells_whether_it_has_sums() -> None:
+    """A reader of sums ignores the others."""
     assert is_sum("flights.processed")
     assert not is_sum(EVENTS)
     assert not is_sum("instance:flights.processed")

@@ -1,4 +1,4 @@
-"""The point of a sum: names, tags, types of fields, and that no two sums share a point."""
+"""The point of a sum: its name, tags and fields, and that two sums never share a point."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS: dict[str, dict[str, typing.Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_type_of_metric_has_its_fields(kind: str) -> None:
-    """The fields that are set, those that every sum has, and no others; the table's time; app and type as tags."""
+    """These are the fields that are set, and those of every sum. App and type are tags."""
     row = Sum(
         app="orders", name="n", type=kind, tags={"topic": "x"}, lives=2, instances=1, retired=3, ts=5, **KINDS[kind]
     )
@@ -36,21 +36,21 @@ def test_every_type_of_metric_has_its_fields(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_field_never_changes_its_type(kind: str) -> None:
-    """Counts are integers and everything else floats, whatever JSON made of them."""
+    """Counts are integers and all others floats."""
     made = point(Sum(app="a", name="n", type=kind, ts=0, **KINDS[kind]))
     for name, value in made.fields.items():
         assert type(value) is (int if name in {*INTEGERS, *ALWAYS} else float), name
 
 
-def test_no_number_of_a_sum_is_forgotten() -> None:
-    """Every numeric field of a sum is a field of its point, unless it says where the sum is from."""
-    said_only_where_true = {"overflow"}
+def test_every_number_of_a_sum_is_a_field() -> None:
+    """Numbers that name the sum's origin are not."""
+    only_if_true = {"overflow"}
     origin = {"v", "app", "name", "type", "tags", "ts", "offsets", "epoch", "batch"}
-    assert {*INTEGERS, *FLOATS, *ALWAYS} == set(Sum.__struct_fields__) - origin - said_only_where_true
+    assert {*INTEGERS, *FLOATS, *ALWAYS} == set(Sum.__struct_fields__) - origin - only_if_true
 
 
-def test_a_gauge_that_nobody_reports_has_only_its_number() -> None:
-    """No sum is made up where there is none."""
+def test_a_gauge_without_a_living_life_has_only_its_number() -> None:
+    """It has no sum."""
     assert point(Sum(app="a", name="g", type="gauge", number=0, ts=0)).fields == {
         "number": 0,
         "lives": 0,
@@ -59,14 +59,14 @@ def test_a_gauge_that_nobody_reports_has_only_its_number() -> None:
     }
 
 
-def test_a_sum_beyond_its_range_says_so() -> None:
-    """The field `overflow` is there as long as it is true, and costs nothing else."""
+def test_an_overflow_is_a_field() -> None:
+    """The field exists only while it is true."""
     row = Sum(app="a", name="n", type="counter", count=2**63 - 1, overflow=True, ts=0)
     assert point(row).fields == {"count": 2**63 - 1, "lives": 0, "instances": 0, "retired": 0, "overflow": True}
 
 
-def test_a_users_tag_with_a_reserved_name_is_kept_beside_ours() -> None:
-    """The user's `app` and `metric_type` get a prefix; so does what would then meet them."""
+def test_a_tag_with_a_reserved_name_gets_a_prefix() -> None:
+    """So does a tag that has the prefix already."""
     tags = {"app": "u1", "metric_type": "u2", "tag_app": "u3", "tag_tag_app": "u4", "tag_x": "u5"}
     assert point(Sum(app="a", name="n", type="counter", count=1, tags=tags, ts=0)).tags == {
         "app": "a",
@@ -94,6 +94,6 @@ _sums = st.builds(
 
 @given(_sums, _sums)
 def test_two_sums_never_share_a_series(one: Sum, other: Sum) -> None:
-    """Points have the same tags only if app, type and tags of their sums are the same."""
+    """Points have the same tags only if the app, the type and the tags of their sums are the same."""
     same = (one.app, one.type, one.tags) == (other.app, other.type, other.tags)
     assert (point(one).tags == point(other).tags) == same

@@ -1,4 +1,4 @@
-"""The points of single instances: of what, when, and that none meets a sum's."""
+"""The points of single instances, and that they never share a series with a sum."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from support.topic import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
-from tallystream_aggregator.shipping.points import PREFIX, ROW_FLOATS, ROW_INTEGERS, point, row_points
+from tallystream_aggregator.shipping.points import ROW_FLOATS, ROW_INTEGERS, point, row_points
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
 from tallystream_aggregator.sums import Sum
 from tallystream_aggregator.table.arithmetic.metric_types import STORED
 from tallystream_aggregator.table.rows import LifeRow, MetricRow
@@ -19,24 +20,24 @@ def rows(topic: Topic) -> list[LifeRow]:
 
 
 def test_each_metric_of_the_newest_snapshot_is_a_point() -> None:
-    """Its name with the prefix, its tags with app, type and instance, the moment it was heard; the life as a field."""
+    """Its measurement has the prefix, and the instance is a tag. The life is a field."""
     (row,) = rows(Topic().snapshot(counter(5, tags={"topic": "x"}), gauge(2), at=7000))
     first, second = row_points(row)
-    assert (first.measurement, first.ts_ms) == (PREFIX + "n", BEGIN_MS + 7000)
+    assert (first.measurement, first.ts_ms) == (INSTANCE_PREFIX + "n", BEGIN_MS + 7000)
     assert first.tags == {"topic": "x", "app": "shop", "metric_type": "counter", "instance": "app-1"}
     assert first.fields == {"count": 5, "life": FIRST}
-    assert (second.measurement, second.fields) == (PREFIX + "g", {"value": 2.0, "life": FIRST})
+    assert (second.measurement, second.fields) == (INSTANCE_PREFIX + "g", {"value": 2.0, "life": FIRST})
     assert isinstance(second.fields["value"], float)
 
 
-def test_what_the_newest_snapshot_lacks_makes_no_point() -> None:
-    """It is in the store under the time of its own snapshot."""
+def test_a_metric_of_an_older_snapshot_makes_no_point() -> None:
+    """It has a point with the time of its own snapshot."""
     (row,) = rows(Topic().snapshot(counter(5), gauge(2)).snapshot(counter(6), seq=2))
-    assert [(one.measurement, one.fields["count"]) for one in row_points(row)] == [(PREFIX + "n", 6)]
+    assert [(one.measurement, one.fields["count"]) for one in row_points(row)] == [(INSTANCE_PREFIX + "n", 6)]
 
 
-def test_another_life_of_the_instance_goes_on_with_the_same_series() -> None:
-    """A restart makes no new series; the field says that it was one."""
+def test_a_restart_continues_the_series() -> None:
+    """The field `life` changes."""
     topic = Topic().snapshot(counter(5))
     (before,) = [one for row in rows(topic) for one in row_points(row)]
     (after,) = [one for row in rows(topic.snapshot(counter(1), life=SECOND, at=1000)) for one in row_points(row)]
@@ -45,21 +46,21 @@ def test_another_life_of_the_instance_goes_on_with_the_same_series() -> None:
 
 
 def test_a_tombstone_makes_no_point() -> None:
-    """What is left of the life is a marker without metrics."""
+    """The life has no metrics then."""
     (row,) = rows(Topic().snapshot(counter(5)).append(b"app-1", None))
     assert list(row_points(row)) == []
 
 
 def test_the_short_form_is_a_point_without_a_life() -> None:
-    """Its count is the sum of all its runs, as in the table."""
+    """Its count is the sum of all its runs."""
     (row,) = rows(Topic().short(5).short(2))
     (made,) = row_points(row)
     assert (made.tags["instance"], made.fields) == ("script", {"count": 7})
 
 
 @pytest.mark.parametrize("kind", STORED)
-def test_no_value_of_a_row_is_forgotten(kind: str) -> None:
-    """Whatever the table keeps of a type is a field, of one type for ever."""
+def test_every_value_of_a_row_is_a_field(kind: str) -> None:
+    """A field always has the same type."""
     values = dict.fromkeys(STORED[kind], 3)
     metric = MetricRow(name="n", type=kind, **values)  # type: ignore[arg-type]  # by type
     row = LifeRow(
@@ -73,8 +74,8 @@ def test_no_value_of_a_row_is_forgotten(kind: str) -> None:
         assert (name in ROW_INTEGERS) != (name in ROW_FLOATS)
 
 
-def test_a_users_tag_called_instance_is_kept_beside_ours() -> None:
-    """As app and metric_type are; and no sum has the series of a row."""
+def test_a_tag_named_instance_gets_a_prefix() -> None:
+    """So do `app` and `metric_type`."""
     (row,) = rows(Topic().snapshot(counter(5, tags={"instance": "mine", "app": "other"})))
     (made,) = row_points(row)
     assert made.tags == {

@@ -1,4 +1,4 @@
-"""Lines for Carbon: one for every number, whatever the text is, and back."""
+"""Lines for Carbon: one for each number, for any text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _keys = _texts | st.sampled_from(["name", "tag_name", "app"])
 
 
 def test_a_line_is_path_tags_value_and_second() -> None:
-    """The field is the last element of the path, tags are in Graphite's order, a whole number has all its digits."""
+    """The field is the last element of the path. Tags are sorted as by Graphite. Whole numbers have all digits."""
     point = Point(
         "orders.processed",
         {"topic": "a b", "app": "orders", "name": "n"},
@@ -40,8 +40,8 @@ def test_a_line_is_path_tags_value_and_second() -> None:
 
 @settings(deadline=None)
 @given(_texts, _keys, _texts, _texts)
-def test_whatever_the_text_is_it_is_one_line_of_three_words(name: str, key: str, value: str, field: str) -> None:
-    """No text adds a line, a word or a tag, makes an empty element of the path, or begins a value with a tilde."""
+def test_any_text_gives_one_line_of_three_words(name: str, key: str, value: str, field: str) -> None:
+    """No text adds a line or a tag, makes an empty element of the path, or begins a value with a tilde."""
     (line,) = lines_of(Point(name, {key: value, "app": "a"}, {field: 1}, 5000))
     path, number, second = line.removesuffix("\n").split(" ")
     assert (number, second) == ("1", "5")
@@ -55,24 +55,24 @@ def test_whatever_the_text_is_it_is_one_line_of_three_words(name: str, key: str,
 
 @settings(deadline=None)
 @given(_texts)
-def test_what_is_stored_says_what_it_was(text: str) -> None:
-    """A name, a tag's key or value comes back as itself, so no two texts are stored as one."""
+def test_every_text_is_decoded_as_it_was_encoded(text: str) -> None:
+    """So two texts never have the same code."""
     assert decode(encode_value(text)) == text
     assert decode(encode_path(text)) == text
 
 
-def test_plain_names_stay_as_they_are() -> None:
-    """Dots between words, hyphens, underscores; in tags slashes and colons, too."""
+def test_plain_names_are_not_changed() -> None:
+    """They have dots between words, hyphens and underscores. Tags may have slashes and colons."""
     assert encode_path("orders.in-flight_2") == "orders.in-flight_2"
     assert encode_value("kafka:9092/topic.x") == "kafka:9092/topic.x"
     assert [encode_path(text) for text in ("", ".", "a..b", ".a.")] == ["%", "%2E", "a.%2Eb", "%2Ea%2E"]
 
 
-def test_what_carbon_would_misread_is_refused() -> None:
-    """A line that would end the connection, a time before 1970 (-1 means now) or beyond Whisper's, a point of text."""
+def test_points_that_carbon_cannot_store_are_rejected() -> None:
+    """A line is too long, a time is out of range, or a point has only text."""
     sink = GraphiteSink("127.0.0.1", 1)
-    told: list[str] = []
-    sink.refusals.listen = lambda _, reason: told.append(reason.partition("permanently: ")[2])
+    reasons: list[str] = []
+    sink.refusals.listen = lambda _, reason: reasons.append(reason.partition("permanently: ")[2])
     sink.write(
         [
             Point("n", {"app": "x" * LONGEST_LINE}, {"count": 1}, 0),
@@ -81,7 +81,7 @@ def test_what_carbon_would_misread_is_refused() -> None:
             Point("n", {}, {"text": "x"}, 0),
         ]
     )
-    assert told == [
+    assert reasons == [
         "its line is longer than 16000 bytes",
         "['the time -1']",
         "['the time 4294967296000']",

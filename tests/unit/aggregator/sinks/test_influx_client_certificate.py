@@ -1,4 +1,4 @@
-"""InfluxDB behind a server that asks for a client certificate: files that the environment names."""
+"""InfluxDB behind a server that requires a client certificate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASSWORD = "k3y-p4ssword"
 
 
 class Writable(BaseHTTPRequestHandler):
-    """Takes every write, as InfluxDB does."""
+    """Accepts every write."""
 
     def do_POST(self) -> None:
         """Answer 204."""
@@ -62,8 +62,8 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
     server.server_close()
 
 
-def test_the_certificate_that_the_environment_names_is_shown(env: dict[str, str]) -> None:
-    """The store is reached; the password of the key is in no representation of the settings."""
+def test_the_client_certificate_of_the_environment_is_sent(env: dict[str, str]) -> None:
+    """The store is reached. The key's password is in no representation of the settings."""
     settings = StoreSettings.parse("influxdb", env=env)
     assert PASSWORD not in repr(settings)
     sink = open_sink(settings)
@@ -71,8 +71,8 @@ def test_the_certificate_that_the_environment_names_is_shown(env: dict[str, str]
     sink.close()
 
 
-def test_without_a_certificate_the_sentence_names_the_variable(env: dict[str, str]) -> None:
-    """A server that asks for one is not waited for: it is a setting that is missing."""
+def test_the_error_without_a_certificate_names_the_variable(env: dict[str, str]) -> None:
+    """The setting is missing, so waiting does not help."""
     missing = {name: value for name, value in env.items() if "CERT" not in name and "KEY" not in name}
     sink = open_sink(StoreSettings.parse("influxdb", env=missing))
     with pytest.raises(ConfigError, match=r"INFLUXDB_CERT_FILE is not set; \S+ refuses it"):
@@ -90,18 +90,18 @@ def test_without_a_certificate_the_sentence_names_the_variable(env: dict[str, st
         ({"INFLUXDB_KEY_PASSWORD": ""}, "INFLUXDB_CERT_FILE"),
     ],
 )
-def test_files_that_can_not_be_used(env: dict[str, str], changed: dict[str, str], field: str) -> None:
-    """Refused before anything is connected, and without a question for the password; no password is in the sentence."""
+def test_an_unusable_certificate_is_rejected(env: dict[str, str], changed: dict[str, str], field: str) -> None:
+    """OpenSSL asks for no password, nothing is connected, and the error has no password."""
     with pytest.raises(ConfigError) as raised:
         StoreSettings.parse("influxdb", env=env | changed)
     assert raised.value.field == field
     assert not {PASSWORD, "wr0ng"} & set(str(raised.value).split())
 
 
-def test_the_step_that_makes_tokens_shows_the_certificate(
+def test_the_creation_of_tokens_sends_the_certificate(
     env: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With it the request arrives (the server of this test answers writes only: 501); without it the reason is TLS."""
+    """The request arrives: the server of this test answers 501. Without the certificate the error is that of TLS."""
     assert influx_tokens.main([str(tmp_path)], env) == 2
     assert "InfluxDB refuses it (501)" in capsys.readouterr().err
     without = {name: value for name, value in env.items() if "CERT" not in name and "KEY" not in name}

@@ -1,4 +1,4 @@
-"""What only the local store has: retention, files that are something else, and a store that is not there yet."""
+"""The local store: retention, damaged and other files, and a missing store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 class _Clock:
-    """A clock that stands until it is set."""
+    """A clock that only the test sets."""
 
     now_ms = 100 * HOUR_MS
 
@@ -39,8 +39,8 @@ def _hours(path: Path, name: str) -> list[int]:
     return [ts_ms // HOUR_MS for series in found for ts_ms in series.times_ms]
 
 
-def test_what_is_beyond_the_retention_is_deleted(tmp_path: Path) -> None:
-    """At setup, and while writing once ten minutes have passed, older points go, and the series that are left empty."""
+def test_points_beyond_the_retention_are_deleted(tmp_path: Path) -> None:
+    """This happens at setup, and in a write every ten minutes. Series without points are deleted, too."""
     path, clock = tmp_path / "store.db", _Clock()
     store = LocalStore(path, retention_ms=10 * HOUR_MS, clock=clock)
     store.setup()
@@ -57,7 +57,7 @@ def test_what_is_beyond_the_retention_is_deleted(tmp_path: Path) -> None:
 
 
 def test_without_a_retention_nothing_is_deleted(tmp_path: Path) -> None:
-    """A retention of 0 keeps everything."""
+    """A retention of 0 keeps all points."""
     path, clock = tmp_path / "store.db", _Clock()
     store = LocalStore(path, retention_ms=0, clock=clock)
     store.write([_point("old", 1)])
@@ -67,8 +67,8 @@ def test_without_a_retention_nothing_is_deleted(tmp_path: Path) -> None:
     assert _hours(path, "old") == [1]
 
 
-def test_a_series_that_another_process_deleted_is_made_again(tmp_path: Path) -> None:
-    """A writer that knew the series writes it again after the other's sweep: its point is not lost."""
+def test_a_series_that_another_process_deleted_is_created_again(tmp_path: Path) -> None:
+    """A writer that has cached its ID loses no point."""
     path, clock = tmp_path / "store.db", _Clock()
     writer = LocalStore(path, retention_ms=0, clock=clock)
     writer.write([_point("swept", 1), _point("other", 99)])
@@ -83,7 +83,7 @@ def test_a_series_that_another_process_deleted_is_made_again(tmp_path: Path) -> 
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    """A point in the middle that raises takes the whole write with it, its new series too; the next write is whole."""
+    """Its new series are rolled back, too. The next write is complete."""
     path = tmp_path / "store.db"
     store = LocalStore(path, retention_ms=0)
     with pytest.raises(TypeError):
@@ -94,8 +94,8 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_store_that_is_not_there_yet_has_nothing_in_it(tmp_path: Path) -> None:
-    """A reader that comes first finds nothing and makes nothing; it sees the store as soon as there is one."""
+def test_a_missing_store_is_read_as_empty(tmp_path: Path) -> None:
+    """The reader does not create it, and reads it as soon as it exists."""
     path = tmp_path / "store.db"
     reader = LocalReader(path)
     assert reader.measurements() == []
@@ -111,8 +111,8 @@ def test_a_store_that_is_not_there_yet_has_nothing_in_it(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("opened", ["sink", "reader"])
-def test_a_file_of_something_else_is_left_alone(tmp_path: Path, opened: str) -> None:
-    """A text, another program's database, another version's store or a folder: one sentence, and not a byte changed."""
+def test_another_file_is_not_changed(tmp_path: Path, opened: str) -> None:
+    """The error names it: a text, another program's database, a store of another version, or a folder."""
     text, database, later = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "later.db"
     text.write_text("not a database, but long enough to be taken for one " * 20)
     with sqlite3.connect(database) as connection:
@@ -132,8 +132,8 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path, opened: str) -> 
         assert not path.is_file() or path.read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_made_is_a_wrong_setting(tmp_path: Path) -> None:
-    """Where a file stands in the way of the folder, no waiting helps: the sentence says so."""
+def test_a_folder_that_cannot_be_created_is_a_wrong_setting(tmp_path: Path) -> None:
+    """A file has the name of the folder, so waiting does not help."""
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="name a file in a folder of yours"):
         LocalStore(tmp_path / "file" / "deep" / "store.db").setup()
@@ -148,14 +148,14 @@ DAMAGED = {
     "no text": "x'00'",
     "a number": "7",
 }
-"""What may be in a file that was damaged, or edited, as an expression of SQL."""
+"""Values of a damaged file, as expressions of SQL."""
 
 
 @pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_point_is_left_out_with_one_warning(
+def test_a_damaged_point_is_skipped_with_one_warning(
     tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its neighbours are read; as the last point before a span, the one before it is."""
+    """The points before and after it are read."""
     path = tmp_path / "store.db"
     _store(path, _point("n", 91), _point("n", 92), _point("n", 93))
     _execute(path, f"UPDATE points SET fields = {value} WHERE ts = {92 * HOUR_MS}")
@@ -173,8 +173,8 @@ def test_a_damaged_point_is_left_out_with_one_warning(
 
 
 @pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_series_is_left_out(tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The others of the measurement are read, and its name is among the measurements."""
+def test_a_damaged_series_is_skipped(tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The other series of the measurement are read."""
     path = tmp_path / "store.db"
     _store(path, _point("n", 91), Point("n", {"k": "other"}, {"count": 5}, 92 * HOUR_MS))
     _execute(path, f"UPDATE series SET tags = {value} WHERE id = 1")
@@ -188,8 +188,8 @@ def test_a_damaged_series_is_left_out(tmp_path: Path, value: str, caplog: pytest
 
 
 @pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_point_is_written_over(tmp_path: Path, value: str) -> None:
-    """A shipper that writes the point once more is not stopped by what is there: the new fields replace it."""
+def test_a_damaged_point_is_overwritten(tmp_path: Path, value: str) -> None:
+    """The new fields replace it."""
     path = tmp_path / "store.db"
     _store(path, _point("n", 91))
     _execute(path, f"UPDATE points SET fields = {value}")
@@ -198,7 +198,7 @@ def test_a_damaged_point_is_written_over(tmp_path: Path, value: str) -> None:
 
 
 def test_a_name_that_is_not_utf8_is_shown_with_replacements(tmp_path: Path) -> None:
-    """The other measurements are listed beside it."""
+    """The other measurements are listed, too."""
     path = tmp_path / "store.db"
     _store(path, _point("n", 91), _point("other", 92))
     _execute(path, "UPDATE series SET measurement = CAST(x'6EFF' AS TEXT) WHERE id = 1")

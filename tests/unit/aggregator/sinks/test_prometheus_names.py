@@ -1,4 +1,4 @@
-"""Names in Prometheus: what a sum is called, and that no two sums are called the same."""
+"""The names of sums in Prometheus, and that two sums never have the same name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tallystream_aggregator.sums import Sum
 
 TYPES = ("counter", "updown", "gauge", "meter", "histogram", "timer", "position")
 
-# Few letters and our own endings, so that names meet often.
+# Few letters and our own suffixes, so that names are often similar.
 _names = st.text(st.sampled_from("ab._-1"), max_size=6) | st.lists(
     st.sampled_from(["x", "total", "seconds", "sum", "count", "min", "m1_rate", "m1.rate", "value", "mean", "start"]),
     max_size=4,
@@ -58,13 +58,13 @@ _tags = st.dictionaries(
         ("orders.processed", "no such type", "count", None),
     ],
 )
-def test_where_a_field_is(name: str, metric_type: str, field: str, expected: Place | None) -> None:
-    """Counts end in _total, timers have their unit, quantiles and sums make a summary, everything else is a gauge."""
+def test_the_place_of_a_field(name: str, metric_type: str, field: str, expected: Place | None) -> None:
+    """Counts end in _total and timers in their unit. Quantiles and sums are a summary, all others gauges."""
     assert place(name, metric_type, field) == expected
 
 
 def test_every_field_of_every_type_has_its_own_place() -> None:
-    """No two fields of one sum share a sample, and every field of a sum is exposed for some type."""
+    """No two fields of a sum share a sample, and every field is exposed for some type."""
     exposed = set()
     for metric_type in TYPES:
         assert known(metric_type)
@@ -77,13 +77,13 @@ def test_every_field_of_every_type_has_its_own_place() -> None:
 
 @settings(deadline=None)
 @given(_texts)
-def test_a_family_is_in_the_alphabet(name: str) -> None:
-    """Whatever the name is, without the colons that are for recording rules."""
+def test_a_family_has_only_allowed_characters(name: str) -> None:
+    """It has no colons, which are for recording rules."""
     assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", family_name(name))
 
 
-def test_a_name_that_its_family_tells_has_no_label() -> None:
-    """Letters and digits between dots; a name label says what any other name was."""
+def test_a_plain_name_has_no_label() -> None:
+    """It has letters and digits between dots. Any other name is in the label `name`."""
     tags = {"app": "orders", "metric_type": "counter", "topic": "x"}
     assert labels("orders.processed", tags) == tags
     assert labels("orders.processed", tags, named=True) == {"name": "orders.processed", **tags}
@@ -92,8 +92,8 @@ def test_a_name_that_its_family_tells_has_no_label() -> None:
     assert labels("", {}) == {"name": "%"}
 
 
-def test_tags_that_are_ours_or_no_labels_are_called_otherwise() -> None:
-    """A tag called name, quantile or le gets a prefix; what is no label's name is escaped as Prometheus does it."""
+def test_reserved_and_invalid_tags_are_renamed() -> None:
+    """A tag name, quantile or le gets a prefix. A key that is not a label's name is escaped as by Prometheus."""
     row = Sum(app="a", name="n", type="counter", tags={"app": "1", "name": "2", "le": "3", "a.b": "", "a_b": "%"}, ts=0)
     assert labels("n", point(row).tags) == {
         "app": "a",
@@ -111,8 +111,8 @@ def test_tags_that_are_ours_or_no_labels_are_called_otherwise() -> None:
 
 @settings(deadline=None)
 @given(_texts, _texts)
-def test_no_two_tags_meet(one: str, other: str) -> None:
-    """Keys become different labels in the alphabet, not reserved ones; values different texts, never an empty one."""
+def test_different_tags_have_different_labels(one: str, other: str) -> None:
+    """Labels are valid and not reserved. Values are never empty."""
     for text in (one, other):
         assert re.fullmatch(r"(?!__)[A-Za-z_][A-Za-z0-9_]*", label_name(text))
         assert label_value(text)
@@ -128,8 +128,8 @@ _sums = st.builds(
 @settings(deadline=None)
 @given(_sums, _sums)
 @example(*(Sum(app="a", name="x.total", type=kind, tags={}, ts=0) for kind in ("counter", "gauge")))
-def test_no_two_sums_meet(one: Sum, other: Sum) -> None:
-    """Two sums have no sample in common, of whatever names, types and tags; with the name label not even names do."""
+def test_different_sums_have_different_samples(one: Sum, other: Sum) -> None:
+    """This holds for any names, types and tags."""
     if (one.name, one.type, one.tags) == (other.name, other.type, other.tags):
         return
     assert not _samples(one) & _samples(other)
@@ -148,8 +148,8 @@ def _samples(row: Sum) -> set[tuple[str, str, str, frozenset[tuple[str, str]]]]:
 
 @settings(deadline=None)
 @given(st.tuples(_names, st.sampled_from(TYPES)), st.tuples(_names, st.sampled_from(TYPES)))
-def test_two_plain_names_share_a_sample_only_under_one_name(one: tuple[str, str], other: tuple[str, str]) -> None:
-    """Without the label a sample tells which name it is of, whatever the types are."""
+def test_two_plain_names_never_share_a_sample(one: tuple[str, str], other: tuple[str, str]) -> None:
+    """They have no label `name`."""
     if is_plain(one[0]) and is_plain(other[0]) and one[0] != other[0]:
         samples = [
             {p.family + p.suffix for field in (*INTEGERS, *FLOATS) if (p := place(name, kind, field)) is not None}

@@ -1,4 +1,4 @@
-"""Families of the exposition: valid and complete whatever the metrics are called."""
+"""The families of the exposition: valid and complete for any names of metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.sinks.prometheus.text import Held, exposition
 from tallystream_aggregator.sums import Sum
 
-# Few words, many of them endings of families, so that kinds and names meet often.
+# Few words, many of them suffixes of families, so that names are often similar.
 _names = st.lists(
     st.sampled_from(["x", "y", "total", "seconds", "sum", "count", "min", "value", "_", "tallystream.sums", "-"]),
     min_size=1,
@@ -35,8 +35,8 @@ def held(*sums: tuple[str, str, dict[str, str]]) -> list[Held]:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(_names, st.sampled_from(sorted(VALUES)), _tags), max_size=6, unique_by=repr))
-def test_it_is_valid_and_nothing_is_lost(sums: list[tuple[str, str, dict[str, str]]]) -> None:
-    """Each family once and of one kind, each sample once and in its family; every field of every sum is one of them."""
+def test_the_exposition_is_valid_and_complete(sums: list[tuple[str, str, dict[str, str]]]) -> None:
+    """Each family occurs once and has one kind. Each sample is in its family. Each field of each sum is a sample."""
     made = held(*sums)
     families, _ = exposition(made)
     assert len({family.name for family in families}) == len(families)
@@ -57,8 +57,8 @@ def test_it_is_valid_and_nothing_is_lost(sums: list[tuple[str, str, dict[str, st
     assert read[names.SUMS, frozenset()] == len(made)
 
 
-def test_a_gauge_gives_way_to_a_summary_and_is_told_of() -> None:
-    """Of a gauge and a histogram of one name the histogram has the family; the gauge has another one, and a label."""
+def test_a_gauge_with_the_name_of_a_summary_is_renamed() -> None:
+    """The gauge gets another family and the label `name`, and a note."""
     families, notes = exposition(held(("x", "gauge", {}), ("x", "histogram", {}), ("x.sum", "gauge", {})))
     text = render(families)
     assert "# TYPE x summary\n" in text
@@ -69,8 +69,8 @@ def test_a_gauge_gives_way_to_a_summary_and_is_told_of() -> None:
     assert {"x", "x_sum"} <= set(notes)
 
 
-def test_two_names_of_one_family_are_told_of() -> None:
-    """They share it, and the label name tells them apart."""
+def test_two_names_may_share_a_family() -> None:
+    """The label `name` distinguishes them, and there is a note."""
     families, notes = exposition(held(("a.b", "counter", {}), ("a_b", "counter", {})))
     text = render(families)
     assert 'a_b_total{app="orders",metric_type="counter"} 0\n' in text
@@ -78,8 +78,8 @@ def test_two_names_of_one_family_are_told_of() -> None:
     assert notes == {"a_b_total": "a_b_total is the family of 'a.b' and 'a_b': they differ in the label name"}
 
 
-def test_living_retired_and_time_of_every_sum() -> None:
-    """Each sum says who lives, who retired, and as of when it is; the name is a label."""
+def test_every_sum_has_its_lives_and_its_time() -> None:
+    """The name is a label."""
     text = render(exposition(held(("orders.processed", "counter", {"topic": "x"}))).families)
     labels = '{name="orders.processed",app="orders",metric_type="counter",topic="x"}'
     assert f"tallystream_living_lives{labels} 2\n" in text
@@ -92,15 +92,15 @@ def test_living_retired_and_time_of_every_sum() -> None:
     assert "# HELP orders_processed_total Count of orders.processed, over all instances of each app.\n" in text
 
 
-def test_what_the_contract_suite_promises_of_the_latest() -> None:
-    """The newest point by time, whatever came last; of two with the same time the later one."""
+def test_the_newest_point_is_shown() -> None:
+    """The time counts, not the order. Of two points with one time, the later one is shown."""
     points = [sum_point("counter", n, ts) for n, ts in ((1, 5), (2, 9), (3, 7), (4, 9))]
     ((_, kept),) = promised("latest", points).items()
     assert {ts: fields["count"] for ts, fields in kept.items()} == {9: 4}
 
 
-def test_a_sum_beyond_its_range_has_a_sample_of_its_own() -> None:
-    """An alert asks for the family; sums within their range have none."""
+def test_an_overflow_is_a_sample() -> None:
+    """Other sums have no such sample."""
     sink = PrometheusSink("127.0.0.1", 0)
     most = Sum(app="a", name="x", type="counter", count=2**63 - 1, overflow=True, ts=1_700_000_000_000)
     sink.write([point(most), sum_point("counter", 1, 1_700_000_000_000, "y")])
@@ -109,8 +109,8 @@ def test_a_sum_beyond_its_range_has_a_sample_of_its_own() -> None:
     assert lines == ['tallystream_sum_overflow{name="x",app="a",metric_type="counter"} 1']
 
 
-def test_the_text_is_made_once_for_all_who_ask() -> None:
-    """Between two flushes the sink gives the same bytes; after a flush or a withdrawal it gives what is true then."""
+def test_the_text_is_rendered_once_for_each_flush() -> None:
+    """After a flush or a withdrawal it changes."""
     sink = PrometheusSink("127.0.0.1", 0)
     sink.write([sum_point("counter", 1, 1_700_000_000_000, "x")])
     sink.flush()
@@ -120,5 +120,5 @@ def test_the_text_is_made_once_for_all_who_ask() -> None:
     sink.flush()
     assert "x_total{" in sink.metrics().text
     assert sink.metrics().body != first.body
-    sink.withdraw("the broker is away")
-    assert sink.metrics() == Response(503, "text/plain; charset=utf-8", "the broker is away\n")
+    sink.withdraw("the broker is unavailable")
+    assert sink.metrics() == Response(503, "text/plain; charset=utf-8", "the broker is unavailable\n")

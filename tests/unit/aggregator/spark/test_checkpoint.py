@@ -1,4 +1,4 @@
-"""Reading Spark's own logs: which batches are finished, and where they began and ended."""
+"""The logs of Spark's checkpoint: finished batches, their offsets, and the plan of a running batch."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def _write(checkpoint: Path, batch: int, *offsets: int, committed: bool = True, 
 
 
 def test_a_new_checkpoint_has_no_finished_batch(tmp_path: Path) -> None:
-    """A directory that does not exist yet is a query that has not begun."""
+    """Its directory does not exist."""
     assert last_committed(tmp_path / "new") is None
     assert finished_batches(tmp_path / "new") == []
 
 
-def test_a_batch_that_was_planned_but_not_committed_is_not_finished(tmp_path: Path) -> None:
-    """The offset log runs ahead of the commit log by the batch that a crash interrupted."""
+def test_a_planned_batch_is_not_finished(tmp_path: Path) -> None:
+    """A crash interrupted it, so only the offset log has it."""
     _write(tmp_path, 0, 5)
     _write(tmp_path, 1, 9, committed=False)
     assert last_committed(tmp_path) == (0, {"metrics": {"0": 5}})
 
 
-def test_batches_are_in_numeric_order_with_where_they_began(tmp_path: Path) -> None:
-    """Batch 10 follows batch 9, and begins where that one ended; the first begins at no known place."""
+def test_batches_are_in_numeric_order(tmp_path: Path) -> None:
+    """Batch 10 follows batch 9 and starts at its end. The start of the first one is unknown."""
     for batch in range(11):
         _write(tmp_path, batch, batch * 3)
     batches = finished_batches(tmp_path)
@@ -55,16 +55,16 @@ def test_batches_are_in_numeric_order_with_where_they_began(tmp_path: Path) -> N
     assert batches[10] == Finished(10, {"metrics": {"0": 27}}, {"metrics": {"0": 30}}, 1010)
 
 
-def test_a_batch_that_runs_knows_its_time_and_what_it_may_have_left_unread(tmp_path: Path) -> None:
-    """A full batch may leave records of the partitions that it reads from; of any other it has read what was there.
+def test_a_full_batch_may_leave_records_unread(tmp_path: Path) -> None:
+    """They are in partitions that it reads. Other batches have read all records.
 
-    A full one of two partitions may have a record less, as Spark rounds the shares of both down.
+    A full batch of two partitions may have one record less, because Spark rounds both shares down.
     """
     for batch, offsets in enumerate([(5, 5), (9, 5), (12, 8), (22, 8), (22, 18), (26, 23), (31, 28)]):
         _write(tmp_path, batch, *offsets, committed=False)
     both = frozenset(["metrics:0", "metrics:1"])
-    assert [plan_of(tmp_path, batch, most=10) for batch in range(7)] == [
-        Planned(1000, both),  # where the first one began is not known: it counts as full
+    assert [plan_of(tmp_path, batch, max_records=10) for batch in range(7)] == [
+        Planned(1000, both),  # the start of the first batch is unknown: it counts as full
         Planned(1001, frozenset()),
         Planned(1002, frozenset()),
         Planned(1003, frozenset(["metrics:0"])),
@@ -74,22 +74,22 @@ def test_a_batch_that_runs_knows_its_time_and_what_it_may_have_left_unread(tmp_p
     ]
 
 
-def test_a_partition_that_is_new_in_a_batch_begins_at_its_first_record(tmp_path: Path) -> None:
-    """It moved, and of a batch that is not full nothing is left."""
+def test_a_new_partition_begins_at_its_first_record(tmp_path: Path) -> None:
+    """So the batch counts its records."""
     _write(tmp_path, 0, 5, committed=False)
     _write(tmp_path, 1, 5, 3, committed=False)
-    assert plan_of(tmp_path, 1, most=10) == Planned(1001, frozenset())
-    assert plan_of(tmp_path, 1, most=3) == Planned(1001, frozenset(["metrics:1"]))
+    assert plan_of(tmp_path, 1, max_records=10) == Planned(1001, frozenset())
+    assert plan_of(tmp_path, 1, max_records=3) == Planned(1001, frozenset(["metrics:1"]))
 
 
 def test_a_batch_that_was_not_planned_is_an_error(tmp_path: Path) -> None:
-    """Its time can't be known, and none is made up."""
+    """Its time is unknown."""
     with pytest.raises(CheckpointError, match="offsets/3 can't be read"):
-        plan_of(tmp_path, 3, most=10)
+        plan_of(tmp_path, 3, max_records=10)
 
 
 def test_only_batches_after_the_given_one_are_returned(tmp_path: Path) -> None:
-    """What the books already have is not read again; its successor still knows where it began."""
+    """The first of them has its start, too."""
     for batch in range(4):
         _write(tmp_path, batch, batch)
     assert [(b.batch, b.start) for b in finished_batches(tmp_path, after=2)] == [(3, {"metrics": {"0": 2}})]
@@ -105,22 +105,22 @@ def test_temporary_and_hidden_files_are_not_batches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "v1\n{}", 'v1\n{"batchTimestampMs":1}\n{"metrics"', "v1\nx\ny"])
 def test_a_truncated_log_is_an_error_that_names_the_file(tmp_path: Path, content: str) -> None:
-    """A damaged checkpoint is said, never taken for an empty one."""
+    """A damaged checkpoint is not read as an empty one."""
     _write(tmp_path, 0, 5)
     (tmp_path / "offsets" / "0").write_text(content)
     with pytest.raises(CheckpointError, match=r"offsets/0"):
         last_committed(tmp_path)
 
 
-def test_a_log_of_another_version_is_refused(tmp_path: Path) -> None:
-    """A later Spark's log is not guessed at."""
+def test_a_log_of_another_version_is_rejected(tmp_path: Path) -> None:
+    """A later version of Spark may have changed its format."""
     _write(tmp_path, 0, 5, version="v2")
     with pytest.raises(CheckpointError, match="v2"):
         last_committed(tmp_path)
 
 
-def test_a_new_table_begins_where_it_began_before(tmp_path: Path) -> None:
-    """Its first batch may have been written, and is the same when it runs again; a table that goes on has none."""
+def test_the_first_offsets_are_stored_once(tmp_path: Path) -> None:
+    """The first batch may run again, with the same offsets. A table that continues stores none."""
     assert keep_first(tmp_path / "new", {}) == {}
     assert not (tmp_path / "new").exists()
     assert keep_first(tmp_path, {"metrics": {"0": 7}}) == {"metrics": {"0": 7}}
@@ -130,12 +130,12 @@ def test_a_new_table_begins_where_it_began_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("\0v1\n{", "can't be read"), ("\0v1", "can't be read"), ("\0v2\n{}", "v2")]
+    ("text", "error"), [("\0v1\n{", "can't be read"), ("\0v1", "can't be read"), ("\0v2\n{}", "v2")]
 )
-def test_a_damaged_beginning_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    """A half-written file, or another version's, begins nowhere."""
+def test_damaged_first_offsets_are_rejected(tmp_path: Path, text: str, error: str) -> None:
+    """The file is truncated or of another version."""
     path = tmp_path / "sources" / "0" / "0"
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=error):
         keep_first(tmp_path, {"metrics": {"0": 7}})

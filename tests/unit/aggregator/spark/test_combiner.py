@@ -1,4 +1,4 @@
-"""The two stages of a table with several shards, run by Spark's own tester without Spark."""
+"""The two stages of a table with several shards, run by Spark's tester without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.combiner import CombineProcessor
 from tallystream_aggregator.spark.query.processor import COLUMNS, TableProcessor
 from tallystream_aggregator.table import Record, State, Table, pack
-from tallystream_aggregator.table.combiners import combine
+from tallystream_aggregator.table.combiners import combine_shards
 from tallystream_aggregator.table.combiners import pack as pack_combined
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.shards import shard_of
@@ -31,7 +31,7 @@ AT_MS = 1_700_000_000_000
 
 
 class Job:
-    """Both stages; rows go from one to the other as Spark's shuffle takes them."""
+    """Both stages, with the rows of the first one as the input of the second."""
 
     def __init__(self, initial_state: Path | None = None, epoch: int = 3, repair: Path | None = None) -> None:
         table = TableProcessor(
@@ -90,8 +90,8 @@ def instances(number: int) -> list[bytes]:
     return found
 
 
-def test_what_shards_say_replaces_what_they_said_and_is_summed() -> None:
-    """Instances in both shards; then one of them goes on, and its shard alone runs."""
+def test_the_partial_sums_of_all_shards_are_added_up() -> None:
+    """Later, only one shard has a record: its new partial sum replaces its old one."""
     job = Job()
     keys = instances(8)
     assert counts(job.batch(*((key, short("n", 10)) for key in keys))) == {"n": 80}
@@ -99,21 +99,21 @@ def test_what_shards_say_replaces_what_they_said_and_is_summed() -> None:
     assert counts(job.batch((keys[0], short("n", 15)), (keys[1], None))) == {"n": 75}
 
 
-def test_a_sum_that_is_asked_for_is_published_again_from_what_all_shards_say(tmp_path: Path) -> None:
-    """Also where nothing has changed, and where the metric is in one shard alone; an unknown one is left out."""
+def test_a_requested_sum_is_published_again(tmp_path: Path) -> None:
+    """Nothing has changed, and one metric is in only one shard. An unknown metric is ignored."""
     path = tmp_path / "c.repair"
     job = Job(repair=path)
     keys = instances(8)
     job.batch(*((key, short("n", 10)) for key in keys), (keys[0], short("alone", 7)))
     wake = [(key.encode(), None) for key in wake_instances(SHARDS).values()]
     assert counts(job.batch(*wake)) == {}
-    sums_asked = [b'["default","counter","%s",[]]' % name for name in (b"n", b"alone", b"unknown")]
-    write_request(path, Request(3, 1, {}, sums_asked))
+    requested_sums = [b'["default","counter","%s",[]]' % name for name in (b"n", b"alone", b"unknown")]
+    write_request(path, Request(3, 1, {}, requested_sums))
     assert counts(job.batch(*wake)) == {"n": 80, "alone": 7}
 
 
-def test_dead_letters_and_rows_are_handed_on_and_a_shard_s_own_record_is_the_last() -> None:
-    """Nothing that the first stage says is lost on the way, and what a shard includes has been written before."""
+def test_other_rows_pass_the_second_stage() -> None:
+    """These are dead letters and the rows of lives. The record of a shard comes after its other rows."""
     job = Job()
     keys = instances(8)
     out = job.batch(*((key, short("n", 10)) for key in keys), (b"broken", b"{"))
@@ -127,8 +127,8 @@ def test_dead_letters_and_rows_are_handed_on_and_a_shard_s_own_record_is_the_las
         assert max(mine) < min(own)
 
 
-def test_a_deletion_names_its_writer_and_no_other_row_does() -> None:
-    """The second stage hands it on: Kafka's header is made from it."""
+def test_only_a_deletion_has_its_writer_in_a_header() -> None:
+    """The second stage passes it on."""
     job = Job()
     key = instances(8)[0]
     job.batch((key, short("n", 10)))
@@ -139,8 +139,8 @@ def test_a_deletion_names_its_writer_and_no_other_row_does() -> None:
     assert (partition, writer) == (shard_of(key, SHARDS), b"[3,17]")
 
 
-def test_a_seeded_table_publishes_every_sum_in_its_first_batch(tmp_path: Path) -> None:
-    """One record for one shard comes: the sums of metrics that it does not touch are published again, and exact."""
+def test_a_rebuilt_table_publishes_every_sum_in_its_first_batch(tmp_path: Path) -> None:
+    """The batch has one record of one shard. The sums of other metrics are exact, too."""
     states = [State(shard=shard, shards=SHARDS) for shard in range(SHARDS)]
     for number, key in enumerate(instances(8)):
         table = Table(states[shard_of(key, SHARDS)])
@@ -149,7 +149,7 @@ def test_a_seeded_table_publishes_every_sum_in_its_first_batch(tmp_path: Path) -
     for state in states:
         state.published = False
     initial_state = tmp_path / "checkpoint.initial_state"
-    combined = [list(pack_combined(group)) for group in combine(states)]
+    combined = [list(pack_combined(group)) for group in combine_shards(states)]
     write_initial_state(
         initial_state, InitialState([pack(state) for state in states], {"t-metrics": {"0": 8}}, 1, combined)
     )

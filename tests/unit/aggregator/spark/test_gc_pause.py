@@ -1,4 +1,4 @@
-"""What a task's process keeps is set aside from the collections that Spark asks for; what goes, goes."""
+"""Garbage collections in a task's process."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream_aggregator.spark import gc_pause as module
-from tallystream_aggregator.spark.gc_pause import MANY, OFTEN, gc_paused
+from tallystream_aggregator.spark.gc_pause import FREEZE_INTERVAL, MAX_OBJECTS, gc_paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 class Kept:
-    """Something that a batch makes."""
+    """An object of a batch."""
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +26,8 @@ def thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_nothing_is_collected_within() -> None:
-    """A cycle that is dropped in between is collected after."""
+def test_no_collection_runs_inside_the_block() -> None:
+    """A cycle is collected after it."""
     one = Kept()
     one.itself = one  # type: ignore[attr-defined]
     seen = weakref.ref(one)
@@ -40,19 +40,19 @@ def test_nothing_is_collected_within() -> None:
     assert seen() is None
 
 
-def test_many_that_stay_are_left_alone_and_freed_by_counting() -> None:
-    """After a task that leaves many objects, no collection goes through them; without a reference they go at once."""
+def test_many_remaining_objects_are_frozen() -> None:
+    """Later collections skip them. Without a reference they are freed at once."""
     with gc_paused():
-        table = [Kept() for _ in range(MANY + 1)]
-    assert gc.get_freeze_count() > MANY
+        table = [Kept() for _ in range(MAX_OBJECTS + 1)]
+    assert gc.get_freeze_count() > MAX_OBJECTS
     seen = weakref.ref(table[0])
     del table
     assert seen() is None
 
 
-def test_now_and_then_what_has_come_bit_by_bit_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the first tasks, less and less often, and then after so many each."""
-    monkeypatch.setattr(module, "_tasks", iter([1, 3, 4, 255, 3 * OFTEN]))
+def test_objects_are_frozen_after_some_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These are tasks 1, 2, 4, 8 and so on, and every `FREEZE_INTERVAL`-th one."""
+    monkeypatch.setattr(module, "_tasks", iter([1, 3, 4, 255, 3 * FREEZE_INTERVAL]))
     frozen = []
     for _ in range(5):
         gc.unfreeze()

@@ -1,4 +1,4 @@
-"""Kafka settings for Spark: librdkafka's names become the Java client's."""
+"""Kafka options for Spark: librdkafka's names become those of the Java client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tallystream_aggregator.spark.kafka_options import Fetch, java_options, sour
 if TYPE_CHECKING:
     from pathlib import Path
 
-HUSH = "hidden-word"
+SECRET = "hidden-word"
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +23,15 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     certificate, key = self_signed(folder, "client")
     certificate.rename(folder / "certificate.pem")
     (folder / "both.pem").write_text(key.read_text() + (folder / "certificate.pem").read_text())
-    encrypted(key, HUSH).rename(folder / "des3.pem")
-    encrypted(key, HUSH, "-v2", "aes-256-cbc").rename(folder / "aes.pem")
+    encrypted(key, SECRET).rename(folder / "des3.pem")
+    encrypted(key, SECRET, "-v2", "aes-256-cbc").rename(folder / "aes.pem")
     traditional(key).rename(folder / "traditional.pem")
     key.rename(folder / "key.pem")
     return folder
 
 
-def test_bootstrap_servers_and_shared_names_get_the_prefix_of_the_connector() -> None:
-    """A name that both clients have is passed on as it is, with the prefix that Spark's connector wants."""
+def test_shared_names_get_the_prefix_of_the_connector() -> None:
+    """Both clients have these options."""
     assert source_options("broker:9092", {"security.protocol": "SSL"}) == {
         "kafka.bootstrap.servers": "broker:9092",
         "kafka.security.protocol": "SSL",
@@ -39,7 +39,7 @@ def test_bootstrap_servers_and_shared_names_get_the_prefix_of_the_connector() ->
 
 
 def test_a_certificate_authority_becomes_a_pem_truststore() -> None:
-    """The file that librdkafka calls ssl.ca.location is a truststore of type PEM to the Java client."""
+    """Librdkafka's ssl.ca.location is a truststore of type PEM to the Java client."""
     assert java_options({"ssl.ca.location": "/etc/ca.pem"}) == {
         "kafka.ssl.truststore.location": "/etc/ca.pem",
         "kafka.ssl.truststore.type": "PEM",
@@ -54,29 +54,29 @@ def test_a_certificate_authority_becomes_a_pem_truststore() -> None:
     ],
 )
 def test_user_and_password_become_a_login_of_the_mechanism(mechanism: str, module: str) -> None:
-    """Quotes and backslashes in a password arrive as themselves."""
-    made = java_options({"sasl.mechanism": mechanism, "sasl.username": "ana", "sasl.password": 'a"b\\c'})
-    assert made == {
+    """Quotes and backslashes in a password are escaped."""
+    found = java_options({"sasl.mechanism": mechanism, "sasl.username": "ana", "sasl.password": 'a"b\\c'})
+    assert found == {
         "kafka.sasl.mechanism": mechanism,
         "kafka.sasl.jaas.config": f'{module} required username="ana" password="a\\"b\\\\c";',
     }
 
 
-def test_a_user_without_a_password_is_refused_without_saying_it() -> None:
-    """Half a login is one sentence that names the other half, and not the value."""
+def test_a_password_without_a_user_is_rejected() -> None:
+    """The error names the missing option, and does not have the password."""
     with pytest.raises(ConfigError, match="together") as raised:
-        java_options({"sasl.password": "hidden-word"})
-    assert "hidden-word" not in str(raised.value)
+        java_options({"sasl.password": SECRET})
+    assert SECRET not in str(raised.value)
 
 
-def test_an_option_that_the_java_client_lacks_is_refused_with_those_it_has() -> None:
-    """A librdkafka option without a counterpart is named, with the ones that may be given."""
+def test_an_option_that_java_does_not_have_is_rejected() -> None:
+    """The error lists the options that both clients have."""
     with pytest.raises(ConfigError, match=r"queued\.min\.messages.*security\.protocol"):
         java_options({"queued.min.messages": "1"})
 
 
-def test_patience_is_given_in_spark_s_words() -> None:
-    """Tries, the pause between two, and how long a task waits, are the source's options; a fetch hardly waits."""
+def test_retries_and_timeouts_are_options_of_the_source() -> None:
+    """A fetch waits for 1 ms."""
     assert Fetch(7, 250, 9_000).options() == {
         "kafka.fetch.max.wait.ms": "1",
         "fetchOffset.numRetries": "7",
@@ -89,8 +89,8 @@ def test_patience_is_given_in_spark_s_words() -> None:
     ("given", "option"),
     [((0, 1000, 1000), "--fetch-tries"), ((1, -1, 1000), "--fetch-pause-ms"), ((1, 0, 0), "--fetch-timeout-ms")],
 )
-def test_patience_that_can_not_work_names_its_option(given: tuple[int, int, int], option: str) -> None:
-    """The sentence begins with the option as it is typed."""
+def test_an_invalid_number_of_retries_or_timeout_is_rejected(given: tuple[int, int, int], option: str) -> None:
+    """The error begins with the option."""
     with pytest.raises(ConfigError, match=f"^{option}: "):
         Fetch(*given)
 
@@ -99,25 +99,25 @@ def test_patience_that_can_not_work_names_its_option(given: tuple[int, int, int]
     ("certificate", "key"), [("certificate.pem", "key.pem"), ("both.pem", "both.pem"), ("certificate.pem", "des3.pem")]
 )
 def test_a_client_certificate_becomes_a_pem_keystore(pem: Path, certificate: str, key: str) -> None:
-    """Two files, or one with both, are the two texts that the Java client wants; the key's password goes with them."""
-    made = java_options(
+    """The files, or one file with both, become two texts. The key's password is passed on."""
+    found = java_options(
         {
             "ssl.certificate.location": str(pem / certificate),
             "ssl.key.location": str(pem / key),
-            "ssl.key.password": HUSH,
+            "ssl.key.password": SECRET,
         }
     )
     wanted_key = (pem / ("key.pem" if key == "both.pem" else key)).read_text().strip()
-    assert made == {
+    assert found == {
         "kafka.ssl.keystore.type": "PEM",
         "kafka.ssl.keystore.certificate.chain": (pem / "certificate.pem").read_text().strip(),
         "kafka.ssl.keystore.key": wanted_key,
-        "kafka.ssl.key.password": HUSH,
+        "kafka.ssl.key.password": SECRET,
     }
 
 
 def test_certificates_may_be_given_as_texts(pem: Path) -> None:
-    """What librdkafka takes as PEM in the option itself, the Java client takes as well."""
+    """Both clients accept PEM as the value of an option."""
     certificate, key = ((pem / name).read_text().strip() for name in ("certificate.pem", "key.pem"))
     assert java_options({"ssl.ca.pem": certificate, "ssl.certificate.pem": certificate, "ssl.key.pem": key}) == {
         "kafka.ssl.truststore.type": "PEM",
@@ -128,17 +128,17 @@ def test_certificates_may_be_given_as_texts(pem: Path) -> None:
     }
 
 
-def test_a_keystore_is_one_of_pkcs12() -> None:
-    """Librdkafka's keystore is a PKCS#12 file; the Java client has to be told."""
-    assert java_options({"ssl.keystore.location": "/etc/client.p12", "ssl.keystore.password": HUSH}) == {
+def test_a_keystore_is_of_type_pkcs12() -> None:
+    """Librdkafka has no other type. The Java client needs the type as an option."""
+    assert java_options({"ssl.keystore.location": "/etc/client.p12", "ssl.keystore.password": SECRET}) == {
         "kafka.ssl.keystore.type": "PKCS12",
         "kafka.ssl.keystore.location": "/etc/client.p12",
-        "kafka.ssl.keystore.password": HUSH,
+        "kafka.ssl.keystore.password": SECRET,
     }
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "error"),
     [
         ({"ssl.key.location": "key.pem"}, "ssl.certificate.location and ssl.key.location together"),
         ({"ssl.certificate.location": "certificate.pem"}, "ssl.certificate.location and ssl.key.location together"),
@@ -150,16 +150,14 @@ def test_a_keystore_is_one_of_pkcs12() -> None:
         ({"ssl.keystore.location": "client.p12", "ssl.key.location": "key.pem"}, "not both"),
     ],
 )
-def test_a_client_certificate_that_java_can_not_use_is_refused_with_the_remedy(
-    pem: Path, names: dict[str, str], said: str
-) -> None:
-    """The sentence says what to change."""
-    with pytest.raises(ConfigError, match=said):
+def test_a_client_certificate_that_java_cannot_use_is_rejected(pem: Path, names: dict[str, str], error: str) -> None:
+    """The error has a remedy."""
+    with pytest.raises(ConfigError, match=error):
         java_options({name: str(pem / value) for name, value in names.items()})
 
 
-def test_no_refusal_shows_a_key(pem: Path) -> None:
-    """A key that is given as a text is not in the sentence that refuses it."""
+def test_no_error_has_a_key(pem: Path) -> None:
+    """The key is the value of an option."""
     for name in ("aes.pem", "traditional.pem"):
         key = (pem / name).read_text()
         with pytest.raises(ConfigError) as raised:
@@ -167,23 +165,23 @@ def test_no_refusal_shows_a_key(pem: Path) -> None:
         assert key.splitlines()[1] not in str(raised.value)
 
 
-def test_no_check_of_the_host_name_is_said_in_java_s_word() -> None:
-    """Librdkafka's `none` is an empty text to the Java client, which knows no algorithm of that name."""
+def test_the_check_of_the_host_name_can_be_turned_off() -> None:
+    """Librdkafka's `none` is an empty text to the Java client."""
     assert java_options({"ssl.endpoint.identification.algorithm": "none"}) == {
         "kafka.ssl.endpoint.identification.algorithm": ""
     }
 
 
 @pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI", ""])
-def test_a_user_gets_no_login_of_another_mechanism(mechanism: str) -> None:
-    """A user of a mechanism that wants none is refused, with those that take one; the password is not shown."""
+def test_a_user_needs_a_mechanism_with_a_password(mechanism: str) -> None:
+    """The error lists these mechanisms, and does not have the password."""
     with pytest.raises(ConfigError, match="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512") as raised:
-        java_options({"sasl.mechanism": mechanism, "sasl.username": "ana", "sasl.password": HUSH})
-    assert HUSH not in str(raised.value)
+        java_options({"sasl.mechanism": mechanism, "sasl.username": "ana", "sasl.password": SECRET})
+    assert SECRET not in str(raised.value)
 
 
-def test_a_login_that_is_no_login_is_refused() -> None:
-    """OAUTHBEARER, of which only librdkafka can be told here, and a mechanism without the user that it needs."""
+def test_an_incomplete_login_is_rejected() -> None:
+    """OAUTHBEARER has no options for the Java client. Another mechanism lacks its user."""
     with pytest.raises(ConfigError, match="client certificate"):
         java_options({"sasl.mechanisms": "OAUTHBEARER"})
     with pytest.raises(ConfigError, match=r"sasl\.username and sasl\.password"):

@@ -1,12 +1,14 @@
-"""The stateful processor, run by Spark's own tester without Spark: state, silence, and rows for three topics."""
+"""The stateful processor, run by Spark's tester without Spark: its state, its rows, and silent lives."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import msgspec
 import pandas as pd
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream import record
@@ -15,11 +17,18 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.repair_request import Request, write_request
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
 from tallystream_aggregator.spark.checkpoint import Planned
-from tallystream_aggregator.spark.query.processor import MAX_FRAME_BYTES, SparkStore, TableProcessor, batch_id, frames
+from tallystream_aggregator.spark.query.processor import (
+    MAX_FRAME_BYTES,
+    SparkStore,
+    TableProcessor,
+    batch_id,
+    frames,
+    import_modules,
+)
+from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.state import State, StateVersionError, pack
 from tallystream_aggregator.table.storage import load
-from tallystream_aggregator.table.table import TableSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,8 +65,8 @@ def _rows(*values: tuple[int, int, bytes | None], key: bytes = b"app-1", partiti
     return pd.DataFrame(rows, columns=list(INPUT_COLUMNS))
 
 
-def test_rows_go_to_spark_in_pieces_of_bytes() -> None:
-    """Its JVM has a piece in memory as a whole: many large rows are several pieces, in order; no rows are one."""
+def test_frames_have_a_limited_size() -> None:
+    """Spark's JVM has a whole frame in memory. Without rows there is one empty frame."""
     rows = [("t", b"key", bytes(MAX_FRAME_BYTES // 3), number, None) for number in range(7)]
     found = list(frames(rows, "topic", "key", "value", "partition", "writer"))
     assert [piece["partition"].tolist() for piece in found] == [[0, 1, 2], [3, 4, 5], [6]]
@@ -69,8 +78,8 @@ def _sums(frame: pd.DataFrame) -> dict[str, sums.Sum]:
     return {row.name: row for row in map(sums.decode, values)}
 
 
-def test_a_batch_gives_the_sums_with_their_writer_and_what_they_include() -> None:
-    """Two snapshots in one batch give one row a metric: the newer's value, the epoch, the batch, the last offset."""
+def test_a_sum_has_its_version_and_offsets() -> None:
+    """Two snapshots in a batch give one row for each metric, with the value of the newer one."""
     tester = Job()
     out = _sums(tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10)), (1, 950, _snapshot(2, 25)))))
     assert out["n"].count == 25
@@ -78,15 +87,15 @@ def test_a_batch_gives_the_sums_with_their_writer_and_what_they_include() -> Non
     assert out["g"].sum == 1.5
 
 
-def test_records_are_applied_in_offset_order_however_they_arrive() -> None:
-    """A shuffle may hand the records over in any order."""
+def test_records_are_applied_in_offset_order() -> None:
+    """A shuffle may change their order."""
     tester = Job()
     shuffled = _rows((2, 970, None), (0, 900, _snapshot(1, 10)), (1, 950, _snapshot(2, 25)))
     assert _sums(tester.testInPandas(0, shuffled))["n"].count == 0
 
 
-def test_a_batch_with_more_bytes_than_stay_in_memory_is_applied_in_offset_order() -> None:
-    """Eighty snapshots of 1 MiB, the newest first: the last one counts, none is stale, none is refused."""
+def test_a_batch_larger_than_memory_is_applied_in_offset_order() -> None:
+    """Of eighty snapshots of 1 MiB, the newest comes first. None of them is stale."""
     tester = Job()
     more = b'{"more":"' + b"x" * (1_048_576 - 1_000) + b'",'
     large = [(offset, 900, more + _snapshot(offset + 1, offset)[1:]) for offset in reversed(range(80))]
@@ -97,7 +106,7 @@ def test_a_batch_with_more_bytes_than_stay_in_memory_is_applied_in_offset_order(
 
 
 def test_the_table_is_kept_between_batches() -> None:
-    """An older seq in a later batch is stale: it changes nothing and publishes nothing."""
+    """An older seq in a later batch is stale, and publishes nothing."""
     tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(2, 25))))
     assert _sums(tester.testInPandas(0, _rows((1, 950, _snapshot(1, 10))))) == {}
@@ -105,8 +114,8 @@ def test_the_table_is_kept_between_batches() -> None:
     assert (state.stale, state.offsets) == (1, {"t-metrics:0": 1})
 
 
-def test_a_table_in_memory_that_is_not_what_is_stored_is_read_again() -> None:
-    """A batch that ran in another worker, or runs again because its write was lost, starts from what is stored."""
+def test_a_table_in_memory_that_differs_from_the_state_is_read_again() -> None:
+    """A batch ran in another worker, or runs again because it was not committed."""
     tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
     head, entries = tester.peekValueState("table", 0), tester.peekMapState("log", 0)
@@ -118,20 +127,20 @@ def test_a_table_in_memory_that_is_not_what_is_stored_is_read_again() -> None:
     assert again["n"].count == 25
 
 
-def test_the_shard_s_record_says_how_large_the_table_is() -> None:
-    """What it counted since it began, what there is now, and the bytes of the state that goes with it."""
+def test_the_record_of_a_shard_has_the_size_of_the_table() -> None:
+    """It has totals since the beginning, current numbers, and the bytes of the state."""
     tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(2, 25)), (1, 910, b"{")))
     out = tester.testInPandas(0, _rows((2, 950, _snapshot(1, 10))))
     (value,) = out[out["key"] == b'["shard",0]']["value"]
-    said = msgspec.json.decode(value, type=ShardRow)
-    assert (said.records, said.stale, said.dead, said.forgotten) == (3, 1, 1, 0)
-    assert (said.lives, said.living, said.instances, said.rows, said.metrics) == (1, 1, 1, 2, 2)
-    assert said.state_bytes == sum(len(entry) for (entry,) in tester.peekMapState("log", 0).values())
+    row = msgspec.json.decode(value, type=ShardRow)
+    assert (row.records, row.stale, row.dead, row.forgotten) == (3, 1, 1, 0)
+    assert (row.lives, row.living, row.instances, row.rows, row.metrics) == (1, 1, 1, 2, 2)
+    assert row.state_bytes == sum(len(entry) for (entry,) in tester.peekMapState("log", 0).values())
 
 
-def test_a_life_is_forgotten_by_a_batch_that_leaves_no_record_unread() -> None:
-    """What waits may hold a record of a life that moved to another partition: it is read first."""
+def test_a_life_is_forgotten_only_if_no_record_is_unread() -> None:
+    """An unread record may be of a life that moved to another partition."""
     day_ms = 86_400_000
     tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
@@ -145,7 +154,7 @@ def test_a_life_is_forgotten_by_a_batch_that_leaves_no_record_unread() -> None:
 
 
 def test_dead_letters_and_events_go_to_their_topics() -> None:
-    """What can't be read, and a tombstone, leave a row each on their own topic."""
+    """A record that can't be decoded is a dead letter, and a tombstone is an event."""
     tester = Job()
     out = tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10)), (1, 950, b"{"), (2, 960, None)))
     by_topic = {topic: [msgspec.json.decode(v) for v in rows["value"]] for topic, rows in out.groupby("topic")}
@@ -154,13 +163,13 @@ def test_dead_letters_and_events_go_to_their_topics() -> None:
 
 
 def _wake_up(tester: Job, now_ms: int) -> pd.DataFrame:
-    """Run a batch with nothing but a tombstone of nobody, in another partition, whose clock says nothing."""
+    """Run a batch that has only the tombstone of an unknown instance, in another partition."""
     tester.now_ms = now_ms
-    return tester.testInPandas(0, _rows((now_ms, 0, None), key=b"nobody", partition=1))
+    return tester.testInPandas(0, _rows((now_ms, 0, None), key=b"unknown", partition=1))
 
 
-def test_silence_is_noticed_by_the_wall_clock_though_nothing_arrives() -> None:
-    """Three intervals after the last record the gauge is gone and the counter stands, at the time of falling silent."""
+def test_a_life_is_silent_by_the_wall_clock() -> None:
+    """Three intervals after the last record its gauge is removed and its counter stays."""
     tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
     assert _sums(_wake_up(tester, 3999)) == {}
@@ -169,8 +178,8 @@ def test_silence_is_noticed_by_the_wall_clock_though_nothing_arrives() -> None:
     assert (out["g"].number, out["g"].sum) == (0, None)
 
 
-def test_no_life_is_silent_whose_records_wait() -> None:
-    """A batch that leaves records of its partition unread says nothing about it, however late it is."""
+def test_a_life_with_unread_records_is_not_silent() -> None:
+    """A batch that leaves records of its partition unread can't find it silent."""
     tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
     tester.waiting = frozenset(["t-metrics:0"])
@@ -179,8 +188,8 @@ def test_no_life_is_silent_whose_records_wait() -> None:
     assert _sums(_wake_up(tester, 9001))["n"].lives == 0
 
 
-def test_the_shard_s_record_says_when_silence_has_to_be_looked_for_next() -> None:
-    """What a driver that runs batches for records only has to know: also after a batch that changed nothing else."""
+def test_the_record_of_a_shard_has_the_time_of_the_next_check() -> None:
+    """The driver needs it, because it runs batches only for records."""
 
     def due_ms(out: pd.DataFrame) -> int:
         (value,) = out[out["key"] == b'["shard",0]']["value"]
@@ -194,8 +203,8 @@ def test_the_shard_s_record_says_when_silence_has_to_be_looked_for_next() -> Non
     assert due_ms(_wake_up(tester, 6600)) == 0
 
 
-def test_a_request_is_carried_out_once_and_again_where_its_batch_runs_again(tmp_path: Path) -> None:
-    """By the writer that asks; the shard's record says which request it was, as long as there is one."""
+def test_a_repair_request_is_carried_out_by_one_batch(tmp_path: Path) -> None:
+    """The batch carries it out again if it runs again. The shard's record has the number of the request."""
     path, number = tmp_path / "c.repair", 17
     planned = Planned(1000, frozenset())
     processor = TableProcessor(
@@ -206,9 +215,9 @@ def test_a_request_is_carried_out_once_and_again_where_its_batch_runs_again(tmp_
     def published(offset: int) -> tuple[list[bytes], list[str], int]:
         """Return the keys of lives, the names of sums, and the number of the request, of a batch with a tombstone."""
         out = tester.testInPandas(0, pd.DataFrame([("t-metrics", 0, offset, 950, b"x", None)], columns=INPUT_COLUMNS))
-        (said,) = out[out["key"] == b'["shard",0]']["value"]
+        (shard_row,) = out[out["key"] == b'["shard",0]']["value"]
         lives = [key for key in out["key"] if key.startswith(b'["life"')]
-        return lives, list(_sums(out)), msgspec.json.decode(said, type=ShardRow).repaired
+        return lives, list(_sums(out)), msgspec.json.decode(shard_row, type=ShardRow).repaired
 
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
     life = f'["life","orders","app-1","{LIFE}",0]'.encode()
@@ -226,8 +235,8 @@ def test_a_request_is_carried_out_once_and_again_where_its_batch_runs_again(tmp_
     assert published(7) == ([], [], 0)
 
 
-def test_a_state_of_another_version_is_refused() -> None:
-    """A state that this table can't read stops the query instead of counting from zero."""
+def test_a_state_of_another_version_is_an_error() -> None:
+    """The query stops, and does not begin with an empty table."""
     tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
     tester.updateValueState("table", 0, (pack(State(version=99)),))
@@ -235,8 +244,8 @@ def test_a_state_of_another_version_is_refused() -> None:
         tester.testInPandas(0, _rows((1, 950, _snapshot(2, 11))))
 
 
-def test_a_state_of_another_number_of_shards_is_refused() -> None:
-    """It holds other instances than the shard of the same number: nothing is summed."""
+def test_a_state_of_another_number_of_shards_is_an_error() -> None:
+    """Its shard has other instances."""
     tester = Job(shards=2)
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
     tester.processor._shards = 4
@@ -246,7 +255,16 @@ def test_a_state_of_another_number_of_shards_is_refused() -> None:
         tester.testInPandas(0, _rows((1, 950, _snapshot(2, 11))))
 
 
-def test_the_batch_number_is_asked_for_inside_a_task_only() -> None:
-    """Outside a Spark task there is no batch, and that is an error, not batch zero."""
-    with pytest.raises(RuntimeError, match="outside"):
+@pytest.mark.parametrize("task", [None, SimpleNamespace(getLocalProperty=lambda _name: None)], ids=["none", "batch"])
+def test_a_batch_number_that_spark_does_not_give_is_an_error(
+    task: SimpleNamespace | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong number would give sums a wrong version, so it is never replaced by 0."""
+    monkeypatch.setattr(TaskContext, "get", lambda: task)
+    with pytest.raises(RuntimeError, match="only known in a task"):
         batch_id()
+
+
+def test_the_modules_that_warm_workers_import_exist() -> None:
+    """One of them is private to PySpark, and a failure in a worker would only be logged (docs/cluster.md)."""
+    assert list(import_modules([1])) == [1]

@@ -1,4 +1,4 @@
-"""The values of a batch beyond a limit in bytes: in a file, and in their order again."""
+"""The values of a batch above the memory limit, in a temporary file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MIB = 1 << 20
 
 
 def records(value: bytes, number: int) -> Iterator[Record]:
-    """Yield records as Spark hands them over: none of them is needed by anybody else."""
+    """Yield records that nothing else refers to, as Spark does."""
     for offset in reversed(range(number)):
         yield Record("metrics", 0, offset, 1_700_000_000_000, b"app-1", value % offset)
 
 
-def test_what_does_not_fit_is_read_again_when_it_is_its_turn() -> None:
-    """Small ones stay as they are; a tombstone is one still; the same offset of another partition is another record."""
+def test_a_large_value_is_read_back_from_the_file() -> None:
+    """A small value stays in memory, and a tombstone stays one. Records of two partitions may have the same offset."""
     first = Record("metrics", 0, 1, 0, b"a", b"12345")
     second, gone, third = first._replace(partition=1, value=b"6789"), first._replace(offset=2, value=None), first
     with Spill(7) as spill:
@@ -37,8 +37,8 @@ def test_what_does_not_fit_is_read_again_when_it_is_its_turn() -> None:
 
 
 @pytest.mark.parametrize("kind", ["snapshots", "unreadable"])
-def test_a_batch_of_records_of_a_megabyte_takes_little_memory(kind: str) -> None:
-    """400 MiB of one instance's snapshots, or of what nobody can read, in less than 200 MiB; all of it is applied."""
+def test_a_batch_of_large_records_needs_little_memory(kind: str) -> None:
+    """400 MiB of snapshots of one instance, or of undecodable records, need less than 200 MiB. All are applied."""
     plain = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "ts": 0, "every_ms": 1000, "final": False}
     body = json.dumps({**plain, "metrics": [counter(1)], "more": "x" * (MIB - 300)}).encode()
     value = b"%%{%d" + b"x" * (MIB - 20) if kind == "unreadable" else b'{"seq":1%03d,' + body[1:]
@@ -58,8 +58,8 @@ def test_a_batch_of_records_of_a_megabyte_takes_little_memory(kind: str) -> None
         assert {letter["bytes"] > MIB - 50 for letter in letters} == {True}
 
 
-def test_dead_letters_of_a_batch_quote_so_much_and_no_more() -> None:
-    """64 MiB in all, 64 KiB each: a letter without a quotation has the size and the place."""
+def test_the_quotations_in_dead_letters_are_limited() -> None:
+    """They have 64 MiB in a batch and 64 KiB each. Other letters have the size and the offset."""
     changes = run_batch(Table(State()), [*records(b"{%d" + b"x" * 65_536, 1_030)], now_ms=0)
     first, last = (json.loads(changes.dead[number].value()) for number in (0, -1))
     assert (first["bytes"], len(first["value"]), last["bytes"], last["offset"]) == (65_538, 65_536, 65_541, 1_029)

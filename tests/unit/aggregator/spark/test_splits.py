@@ -1,4 +1,4 @@
-"""Batches and ranges of a backlog: nothing left out, nothing twice, none too large."""
+"""Batches and ranges of a backlog: complete, without overlaps, and of limited size."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def _nested(flat: dict[tuple[str, str], int]) -> Offsets:
 
 @st.composite
 def _batches(draw: st.DrawFn) -> tuple[Offsets, Offsets]:
-    """Return where a batch begins, and where the partitions end: some are new, some have nothing new."""
+    """Return the start of a batch and the ends of the partitions. Some are new, some have no new records."""
     begins = draw(st.dictionaries(PLACES, st.integers(0, 1000)))
     lengths = draw(st.dictionaries(PLACES, st.integers(0, 1000)))
     return _nested(begins), _nested({at: begins.get(at, 0) + length for at, length in lengths.items()})
 
 
 @given(_batches(), st.integers(1, 8))
-def test_ranges_are_all_that_lies_between_once(batch: tuple[Offsets, Offsets], pieces: int) -> None:
-    """Laid side by side, in their order, they go from where the batch begins to where it ends; none is empty."""
+def test_ranges_cover_the_batch_without_overlaps(batch: tuple[Offsets, Offsets], pieces: int) -> None:
+    """In order, they go from the start of the batch to its end. None is empty."""
     start, end = batch
     reached: dict[tuple[str, str], int] = {}
     for one in cut(start, end, pieces):
@@ -45,8 +45,8 @@ def test_ranges_are_all_that_lies_between_once(batch: tuple[Offsets, Offsets], p
     assert reached == wanted
 
 
-def test_one_long_partition_keeps_every_task_at_work() -> None:
-    """Its range is cut in equal parts, the short partition beside it is not."""
+def test_a_long_partition_is_divided_for_all_tasks() -> None:
+    """It is divided into equal ranges. A short partition is one range."""
     assert cut({"m": {"0": 10}}, {"m": {"0": 110, "1": 3}}, 2) == [
         Range("m", 0, 10, 60),
         Range("m", 0, 60, 110),
@@ -55,17 +55,17 @@ def test_one_long_partition_keeps_every_task_at_work() -> None:
 
 
 @given(_batches(), st.integers(1, 3000))
-def test_a_batch_takes_a_share_of_every_partition(batch: tuple[Offsets, Offsets], most: int) -> None:
-    """It never goes back or beyond the end, moves wherever there is something, and takes about as many as it may."""
+def test_a_batch_has_a_share_of_every_partition(batch: tuple[Offsets, Offsets], max_records: int) -> None:
+    """It has a record of each partition with records, and not many more records than its limit."""
     start, ends = batch
-    reached = batch_end(start, ends, most)
+    reached = batch_end(start, ends, max_records)
     assert {t: set(ps) for t, ps in reached.items()} == {t: set(ps) for t, ps in ends.items()}
     for topic, partitions in ends.items():
         for p, end in partitions.items():
             first = start.get(topic, {}).get(p, 0)
             assert first <= reached[topic][p] <= end
             assert reached[topic][p] > first or first == end
-    assert size(start, reached) <= most + sum(len(partitions) for partitions in ends.values())
+    assert size(start, reached) <= max_records + sum(len(partitions) for partitions in ends.values())
     assert batch_end(start, ends, None) == ends
 
 
@@ -80,6 +80,6 @@ def test_a_batch_takes_a_share_of_every_partition(batch: tuple[Offsets, Offsets]
         (1000, 0.0, 1000),
     ],
 )
-def test_a_batch_is_as_large_as_its_time_allows(taken: int, seconds: float, wanted: int) -> None:
-    """By the pace of the one before, within bounds."""
+def test_the_size_of_a_batch_follows_the_speed_of_the_last_one(taken: int, seconds: float, wanted: int) -> None:
+    """It has an upper and a lower limit."""
     assert fit(1000, taken, seconds) == wanted

@@ -1,4 +1,4 @@
-"""A batch of one shard: when silence is looked for, with partitions whose clocks stand still."""
+"""A batch of one shard: when lives fall silent, also in partitions that nothing is written to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Record:
-    """A snapshot of the partition's own instance, which reports once a second."""
+    """Return a snapshot of the partition's own instance, which reports once a second."""
     life = (FIRST, SECOND)[partition]
     value = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": offset + 1, "ts": 0, "every_ms": 1000}
     value |= {"final": final, "metrics": [gauge(5), counter(7)]}
@@ -28,48 +28,48 @@ def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Rec
 
 
 def _living(changes: Changes) -> list[int | None]:
-    """How many lives the batch says that the gauge is the sum of; none where it says nothing of it."""
+    """Return the number of lives in the gauge's sum, or nothing if the batch did not publish it."""
     found = [total for total in changes.totals if total.metric[1] == "g"]
     return [sums.decode(total.value(epoch=1, batch=1)).number for total in found]
 
 
-def test_a_life_of_a_quiet_partition_falls_silent_though_others_go_on() -> None:
-    """Nobody publishes to partition 1 any more: the first batch after three intervals of the wall clock notices it."""
-    table, said = Table(State()), []
+def test_a_life_of_an_idle_partition_falls_silent_while_others_report() -> None:
+    """Nothing is written to partition 1: the first batch after three intervals of wall time notices the silence."""
+    table, living = Table(State()), []
     for second in range(5):
         records = [_record(partition, second, 1000 * second) for partition in ((0, 1) if second == 0 else (0,))]
-        said.append(_living(run_batch(table, records, now_ms=1000 * second + 100)))
-    assert said == [[2], [2], [2], [1], [1]]
+        living.append(_living(run_batch(table, records, now_ms=1000 * second + 100)))
+    assert living == [[2], [2], [2], [1], [1]]
     assert _living(run_batch(table, [_record(0, 5, 9000), _record(1, 1, 9000)], now_ms=9100)) == [2]
 
 
 def test_a_shard_is_due_when_the_first_of_its_lives_may_fall_silent() -> None:
-    """By the wall clock of the batches: a life's deadline counts from when its partition was read last."""
+    """The time is a life's deadline by the wall clock, counted from the last read of its partition."""
     table = Table(State())
     due = []
     for offset, (partition, at, now) in enumerate([(0, 0, 100), (1, 900, 1500), (0, 2000, 2200)]):
         run_batch(table, [_record(partition, offset, at)], now_ms=now)
         due.append(table.state.due_ms)
-    assert due == [3100] * 3  # too early by now: it is found out when it has passed
+    assert due == [3100] * 3  # too early by now, and corrected when it has passed
     run_batch(table, [], now_ms=3100)
     assert table.state.due_ms == 4500
     run_batch(table, [], now_ms=9000)
     assert table.state.due_ms == 0
 
 
-def test_a_batch_that_leaves_no_life_living_does_not_look_at_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that end with a final snapshot stay in memory for a day, a million of them perhaps."""
+def test_a_batch_that_leaves_no_life_living_does_not_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lives that end with a final snapshot stay in memory for a day, and there may be a million of them."""
     table = Table(State())
     run_batch(table, [_record(0, 0, 0)], now_ms=100)
     run_batch(table, [], now_ms=9_000)
-    looks: list[int] = []
-    monkeypatch.setattr(LifeCounts, "rescan", lambda _: looks.append(1))
+    visits: list[int] = []
+    monkeypatch.setattr(LifeCounts, "rescan", lambda _: visits.append(1))
     run_batch(table, [_record(1, 0, 9_000, final=True)], now_ms=9_500)
-    assert (looks, table.state.due_ms, len(table.state.lives)) == ([], 0, 2)
+    assert (visits, table.state.due_ms, len(table.state.lives)) == ([], 0, 2)
 
 
 def test_a_life_falls_silent_though_the_wall_clock_was_set_back() -> None:
-    """By an hour, after the last record of partition 1: its time goes on from the first batch after that."""
+    """It was set back by an hour after the last record of partition 1, whose time continues from the next batch."""
     table, hour = Table(State()), 3_600_000
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=hour)
     assert _living(run_batch(table, [_record(0, 1, 500)], now_ms=500)) == [2]
@@ -78,8 +78,8 @@ def test_a_life_falls_silent_though_the_wall_clock_was_set_back() -> None:
     assert _living(run_batch(table, [], now_ms=3500)) == [1]
 
 
-def test_the_wall_clock_counts_for_no_partition_with_records_that_wait() -> None:
-    """A batch after ten hours that leaves records of partition 1 unread: nothing is known of its lives yet."""
+def test_the_wall_clock_has_no_effect_on_partitions_with_unread_records() -> None:
+    """A batch after ten hours leaves records of partition 1 unread, so its lives may still report."""
     table = Table(State())
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=100)
     later = 36_000_000
@@ -89,23 +89,23 @@ def test_the_wall_clock_counts_for_no_partition_with_records_that_wait() -> None
 
 
 def test_a_batch_that_runs_again_finds_the_same_lives_silent() -> None:
-    """From the same state, with the same time: all that it says is the same, and so is what it leaves."""
+    """From the same state and with the same time, its changes and the new state are the same."""
     table = Table(State())
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=100)
     first, again = (Table(unpack(pack(table.state))) for _ in range(2))
     records = [_record(0, 1, 3000)]
-    said = run_batch(first, records, now_ms=3100)
-    assert _living(said) == [1]
-    assert run_batch(again, records, now_ms=3100) == said
+    changes = run_batch(first, records, now_ms=3100)
+    assert _living(changes) == [1]
+    assert run_batch(again, records, now_ms=3100) == changes
     assert pack(again.state) == pack(first.state)
 
 
-def test_a_table_that_was_rebuilt_gives_its_partitions_time() -> None:
-    """A rebuilt table was never seen: each partition's time begins with its first batch."""
+def test_the_time_of_a_rebuilt_tables_partitions_begins_with_its_first_batch() -> None:
+    """A rebuilt table does not know when its partitions were read, so no life falls silent too early."""
     table = Table(State())
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=100)
     rebuilt = unpack(pack(table.state))
-    rebuilt.seen = {}
+    rebuilt.read_ms = {}
     table = Table(rebuilt)
     run_batch(table, [_record(0, 1, 1000)], now_ms=50_000)
     assert _living(run_batch(table, [], now_ms=52_999)) == []

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.compacting import compacted, records_of, spans_of
-from support.schedules import BEGIN_MS, Written
+from support.compaction import compact, span_reader, table_records
+from support.schedules import BEGIN_MS, TopicRecord
 from tallystream_aggregator.table import Changes, State, Table, TableSettings
 from tallystream_aggregator.table import compaction as module
 from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
@@ -25,13 +25,13 @@ class Topic:
     """Builds the records of one partition."""
 
     def __init__(self) -> None:
-        self.written: list[Written] = []
+        self.written: list[TopicRecord] = []
 
     def add(self, value: bytes | str | None, *, key: bytes = b"app-1", at: int | None = None) -> Topic:
         """Append a value, a second after the one before where nothing else is said."""
         offset = len(self.written)
         at = BEGIN_MS + 1_000 * offset if at is None else at
-        self.written.append(Written(key, value.encode() if isinstance(value, str) else value, at, 0, offset))
+        self.written.append(TopicRecord(key, value.encode() if isinstance(value, str) else value, at, 0, offset))
         return self
 
     def counts(self, *values: int, name: str = "orders", key: bytes = b"app-1") -> Topic:
@@ -48,11 +48,11 @@ class Topic:
 
     def kept(self, settings: TableSettings = SETTINGS) -> list[int]:
         """Return the offsets that compaction keeps."""
-        return [record.offset for record in compacted(records_of(self.written), settings)]
+        return [record.offset for record in compact(table_records(self.written), settings)]
 
     def records(self, settings: TableSettings = SETTINGS) -> list[Record]:
         """Return what compaction keeps."""
-        return compacted(records_of(self.written), settings)
+        return compact(table_records(self.written), settings)
 
 
 def snapshot(seq: int, *, metrics: list[dict[str, Any]] | None = None, **changed: Any) -> str:
@@ -150,7 +150,7 @@ def test_a_forget_record_ends_the_runs_of_what_may_lose_rows(named: dict[str, st
 def test_records_without_an_instance_are_kept(key: bytes | None) -> None:
     """A key that can't be read makes each record a dead letter."""
     topic = Topic()
-    topic.written = [Written(key, b'{"name":"a","value":1}', BEGIN_MS, 0, offset) for offset in range(4)]
+    topic.written = [TopicRecord(key, b'{"name":"a","value":1}', BEGIN_MS, 0, offset) for offset in range(4)]
     assert topic.kept() == [0, 1, 2, 3]
 
 
@@ -280,7 +280,7 @@ def test_a_snapshot_that_is_late_or_early_is_kept_and_ends_the_run(name: str, ch
         (2, None),
         (4, Superseded(1, 2, 1)),
     ], name
-    wanted, raw = judged(records_of(topic.written), topic)
+    wanted, raw = judged(table_records(topic.written), topic)
     got, table = judged(records, topic)
     assert [letter.value() for letter in got.dead] == [letter.value() for letter in wanted.dead]
     assert len(got.dead) == 1
@@ -321,7 +321,7 @@ def test_runs_beyond_the_most_that_are_followed_end(monkeypatch: pytest.MonkeyPa
 
 def taken(records: list[Record], table: Table | None = None) -> Table:
     table = table or Table(State(), SETTINGS)
-    table.begin()
+    table.begin_batch()
     table.apply(records)
     table.changes()
     return table
@@ -363,12 +363,12 @@ def test_the_table_refuses_a_record_that_follows_none_that_it_took(before: str, 
     if before == "a count that falls within the life":
         first = Topic().snapshots(2, metrics=[counter(9)])
     with pytest.raises(ExpansionNeededError) as refused:
-        taken(second.records(), taken(records_of(first.written)))
+        taken(second.records(), taken(table_records(first.written)))
     assert refused.value.instances == {"app-1"}
-    raw = records_of(second.written)
-    whole = expand(second.records(), refused.value.instances, spans_of(raw))
+    raw = table_records(second.written)
+    whole = expand(second.records(), refused.value.instances, span_reader(raw))
     assert [record.offset for record in whole] == [record.offset for record in raw]
-    got, wanted = (taken(records, taken(records_of(first.written))) for records in (whole, raw))
+    got, wanted = (taken(records, taken(table_records(first.written))) for records in (whole, raw))
     assert got.state == wanted.state
 
 
@@ -397,7 +397,7 @@ def test_a_rebuilt_table_takes_one_by_one_what_it_may_have() -> None:
     """Which of the dropped records are in its rows already, only their offsets could tell."""
     table = Table(State(), SETTINGS)
     table.state.included = {"metrics:0": 1}
-    table.begin()
+    table.begin_batch()
     with pytest.raises(ExpansionNeededError):
         table.apply(Topic().counts(1, 1, 1, 1).records())
     later = Topic().counts(5, 5).counts(1, 1, 1, key=b"app-2")
@@ -410,7 +410,7 @@ def test_a_metric_beyond_the_limit_of_its_life_is_taken_one_by_one() -> None:
     few = TableSettings(max_metrics=1)
     topic = Topic().counts(1, name="a").counts(1, 2, 3, name="b")
     table = Table(State(), few)
-    table.begin()
+    table.begin_batch()
     with pytest.raises(ExpansionNeededError):
         table.apply(topic.records(few))
 
@@ -420,7 +420,7 @@ def test_records_that_are_read_again_have_the_clock_of_the_whole_partition() -> 
     topic = Topic().counts(1, 1, key=b"app-2").counts(1)
     topic.add('{"name":"orders","value":1}', key=b"app-2", at=BEGIN_MS + 9_000)
     topic.counts(2, 3).counts(1, key=b"app-2")
-    whole = expand(topic.records(), {"app-1"}, spans_of(records_of(topic.written)))
+    whole = expand(topic.records(), {"app-1"}, span_reader(table_records(topic.written)))
     mine = [(record.offset, record.clock_ms - BEGIN_MS) for record in whole if record.key == b"app-1"]
     assert mine == [(2, 2_000), (4, 9_000), (5, 9_000)]
 
@@ -429,7 +429,7 @@ def test_a_record_that_the_table_took_in_part_or_not_at_all_begins_no_run() -> N
     """Its seq says nothing: an earlier record of the same seq may have been taken whole, and a later one in part."""
     topic = Topic().snapshots(1).snapshots(3, metrics=[counter(9), counter(9)])
     topic.snapshots(1, 2, 4, 5, 12)
-    wanted, raw = judged(records_of(topic.written), topic)
+    wanted, raw = judged(table_records(topic.written), topic)
     assert [letter.record.offset for letter in wanted.dead] == [1, 4, 5]
     assert raw.state.stale == 2
     got, table = judged(topic.records(), topic)
@@ -440,10 +440,10 @@ def test_a_record_that_the_table_took_in_part_or_not_at_all_begins_no_run() -> N
 def judged(records: list[Record], topic: Topic) -> tuple[Changes, Table]:
     """Return what a new table makes of records, those that were left out read again where it asks for them."""
     table = Table(State(), SETTINGS)
-    table.begin()
+    table.begin_batch()
     try:
         table.apply(records)
     except ExpansionNeededError as needed:
-        whole = expand(records, needed.instances, spans_of(records_of(topic.written)))
+        whole = expand(records, needed.instances, span_reader(table_records(topic.written)))
         return judged(sorted(whole, key=lambda record: record.offset), topic)
     return table.changes(), table

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from support.clocks import DAY_MS, HOUR_MS, Batch
-from support.schedules import BEGIN_MS, Written
-from support.tables import Tables, settings
+from support.batches import DAY_MS, HOUR_MS, Batch
+from support.schedules import BEGIN_MS, TopicRecord
+from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.decode import Forget, Unreadable, read_value
+from tallystream_aggregator.table.decode import Forget, Refusal, read_value
 from tallystream_aggregator.table.shards import shard_of
 
 LARGEST = 2**63 - 1
@@ -24,9 +24,9 @@ class Topic:
     """A topic written by hand, and a table that has read it: a batch for each `read`."""
 
     def __init__(self, **chosen: int) -> None:
-        self.records: list[Written] = []
+        self.records: list[TopicRecord] = []
         self.now_ms = BEGIN_MS
-        self.tables = Tables([], settings(**chosen))
+        self.tables = Tables([], table_settings(**chosen))
         self._seqs: dict[str, int] = {}
         self._read = 0
 
@@ -53,7 +53,7 @@ class Topic:
         """Append a record a second after the one before."""
         self.now_ms += 1000
         offset = sum(record.partition == partition for record in self.records)
-        self.records.append(Written(instance.encode(), value, self.now_ms, partition, offset))
+        self.records.append(TopicRecord(instance.encode(), value, self.now_ms, partition, offset))
 
     def pass_time(self, hours: float) -> None:
         """Let time pass: in every partition, as somebody else's records show."""
@@ -192,7 +192,7 @@ def test_a_metric_is_taken_out_by_app_type_and_tags() -> None:
     assert counts() == [1, 0, 0, 0, 0]
 
 
-def test_a_metric_is_taken_out_of_the_lives_of_the_records_partition() -> None:
+def test_a_metric_is_removed_from_the_lives_of_the_records_partition() -> None:
     """Records of several partitions have no order: each takes out what its own partition has, in any batches."""
     topic = Topic()
     topic.snapshot("a", life(), orders(1), partition=0)
@@ -203,7 +203,7 @@ def test_a_metric_is_taken_out_of_the_lives_of_the_records_partition() -> None:
     assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
 
 
-def test_each_shard_takes_a_record_for_as_many_shards_alone() -> None:
+def test_a_forget_record_for_another_number_of_shards_is_refused() -> None:
     """A record for a table of another number of shards is a dead letter: it would leave some of the metric there."""
     value = Forget(metric="orders", shards=2).value()
     tables = {shards: Table(State(shard=0, shards=shards)) for shards in (1, 2)}
@@ -249,18 +249,18 @@ def test_what_is_forgotten_is_an_event() -> None:
         ('{"life":"x"}', "matching regex"),
     ],
 )
-def test_a_forget_record_that_is_not_understood_takes_nothing_out(what: str, reason: str) -> None:
+def test_an_invalid_forget_record_removes_nothing(what: str, reason: str) -> None:
     """It is a dead letter, also where a field is unknown: without it, it might take out more than it should."""
     read = read_value(f'{{"v":1,"forget":{what}}}'.encode(), 10)
-    assert isinstance(read, Unreadable)
+    assert isinstance(read, Refusal)
     assert read.reason.startswith("forget: ")
     assert reason in read.reason
 
 
 @pytest.mark.parametrize("version", ["2", "true", '"1"', "null"])
-def test_a_forget_record_of_another_version_takes_nothing_out(version: str) -> None:
+def test_a_forget_record_of_another_version_removes_nothing(version: str) -> None:
     """As above."""
-    assert isinstance(read_value(f'{{"v":{version},"forget":{{}}}}'.encode(), 10), Unreadable)
+    assert isinstance(read_value(f'{{"v":{version},"forget":{{}}}}'.encode(), 10), Refusal)
 
 
 def test_a_forget_record_reads_as_it_was_written() -> None:

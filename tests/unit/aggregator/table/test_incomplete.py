@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from support.kept import Kept
+from support.memory_store import MemoryStore
 from tallystream_aggregator.table import Record, State, Table, TableSettings, storage
 from tallystream_aggregator.table.table import Changes, run_batch
 
@@ -75,7 +75,7 @@ def test_all_snapshots_of_a_life_are_alike() -> None:
 
 def test_a_stored_table_goes_on() -> None:
     """A table that was stored and loaded takes an older metric of an incomplete life as before."""
-    store = Kept()
+    store = MemoryStore()
     found = storage.load(store, TableSettings())
     apply(found.table, snapshot(5, a=50))
     found.save(store)

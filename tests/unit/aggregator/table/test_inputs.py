@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from support.schedules import ODD, POISON
 from tallystream.record import ShortForm
-from tallystream_aggregator.table.decode import MAX_DEPTH, Good, read_short_form, read_value
+from tallystream_aggregator.table.decode import MAX_DEPTH, DecodedSnapshot, read_short_form, read_value
 
 USUAL = [
     b'{"name":"a","value":17}',
@@ -91,4 +91,4 @@ def agree(value: bytes) -> None:
     if quick is not None:
         assert isinstance(careful, ShortForm)
         assert (quick.name, quick.value, quick.tags) == (careful.name, careful.value, careful.tags)
-    assert not (isinstance(careful, Good) and quick is not None)
+    assert not (isinstance(careful, DecodedSnapshot) and quick is not None)

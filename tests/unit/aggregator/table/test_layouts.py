@@ -30,7 +30,7 @@ METRICS: st.SearchStrategy[list[MetricId]] = st.lists(
 
 def state_with_block(metrics: list[MetricId], order: list[int], counts: list[int]) -> State:
     """Return a state with one life, whose newest snapshot had the metrics in this order."""
-    life = Life("app-1", "shop", "L", "metrics:0", BEGIN_MS, 1_000, BEGIN_MS, parts={0: 7}, places={0: 3})
+    life = Life("app-1", "shop", "L", "metrics:0", BEGIN_MS, 1_000, BEGIN_MS, parts={0: 7}, offsets={0: 3})
     own = [counts[number] for number in order if metrics[number][2] == "counter"]
     life.blocks[0] = Block(array("i", order).tobytes(), array("q", own).tobytes())
     life.rows = {number: Row(0, 7, (float(number),)) for number in order if metrics[number][2] == "gauge"}
@@ -38,13 +38,13 @@ def state_with_block(metrics: list[MetricId], order: list[int], counts: list[int
 
 
 @given(METRICS, st.data())
-def test_a_block_says_what_its_rows_would_say(metrics: list[MetricId], data: st.DataObject) -> None:
+def test_a_block_is_published_as_its_rows_would_be(metrics: list[MetricId], data: st.DataObject) -> None:
     """A life's record on `metrics-table`, its bytes, and the sums are the same for both forms, whatever the order."""
     order = data.draw(st.permutations(range(len(metrics))))
     counts = data.draw(st.lists(st.integers(0, 2**63 - 1), min_size=len(metrics), max_size=len(metrics)))
     closed = state_with_block(metrics, order, counts)
     opened = copy.deepcopy(closed)
-    Layouts(opened.metrics).open_all(opened.lives["app-1"][0])
+    Layouts(opened.metrics).blocks_to_rows(opened.lives["app-1"][0])
     assert not opened.lives["app-1"][0].blocks
     one, other = Table(closed).changes(), Table(opened).changes()
     assert one.totals == other.totals
@@ -53,12 +53,12 @@ def test_a_block_says_what_its_rows_would_say(metrics: list[MetricId], data: st.
 
 def taken(table: Table, records: list[Record], *, opened: bool) -> tuple[Changes, list[bytes | None]]:
     """Let a table take a batch, its blocks opened after each record or not; return its changes, and rows as bytes."""
-    table.begin()
+    table.begin_batch()
     for record in records:
         table.apply([record])
         for lives in table.state.lives.values() if opened else ():
             for life in lives:
-                Layouts(table.state.metrics).open_all(life)
+                Layouts(table.state.metrics).blocks_to_rows(life)
     table.notice_silence()
     changes = table.changes()
     rows = [row.value(epoch=1, batch=1) for row in sorted(changes.rows, key=lambda row: row.key)]
@@ -96,7 +96,7 @@ def test_counters_take_eight_bytes_each() -> None:
     assert [row.values for row in life.rows.values()] == [(2.5,)]
 
 
-def test_a_fall_refuses_one_counter_and_the_next_whole_snapshot_is_a_block_again() -> None:
+def test_a_lower_count_refuses_one_counter_and_the_next_accepted_snapshot_is_a_block() -> None:
     """Rule 4 holds for each counter by itself, against what is kept, also while one of them is refused again."""
     topic = Topic().snapshot(counter(5, "a"), counter(5, "b"))
     topic.snapshot(counter(4, "a"), counter(6, "b"), seq=2, at=2)

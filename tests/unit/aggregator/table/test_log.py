@@ -1,4 +1,4 @@
-"""The log of a shard's table: what is stored is the table, whoever goes on with it, whenever it is copied."""
+"""The log of a shard's table: it has the whole table after every batch, whenever it is copied."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.kept import Kept
-from support.schedules import RETIRE_AFTER_MS, Written, cut, cuts, play, schedules
+from support.memory_store import MemoryStore
+from support.schedules import RETIRE_AFTER_MS, TopicRecord, cut, cuts, play, schedules
 from tallystream_aggregator.table import (
     Changes,
     Record,
@@ -28,9 +28,9 @@ SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_
 MET = TableSettings()
 
 
-def run(table: Table, batch: list[Written]) -> Changes:
+def run(table: Table, batch: list[TopicRecord]) -> Changes:
     """Run one batch."""
-    table.begin()
+    table.begin_batch()
     in_order = sorted(batch, key=lambda record: (record.partition, record.offset))
     table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
     table.notice_silence()
@@ -50,12 +50,10 @@ def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schedules, cuts, st.integers(0, 2**32))
-def test_a_table_goes_on_the_same_from_memory_and_from_its_log(
-    schedule: list[int], sizes: list[int], seed: int
-) -> None:
-    """After every batch the log holds the state, and both say the same of the next one, however often it is copied."""
+def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int], sizes: list[int], seed: int) -> None:
+    """After every batch the log has the state, and both give the same next batch, however often it is copied."""
     chance = random.Random(seed)
-    store, stored = Kept(), load(Kept(), SETTINGS)
+    store, stored = MemoryStore(), load(MemoryStore(), SETTINGS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
         patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
@@ -65,14 +63,14 @@ def test_a_table_goes_on_the_same_from_memory_and_from_its_log(
             read = load(store, SETTINGS)
             assert read.table.state == stored.table.state
             assert _by_key(run(read.table, batch)) == _by_key(run(stored.table, batch))
-            chance.choice([read, stored]).save(store)  # in whichever worker the batch was committed
+            chance.choice([read, stored]).save(store)  # in either worker
             if not stored.log.is_current(store):
                 stored = load(store, SETTINGS)
 
 
 def test_a_batch_stores_what_it_changes_not_the_table() -> None:
-    """One instance of a thousand changes: its entry is a small part of the copy; the size is that of all of them."""
-    store = Kept()
+    """If one instance of a thousand changes, the entry is a small part of the copy."""
+    store = MemoryStore()
     stored = load(store, MET)
     stored.table.apply(snapshot(number, 1) for number in range(1000))
     stored.table.changes()
@@ -87,8 +85,8 @@ def test_a_batch_stores_what_it_changes_not_the_table() -> None:
 
 
 def test_no_entry_is_much_larger_than_its_limit() -> None:
-    """Of a copy, and of what one batch changed: Spark's JVM has several copies of an entry in its heap."""
-    store = Kept()
+    """This holds for a copy and for the changes of one batch, as Spark's JVM has several copies of an entry."""
+    store = MemoryStore()
     stored = load(store, MET)
     for count in (1, 2):
         stored.table.apply(snapshot(number, count, seq=count, key="k" * 300) for number in range(20_000))
@@ -101,24 +99,24 @@ def test_no_entry_is_much_larger_than_its_limit() -> None:
     assert load(store, MET).table.state == stored.table.state
 
 
-def test_a_table_in_memory_is_no_table_any_more_once_another_batch_was_stored() -> None:
-    """The head has a token of its own for every batch: two workers never both take theirs for what is stored."""
-    store = Kept()
+def test_a_table_in_memory_is_not_current_after_another_batch_was_stored() -> None:
+    """The head has another token after every batch, so of two workers at most one has the current table."""
+    store = MemoryStore()
     first = load(store, MET)
     first.save(store)
     second = load(store, MET)
     assert first.log.is_current(store)
-    assert not load(Kept(), MET).log.is_current(store)
+    assert not load(MemoryStore(), MET).log.is_current(store)
     second.save(store)
     assert not first.log.is_current(store)
     assert second.log.is_current(store)
 
 
-def test_a_seed_is_asked_for_only_where_nothing_is_stored() -> None:
-    """A shard begins with its initial state once."""
+def test_the_initial_state_is_read_only_if_nothing_is_stored() -> None:
+    """A shard begins with its initial state only once."""
     seeded = Table(State())
     seeded.apply([snapshot(1, 5)])
-    store = Kept()
+    store = MemoryStore()
     stored = load(store, MET, lambda: unpack(pack(seeded.state)))
     assert stored.table.state == seeded.state
     stored.save(store)
@@ -126,15 +124,15 @@ def test_a_seed_is_asked_for_only_where_nothing_is_stored() -> None:
 
 
 def test_a_missing_or_damaged_entry_is_refused() -> None:
-    """A log with a hole is never a smaller table; nor is one of a later version, or a head that is none."""
-    store, stored = Kept(), load(Kept(), MET)
+    """A log without an entry is never a smaller table. Other versions and invalid heads are refused, too."""
+    store, stored = MemoryStore(), load(MemoryStore(), MET)
     for number in range(4):
         stored.table.apply([snapshot(number, 1)])
         stored.table.changes()
         stored.save(store)
     for number in store.entries:
         for damage in (None, store.entries[number][:-1], b""):
-            broken = Kept()
+            broken = MemoryStore()
             broken.heads = store.heads
             broken.entries = {**store.entries, number: damage}  # type: ignore[dict-item]  # as an entry that is gone
             with pytest.raises(StateVersionError, match="damaged"):
@@ -146,6 +144,6 @@ def test_a_missing_or_damaged_entry_is_refused() -> None:
 
 
 def _by_key(changes: Changes) -> Any:
-    """What a batch says, without the order of what is independent of each other."""
+    """Return changes without the order of events and rows."""
     rows = {row.key: row.value(epoch=1, batch=1) for row in changes.rows}
     return changes.totals, changes.dead, sorted(changes.events), rows

@@ -26,7 +26,7 @@ EMPTY = {"scale": 6}
 
 
 def histogram(*values: float, kind: str = "histogram", **more: Any) -> dict[str, Any]:
-    """Return a histogram of these values as a record has it; `more` says what is different."""
+    """Return a histogram of these values as a record has it, with other fields from `more`."""
     sketch = Sketch()
     sketch.add(values)
     plain = {"type": kind, "name": "h", "count": len(values), "sum": sum(values)}
@@ -58,20 +58,20 @@ def test_rule_7_histograms_add_count_and_sum_and_keep_the_extremes() -> None:
 
 @pytest.mark.parametrize("kind", ["histogram", "timer"])
 def test_rule_7_quantiles_are_those_of_all_lives_together(kind: str) -> None:
-    """99 fast calls here and one slow one there: the median is fast, and no average of 1 and 100."""
+    """One instance has 99 fast calls, another a slow one: the median is fast, not the average of 1 and 100."""
     fast, slow = histogram(*[1.0] * 99, kind=kind), histogram(100.0, kind=kind)
     row = Topic().snapshot(fast).snapshot(slow, life=SECOND, key=b"app-2").sum("h")
     assert quantiles(row) == near([1.0] * 99 + [100.0])
 
 
 def test_rule_7_a_newer_sketch_replaces_an_older_one() -> None:
-    """A sketch is of the whole life, like a count: it is never added to the one before."""
+    """A sketch is absolute, like a count: it is never added to an earlier one of its life."""
     topic = Topic().snapshot(histogram(1, 1, 1)).snapshot(histogram(1, 1, 1, 9, 9, 9, 9), seq=2)
     assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (7, near([1, 1, 1, 9, 9, 9, 9]))
 
 
 def test_rule_7_quantiles_stay_when_lives_are_silent_or_retire_and_go_with_a_tombstone() -> None:
-    """They are of all values, as the count is: those of lives on disk are in them, of emptied ones they are not."""
+    """They include the values of lives on disk, as the count does, and none of lives without rows."""
     topic = Topic().snapshot(histogram(1, 2, 3)).snapshot(histogram(50), life=SECOND, key=b"app-2", at=1000)
     before = quantiles(topic.sum("h"))
     topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
@@ -81,8 +81,8 @@ def test_rule_7_quantiles_stay_when_lives_are_silent_or_retire_and_go_with_a_tom
     assert quantiles(topic.sum("h")) == near([50])
 
 
-def test_rule_7_a_life_without_a_sketch_takes_the_quantiles_away_and_no_count() -> None:
-    """Quantiles of a part would pass for those of all: there are none, until the sketches cover the count again."""
+def test_rule_7_a_life_without_a_sketch_removes_the_quantiles_and_no_count() -> None:
+    """Quantiles of a part would look like those of all, so there are none until the sketches cover the count again."""
     topic = Topic().snapshot(histogram(1, 2, 3)).snapshot(histogram(9, sketch=None), life=SECOND)
     assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (4, {})
     topic.snapshot(histogram(9), life=SECOND, seq=2)
@@ -91,7 +91,7 @@ def test_rule_7_a_life_without_a_sketch_takes_the_quantiles_away_and_no_count() 
 
 @pytest.mark.parametrize("sketch", [None, EMPTY])
 def test_rule_7_a_life_that_counted_nothing_needs_no_sketch(sketch: dict[str, Any] | None) -> None:
-    """It takes nothing away from the others, in memory or on disk; of nothing at all there are no quantiles."""
+    """The others keep their quantiles, in memory and on disk. Without any value there are none."""
     topic = Topic().snapshot(histogram(sketch=sketch))
     assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (0, {})
     topic.snapshot(histogram(5), life=SECOND, key=b"app-2", at=1000)
@@ -100,8 +100,8 @@ def test_rule_7_a_life_that_counted_nothing_needs_no_sketch(sketch: dict[str, An
     assert (len(topic.table.disk), quantiles(topic.sum("h"))) == (1, near([5]))
 
 
-def test_rule_7_a_life_on_disk_without_a_sketch_takes_the_quantiles_away_until_it_sends_one() -> None:
-    """Where a life is makes no difference: its next snapshot gives the quantiles back."""
+def test_rule_7_a_life_on_disk_without_a_sketch_removes_the_quantiles_until_it_sends_one() -> None:
+    """Its next snapshot restores the quantiles, as for a life in memory."""
     topic = Topic().snapshot(histogram(9, sketch=None)).snapshot(histogram(5), life=SECOND, key=b"app-2", at=1000)
     topic.append(b"clock", b'{"name":"tick","value":1}', at=2 * DAY_MS)
     assert len(topic.table.disk) == 2
@@ -112,8 +112,8 @@ def test_rule_7_a_life_on_disk_without_a_sketch_takes_the_quantiles_away_until_i
 
 
 @pytest.mark.parametrize("sketch", BAD_SKETCHES, ids=lambda sketch: sketch[:20])
-def test_rule_7_a_sketch_that_cannot_be_taken_refuses_its_metric_alone(sketch: str) -> None:
-    """Count and sketch must agree, so the row keeps the values it had, all of them; the metric is a dead letter."""
+def test_rule_7_an_invalid_sketch_refuses_only_its_metric(sketch: str) -> None:
+    """The metric is a dead letter, and its row keeps all of its values."""
     topic = (
         Topic()
         .snapshot(histogram(5))
@@ -127,14 +127,14 @@ def test_rule_7_a_sketch_that_cannot_be_taken_refuses_its_metric_alone(sketch: s
 
 
 def test_rule_7_a_sketch_of_another_count_is_refused_with_both_numbers() -> None:
-    """The sentence says what disagrees; a metric that is new with it takes no room."""
+    """The reason has both numbers, and a new metric that is refused does not count for the limits."""
     topic = Topic().snapshot(histogram(1, 2, 3, count=4))
     assert topic.reasons() == ["the sketch has 3 values and the count is 4"]
     assert topic.table.state.metrics == []
 
 
 def test_rule_11_a_sketch_beyond_the_limit_is_refused_and_the_largest_that_there_is_fits() -> None:
-    """All buckets of both signs full, with counts as large as 64 bits allow, are taken; one bucket more is not."""
+    """A sketch with all buckets of both signs and the largest counts is accepted, one more bucket is not."""
     each = (2**63 - 1) // (2 * MAX_BUCKETS)
     full = {"offset": -60_000, "counts": [each] * MAX_BUCKETS}
     sketch = {"scale": 6, "positive": full, "negative": full}
@@ -145,8 +145,8 @@ def test_rule_11_a_sketch_beyond_the_limit_is_refused_and_the_largest_that_there
     assert topic.reasons() == ["the sketch can't be read: it has 4097 buckets of one sign, 4096 at most are taken"]
 
 
-def test_rule_7_sketches_of_other_scales_are_merged_and_taken_out_again() -> None:
-    """Quantiles have the accuracy of the smallest scale among the lives, and a tombstone of that one gives it back."""
+def test_rule_7_sketches_of_other_scales_are_merged_and_removed_again() -> None:
+    """Quantiles have the accuracy of the smallest scale, until a tombstone removes the life with that scale."""
     wide = record.Sketch(scale=0, positive=record.Buckets(offset=0, counts=[5]))
     topic = Topic().snapshot(histogram(*[1.5] * 6))
     fine = quantiles(topic.sum("h"))
@@ -172,7 +172,7 @@ class Reported(NamedTuple):
 
 
 def publish(steps: list[tuple[int, bool, int, list[float]]]) -> list[Reported]:
-    """Return what instances publish: each step is one's report, of a new life if it restarted or was long silent."""
+    """Return the records of instances. Each step is a report, of a new life after a restart or a long silence."""
     now, everything = BEGIN_MS, list[float]()
     lives: dict[int, tuple[str, int, int, list[float]]] = {}
     published = []
@@ -197,7 +197,7 @@ def publish(steps: list[tuple[int, bool, int, list[float]]]) -> list[Reported]:
 def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
     steps: list[tuple[int, bool, int, list[float]]], sizes: list[int]
 ) -> None:
-    """After every batch, in any cut, with restarts, of all values together; at last all lives are on disk."""
+    """After every batch, with restarts, and at the end with all lives on disk."""
     published = publish(steps)
     table = TableSettings(retire_after_ms=RETIRE_AFTER_MS)
     last: list[Total] = []

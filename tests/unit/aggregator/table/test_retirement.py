@@ -1,4 +1,4 @@
-"""Lives leave memory for the disk, come back, and are forgotten at last: none of it changes a sum (rule 3)."""
+"""Lives move to disk, return to memory and are forgotten, and no sum changes (rule 3)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.kept import Kept
+from support.memory_store import MemoryStore
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, lives
@@ -42,7 +42,7 @@ def tick(number: int, at: int) -> Record:
 
 
 def test_a_life_on_disk_is_in_no_memory_and_in_every_sum() -> None:
-    """Nothing is published as it moves: no total, no event, no row but those of the record that came."""
+    """Its move publishes nothing: no total, no event, and no row except that of the record that was applied."""
     topic = retired(counter(10), gauge(1))
     assert (list(topic.table.state.lives), len(topic.table.disk)) == (["clock"], 1)
     assert {total.metric[1] for total in topic.changes.totals} == {"g", "n", "tick"}  # the life has fallen silent
@@ -51,27 +51,27 @@ def test_a_life_on_disk_is_in_no_memory_and_in_every_sum() -> None:
 
 
 def test_a_newer_record_brings_a_life_back_and_replaces_what_it_had() -> None:
-    """It is the same life: 12 replaces 10, the gauge counts again, and a restart it is not."""
+    """It is the same life: 12 replaces 10, the gauge counts again, and there is no restart."""
     topic = retired(counter(10), gauge(1)).snapshot(counter(12), gauge(3), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
     assert (topic.sum().count, topic.sum("g").sum, topic.kinds()) == (12, 3, [])
     assert len(topic.table.disk) == 0
 
 
 def test_a_stale_record_of_a_life_on_disk_changes_nothing() -> None:
-    """A copy that was appended late is judged by the seq of the life, wherever that is."""
+    """A late copy is compared with the seq of the life, in memory or on disk."""
     topic = retired(counter(10)).snapshot(counter(10), at=DAY_MS - 1)
     assert (topic.changes.totals, topic.table.state.stale) == ([], 1)
 
 
 def test_a_new_life_is_a_restart_though_the_old_one_is_on_disk() -> None:
-    """The event does not depend on when lives move."""
+    """The event does not depend on when lives move to disk."""
     topic = retired(counter(10)).snapshot(counter(1), life=new_ulid(BEGIN_MS + 2 * DAY_MS), at=2 * DAY_MS)
     assert (topic.sum().count, topic.kinds()) == (11, ["restart"])
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_an_extreme_that_a_tombstone_takes_out_is_found_again_on_disk(*, again: bool) -> None:
-    """The least and greatest of what is left, also where the emptied life had come back from disk before."""
+def test_an_extreme_that_a_tombstone_removes_is_found_again_on_disk(*, again: bool) -> None:
+    """Min and max are those of the other lives, also if the removed life had returned from disk before."""
     topic = (
         Topic()
         .snapshot(histogram(1, 9))
@@ -86,8 +86,8 @@ def test_an_extreme_that_a_tombstone_takes_out_is_found_again_on_disk(*, again: 
     assert (topic.sum("h").count, topic.sum("h").min, topic.sum("h").max) == (4, 3, 6)
 
 
-def test_so_many_lives_move_at_once_and_the_others_with_the_next_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch's work is bounded, however many lives are due."""
+def test_a_batch_moves_a_limited_number_of_lives_to_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next batches move the others, so the work of a batch is bounded."""
     monkeypatch.setattr(lives, "MAX_MOVED", 3)
     table = Table(State())
     run_batch(table, [snapshot(number, counter(1), instance=number) for number in range(8)], now_ms=1)
@@ -98,8 +98,8 @@ def test_so_many_lives_move_at_once_and_the_others_with_the_next_batches(monkeyp
     assert on_disk == [3, 6, 8, 8]
 
 
-def test_silent_lives_of_one_instance_beyond_a_crowd_go_to_disk_at_once() -> None:
-    """A program that restarts all the time does not fill the memory, and each of its lives counts."""
+def test_silent_lives_of_one_instance_over_the_limit_move_to_disk_at_once() -> None:
+    """A program that restarts often does not fill the memory, and each of its lives counts."""
     table, sums = Table(State()), []
     for number in range(60):
         at = number * 4_000  # each life is silent when the next one begins
@@ -113,8 +113,8 @@ def test_silent_lives_of_one_instance_beyond_a_crowd_go_to_disk_at_once() -> Non
 
 
 def test_lives_on_disk_outlast_a_restart() -> None:
-    """What was stored has them, their sums and their extremes; a chunk that is missing is never an empty one."""
-    store, settings = Kept(), TableSettings()
+    """The stored table has them, their sums and their extremes. A missing chunk is an error."""
+    store, settings = MemoryStore(), TableSettings()
     stored = load(store, settings)
     run_batch(stored.table, [snapshot(0, counter(10), histogram(1, 9))], now_ms=1)
     run_batch(stored.table, [tick(1, 2 * DAY_MS)], now_ms=2)
@@ -146,7 +146,7 @@ class Forgetting:
 
 
 def test_a_life_is_forgotten_in_four_batches_and_no_sum_changes() -> None:
-    """It is listed, the base takes it in, its row is deleted, and the list after that; its counts and extremes stay."""
+    """It is listed, added to the forgotten sums, its row is deleted, then the list. Its counts and extremes stay."""
     topic = Forgetting()
     topic.batch(at=2 * DAY_MS)
     listed = topic.batch(at=8 * DAY_MS)
@@ -173,7 +173,7 @@ def test_a_life_is_forgotten_in_four_batches_and_no_sum_changes() -> None:
 def test_a_life_is_forgotten_only_when_both_clocks_have_passed_and_nothing_is_left_to_read(
     at: int, now: int, *, waiting: bool
 ) -> None:
-    """One clock that jumped forgets nothing; nor does a batch behind which records wait."""
+    """One clock that jumps forgets nothing, and neither does a batch that leaves records unread."""
     topic = Forgetting()
     topic.batch(at=2 * DAY_MS)
     assert topic.batch(at=at * DAY_MS, now=now * DAY_MS, waiting=waiting) == []
@@ -181,7 +181,7 @@ def test_a_life_is_forgotten_only_when_both_clocks_have_passed_and_nothing_is_le
 
 
 def test_a_life_that_is_being_forgotten_never_comes_back() -> None:
-    """Its next record, which a broker's clock days behind alone can bring in time, is a dead letter."""
+    """Its next record is a dead letter. Only a broker's clock that is days slow can append one in time."""
     topic = Forgetting()
     topic.batch(at=2 * DAY_MS)
     topic.batch(at=8 * DAY_MS)
@@ -190,7 +190,7 @@ def test_a_life_that_is_being_forgotten_never_comes_back() -> None:
 
 
 def test_the_short_form_is_never_forgotten() -> None:
-    """Its records say no time from which they could be late; it goes to disk and comes back with all it had."""
+    """Its records have no `prev`, so none is late. It moves to disk and returns with all of its counts."""
     table = Table(State(), TableSettings(forget_after_ms=7 * DAY_MS))
     script = Record("metrics", 0, 0, BEGIN_MS, b"script", b'{"name":"n","value":5}')
     run_batch(table, [script], now_ms=1)
@@ -203,7 +203,7 @@ def test_the_short_form_is_never_forgotten() -> None:
 
 
 def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() -> None:
-    """An older record that is read late, from the partition that was left, has the last of a metric that ended."""
+    """An older record of the former partition may have the last value of a metric that ended."""
     body = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "ts": 0, "every_ms": 1000, "final": False}
 
     def written(partition: int, seq: int, *metrics: object) -> Record:
@@ -221,9 +221,9 @@ def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() 
 
 
 def test_a_stale_snapshot_of_a_part_that_moved_adds_what_newer_ones_lack_though_another_part_moved_back() -> None:
-    """The rule looks at the newest snapshot of the part: another part's record from the old partition changes nothing.
+    """The newest snapshot of the part decides. A record of another part from the old partition changes nothing.
 
-    It holds for a table that is rebuilt between the records, too.
+    The same holds for a table that is rebuilt between the records.
     """
 
     def written(partition: int, offset: int, part: int, seq: int, *metrics: object) -> Record:
@@ -243,7 +243,7 @@ def test_a_stale_snapshot_of_a_part_that_moved_adds_what_newer_ones_lack_though_
             changes = run_batch(table, [record], now_ms=number)
             sums |= {total.metric[1]: total.totals["count"] for total in changes.totals}
             for row in changes.rows:
-                latest.take(row.key, row.value(epoch=1, batch=number))
+                latest.add(row.key, row.value(epoch=1, batch=number))
             if rebuilt:
                 table = Table(restore(latest).states[0])
         assert sums == {"n": 7, "m": 4, "other": 1}

@@ -16,20 +16,20 @@ THIRD = new_ulid(BEGIN_MS)
 
 
 def test_rule_1_a_newer_snapshot_replaces_an_older_one() -> None:
-    """Values are absolute: 5 and then 7 is 7, not 12."""
+    """Values are absolute: 7 replaces 5, and the sum is 7, not 12."""
     assert Topic().snapshot(counter(5), seq=1).snapshot(counter(7), seq=2).sum().count == 7
 
 
 @pytest.mark.parametrize("seq", [1, 2])
 def test_rule_1_the_same_or_an_older_seq_changes_nothing_and_is_counted(seq: int) -> None:
-    """A duplicate, and a record that was overtaken, are stale: no sum, no dead letter, one more on the stale count."""
+    """A duplicate and an overtaken record are stale: they change no sum, make no dead letter and are counted."""
     topic = Topic().snapshot(counter(7), seq=2).snapshot(counter(5), seq=seq)
     assert topic.changes._replace(rows=[]) == Changes([], [], [])
     assert topic.table.state.stale == 1
 
 
-def test_rule_2_a_restart_adds_and_takes_nothing_away() -> None:
-    """A new life under the same instance ID counts from 0 on top of what the old one reached, and is an event."""
+def test_rule_2_the_counts_of_a_new_life_are_added() -> None:
+    """The counts of a new life of an instance are added to those of the old one, and a restart is an event."""
     topic = Topic().snapshot(counter(10)).snapshot(counter(1), life=SECOND)
     assert topic.sum().count == 11
     assert [(event.kind, event.instance, event.life) for event in topic.changes.events] == [
@@ -44,7 +44,7 @@ def test_rule_2_several_living_lives_of_one_instance_are_all_counted() -> None:
 
 
 def test_rule_3_a_record_too_long_after_its_prev_is_a_dead_letter() -> None:
-    """Its own append time decides, and nothing else: not where its life is, nor the partition's clock."""
+    """Only its own append time decides, not where its life is or the partition's clock."""
     topic = Topic().snapshot(counter(10)).snapshot(counter(11), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
     assert topic.sum().count == 11
     topic.snapshot(counter(12), seq=3, prev=BEGIN_MS, at=DAY_MS)
@@ -54,14 +54,14 @@ def test_rule_3_a_record_too_long_after_its_prev_is_a_dead_letter() -> None:
 
 
 def test_rule_3_a_first_record_of_an_old_life_is_a_dead_letter() -> None:
-    """A record without prev is judged by its life's ULID."""
+    """The time of the life's ULID replaces a missing `prev`."""
     topic = Topic().snapshot(counter(10), life=new_ulid(BEGIN_MS - DAY_MS))
     assert topic.reasons() == [f"too late: appended {DAY_MS} ms after the life's ULID, less than {DAY_MS} ms are taken"]
     assert topic.changes.totals == []
 
 
 def test_rule_3_a_life_of_a_clock_that_is_too_far_ahead_is_refused_until_its_time_is_near() -> None:
-    """With `prev` or without: else its first record, appended again by then, would look like a new one."""
+    """With and without `prev`. Otherwise a later copy of its first record would look like a new record."""
     ahead = new_ulid(BEGIN_MS + 3 * DAY_MS)
     topic = Topic().snapshot(counter(10), life=ahead).snapshot(counter(11), life=ahead, seq=2, prev=BEGIN_MS)
     said = "too early: the life's ULID is {} ms ahead of the broker, {} ms at most are taken"
@@ -72,7 +72,7 @@ def test_rule_3_a_life_of_a_clock_that_is_too_far_ahead_is_refused_until_its_tim
 
 
 def test_rule_3_a_record_that_was_appended_twice_a_day_apart_counts_once() -> None:
-    """An application's clock may be ahead: its first record is not taken again after its life went to disk."""
+    """An application's clock may be ahead: a copy of its first record does not count after its life moved to disk."""
     ahead = new_ulid(BEGIN_MS + HOUR_MS)
     topic = Topic().snapshot(counter(10), life=ahead)
     topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS + HOUR_MS // 2)
@@ -84,7 +84,7 @@ def test_rule_3_a_record_that_was_appended_twice_a_day_apart_counts_once() -> No
 
 
 def test_rule_4_a_count_that_falls_within_a_life_is_refused_and_its_neighbours_are_not() -> None:
-    """The row keeps its last value, the metric goes to the dead letters."""
+    """The row keeps its last value, and the metric is a dead letter."""
     topic = Topic().snapshot(counter(5), counter(5, "m")).snapshot(counter(4), counter(6, "m"), seq=2)
     assert topic.sum("m").count == 6
     assert topic.sum().count == 5
@@ -93,7 +93,7 @@ def test_rule_4_a_count_that_falls_within_a_life_is_refused_and_its_neighbours_a
 
 
 def test_rule_4_a_sum_beyond_64_bits_is_the_largest_number_until_it_fits_again() -> None:
-    """It is published with `overflow`, which is an event once; the exact sum is kept, and comes back."""
+    """It is published with `overflow`, and the begin is an event. The exact sum is kept and published again."""
     topic = Topic().snapshot(counter(2**63 - 1)).snapshot(counter(1), key=b"app-2", life=SECOND)
     assert topic.sum().count == 2**63 - 1
     assert (topic.sum().overflow, topic.kinds()) == (True, ["overflow"])
@@ -114,7 +114,7 @@ def test_rule_4_a_sum_beyond_64_bits_is_the_largest_number_until_it_fits_again()
     ],
 )
 def test_rule_4_a_gauges_sum_beyond_its_range_is_the_number_at_its_end(kind: str, value: float, bound: float) -> None:
-    """Both signs, whole numbers and floats; least and largest value stay exact, and there is no mean."""
+    """For both signs, whole numbers and floats. Min and max stay exact, and there is no mean."""
     metric = {"type": kind, "name": "g", "value": value}
     topic = Topic().snapshot(metric).snapshot(metric, key=b"app-2", life=SECOND)
     row = topic.sum("g")
@@ -125,7 +125,7 @@ def test_rule_4_a_gauges_sum_beyond_its_range_is_the_number_at_its_end(kind: str
 
 
 def test_rule_4_each_number_of_a_timer_has_its_own_range() -> None:
-    """Its count, its sum and its rates may be beyond their range, each by itself."""
+    """Its count, its sum and its rates leave their ranges independently."""
     timer = {"type": "timer", "name": "t", "count": 2**63 - 1, "sum": 1.5e308, "m1_rate": 1.5e308, "mean_rate": 1.0}
     topic = Topic().snapshot(timer).snapshot(timer, key=b"app-2", life=SECOND)
     row = topic.sum("t")
@@ -133,8 +133,8 @@ def test_rule_4_each_number_of_a_timer_has_its_own_range() -> None:
     assert row.overflow
 
 
-def test_rule_4_a_base_beyond_64_bits_is_never_a_wrapped_number() -> None:
-    """Lives fold into a base that no 64 bits hold: the sum is the largest number, whatever retires later."""
+def test_rule_4_sums_of_retired_lives_beyond_64_bits_are_never_wrapped_numbers() -> None:
+    """The sum is the largest number, whatever lives retire later."""
     topic = Topic()
     for number in range(3):
         topic.snapshot(counter(2**63 - 1), key=b"app-%d" % number, life=new_ulid(BEGIN_MS))
@@ -145,7 +145,7 @@ def test_rule_4_a_base_beyond_64_bits_is_never_a_wrapped_number() -> None:
 
 
 def test_rule_5_gauges_are_summed_over_living_lives_and_silence_touches_no_counter() -> None:
-    """A life that was not heard from within three intervals is silent: its gauge is gone, its count is not."""
+    """A life without a record for three intervals is silent: its gauge leaves the sum, its count stays."""
     topic = Topic().snapshot(gauge(3), counter(3)).snapshot(gauge(4), counter(4), key=b"app-2", life=SECOND, at=2000)
     row = topic.sum("g")
     assert (row.sum, row.min, row.max, row.mean, row.number) == (7, 3, 4, 3.5, 2)
@@ -155,9 +155,9 @@ def test_rule_5_gauges_are_summed_over_living_lives_and_silence_touches_no_count
 
 
 def test_rule_5_silence_is_noticed_though_nothing_arrives() -> None:
-    """A shard is due at the next deadline; the point's time is the deadline, so a repeated batch writes it again."""
+    """A shard is due at the next deadline. The point has the deadline's time, so a repeated batch writes the same."""
     topic = Topic().snapshot(gauge(3))
-    topic.table.seen([], 100)
+    topic.table.record_read_times([], 100)
     topic.table.set_due(100)
     assert topic.table.state.due_ms == 3100
     topic.table.notice_silence(3100)
@@ -168,13 +168,13 @@ def test_rule_5_silence_is_noticed_though_nothing_arrives() -> None:
 
 
 def test_rule_5_a_final_record_ends_a_life_at_once() -> None:
-    """A life that closed in order is not living; its counts stay."""
+    """After a final record a life is not living, and its counts stay."""
     topic = Topic().snapshot(gauge(3), counter(3)).snapshot(gauge(3), counter(4), seq=2, final=True)
     assert (topic.sum("g").number, topic.sum().count, topic.sum().lives) == (0, 4, 0)
 
 
 def test_rule_6_a_meters_count_stays_and_its_rates_are_those_of_living_lives() -> None:
-    """Rates of a silent life are not current any more."""
+    """The rates of a silent life leave the sum."""
     meter = {"type": "meter", "name": "m", "count": 5, "m1_rate": 0.5, "mean_rate": 1}
     topic = Topic().snapshot(meter).snapshot(meter, key=b"app-2", life=SECOND)
     assert (topic.sum("m").count, topic.sum("m").m1_rate, topic.sum("m").mean_rate) == (10, 1.0, 2)
@@ -182,15 +182,15 @@ def test_rule_6_a_meters_count_stays_and_its_rates_are_those_of_living_lives() -
     assert (topic.sum("m").count, topic.sum("m").m1_rate) == (10, None)
 
 
-def test_rule_8_one_bad_metric_does_not_freeze_its_neighbours() -> None:
-    """A NaN gauge is a dead letter, the counter beside it counts."""
+def test_rule_8_one_bad_metric_is_refused_and_the_others_count() -> None:
+    """A NaN gauge is a dead letter, and the counter of the same snapshot counts."""
     topic = Topic().snapshot(gauge(float("nan")), counter(5))
     assert topic.sum().count == 5
     assert topic.reasons() == ["nan is not a number that can be summed"]
 
 
-def test_rule_8_an_unreadable_record_is_a_dead_letter_with_its_place_and_stops_nothing() -> None:
-    """The letter has the record's key, place, time, reason and bytes."""
+def test_rule_8_an_unreadable_record_is_a_dead_letter_with_its_offset_and_the_next_one_counts() -> None:
+    """The dead letter has the record's key, offset, time and bytes, and the reason."""
     topic = Topic().append(b"app-1", b"\xff{")
     (letter,) = topic.changes.dead
     body = json.loads(letter.value())
@@ -202,29 +202,29 @@ def test_rule_8_an_unreadable_record_is_a_dead_letter_with_its_place_and_stops_n
 
 
 def test_rule_9_a_missing_counter_keeps_its_row_and_a_missing_gauge_goes_silent() -> None:
-    """What a newer snapshot has no more still counts, but is not of this moment."""
+    """A count that a newer snapshot lacks stays in the sum, but the metric is no longer current."""
     topic = Topic().snapshot(gauge(3), counter(3)).snapshot(seq=2)
     assert topic.sum("g").number == 0
     assert (topic.sum().count, topic.sum().lives) == (3, 0)
 
 
 def test_rule_9_positions_keep_the_highest_of_all_lives() -> None:
-    """A consumer that starts again at an older offset does not take the position back; start keeps the lowest."""
+    """A consumer that starts again at an older offset does not lower the position. `start` keeps the lowest one."""
     position = {"type": "position", "name": "p", "start": 100, "position": 200}
     topic = Topic().snapshot(position).snapshot(position | {"start": 150, "position": 180}, life=SECOND)
     assert (topic.sum("p").start, topic.sum("p").position) == (100, 200)
 
 
-def test_rule_10_a_tombstone_takes_the_instance_out_and_a_later_record_counts_in_full() -> None:
-    """All lives of the instance contribute nothing; a stale record of one does not bring it back, a newer one does."""
+def test_rule_10_a_tombstone_removes_the_instance_and_a_later_record_counts_in_full() -> None:
+    """All lives of the instance lose their rows. A stale record does not restore them, a newer one counts in full."""
     topic = Topic().snapshot(counter(10)).snapshot(counter(1), life=SECOND).append(b"app-1", None)
     assert (topic.sum().count, topic.kinds()) == (0, ["tombstone", "tombstone"])
     assert topic.snapshot(counter(10)).changes.totals == []
     assert topic.snapshot(counter(12), seq=2).sum().count == 12
 
 
-def test_rule_10_a_tombstone_takes_out_lives_on_disk_and_leaves_their_markers() -> None:
-    """Wherever a life is, it contributes nothing any more, a stale record of it neither; a newer one counts in full."""
+def test_rule_10_a_tombstone_removes_the_rows_of_lives_on_disk_and_keeps_their_markers() -> None:
+    """A life on disk loses its rows, too. A stale record does not restore them, a newer one counts in full."""
     topic = Topic().snapshot(counter(10), seq=5).append(b"clock", b'{"name":"tick","value":1}', at=2 * DAY_MS)
     assert list(topic.table.state.lives) == ["clock"]
     assert topic.append(b"app-1", None, at=2 * DAY_MS).sum().count == 0
@@ -233,7 +233,7 @@ def test_rule_10_a_tombstone_takes_out_lives_on_disk_and_leaves_their_markers() 
 
 
 def test_rule_11_a_record_beyond_the_size_limit_is_a_dead_letter_and_an_event() -> None:
-    """The record is not even parsed; the instance's next one counts."""
+    """The record is not parsed, and the instance's next one counts."""
     topic = Topic(TableSettings(max_record_bytes=300)).snapshot(counter(1, "n" * 300))
     assert topic.reasons()[0].endswith("300 at most are taken")
     assert [(event.kind, event.detail) for event in topic.changes.events] == [("limit", "record size")]
@@ -241,7 +241,7 @@ def test_rule_11_a_record_beyond_the_size_limit_is_a_dead_letter_and_an_event() 
 
 
 def test_rule_11_metrics_beyond_the_limit_of_a_record_are_refused_and_the_rest_counts() -> None:
-    """One letter a record, one event a life: a flood of names does not become a flood of letters."""
+    """A record makes one dead letter and a life one event, so many names do not make many letters."""
     topic = Topic(TableSettings(max_metrics=2)).snapshot(*(counter(1, f"n{i}") for i in range(5)))
     assert [total.metric[1] for total in topic.changes.totals] == ["n0", "n1"]
     assert topic.reasons() == ["limit: 3 metrics beyond the 2 that a record may have"]
@@ -250,7 +250,7 @@ def test_rule_11_metrics_beyond_the_limit_of_a_record_are_refused_and_the_rest_c
 
 
 def test_rule_11_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
-    """Ten have a letter of their own, the rest is one with their number: 20 KB can't become 10,000 letters."""
+    """Ten metrics have a dead letter each, and one more has the number of the others: 20 KB never make 10,000."""
     topic = Topic(TableSettings(max_metrics=2_000)).snapshot(counter(3, "good"), *([1] * 1_999))
     assert topic.sum("good").count == 3
     assert len(topic.changes.dead) == 11
@@ -260,8 +260,8 @@ def test_rule_11_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
     assert ("metric" in letter, letter["offset"], letter["value"][:6]) == (False, 0, '{"v": ')
 
 
-def test_rule_11_metrics_beyond_the_limit_of_a_life_are_refused_and_take_no_room() -> None:
-    """A life that sends other names in every record grows to the limit and not beyond, nor does the list of names."""
+def test_rule_11_metrics_over_the_limit_of_a_life_are_refused_and_use_no_quota() -> None:
+    """A life that sends other names in every record grows up to the limit, and so does the list of metric names."""
     topic = Topic(TableSettings(max_metrics=2))
     for seq in range(1, 6):
         topic.snapshot(counter(seq, f"n{seq}"), seq=seq)
@@ -269,8 +269,8 @@ def test_rule_11_metrics_beyond_the_limit_of_a_life_are_refused_and_take_no_room
     assert len(topic.table.state.metrics) == 2
 
 
-def test_rule_11_an_app_has_room_for_so_many_metrics_and_the_rest_counts() -> None:
-    """New ones beyond that are one dead letter a record and one event a life; those that are there go on, anybody's."""
+def test_rule_11_new_metrics_over_the_limit_of_an_app_are_refused_and_the_rest_counts() -> None:
+    """New metrics over the limit make one dead letter a record and one event a life. Known metrics still count."""
     topic = Topic(TableSettings(max_app_metrics=2)).snapshot(*(counter(1, name) for name in "abcd"))
     assert topic.reasons() == ["limit: 2 metrics beyond the 2 that an app may have"]
     assert [(event.kind, event.detail) for event in topic.changes.events] == [("limit", "metrics per app")]
@@ -312,7 +312,7 @@ def test_rule_11_an_app_has_room_for_so_many_metrics_and_the_rest_counts() -> No
 def test_rule_11_names_and_tags_have_limits_in_bytes_and_all_apps_together(
     apps: list[str], metrics: list[Any], limit: str, reason: str
 ) -> None:
-    """256 bytes for each metric that an app may have; of both, the table has room for four such apps."""
+    """The limit is 256 bytes for each metric that an app may have. The limits of the table are four times those."""
     topic = Topic(TableSettings(max_app_metrics=4))
     for app in apps:
         assert topic.kinds() == []
@@ -321,7 +321,7 @@ def test_rule_11_names_and_tags_have_limits_in_bytes_and_all_apps_together(
 
 
 def test_rule_11_a_counter_of_the_short_form_beyond_a_limit_is_a_dead_letter() -> None:
-    """The limits are those of the app "default"; the counters that are there go on."""
+    """The limits are those of the app "default". Known counters still count."""
     topic = Topic(TableSettings(max_app_metrics=1)).short(1)
     topic.append(b"script", b'{"name":"m","value":1}')
     assert topic.reasons() == ["limit: 1 metrics beyond the 1 that an app may have"]
@@ -329,20 +329,20 @@ def test_rule_11_a_counter_of_the_short_form_beyond_a_limit_is_a_dead_letter() -
 
 
 def test_the_short_form_keeps_what_was_counted_before_a_restart() -> None:
-    """In offset order a lower value means a restart: 5, 7, 2 is 7 + 2."""
+    """In offset order a lower value is a restart: 5, 7, 2 add up to 7 + 2."""
     topic = Topic().short(5).short(7).short(2)
     assert (topic.sum().app, topic.sum().count, topic.kinds()) == ("default", 9, ["restart"])
 
 
 def test_the_short_form_ends_only_by_a_tombstone() -> None:
-    """Its rows never retire, however long nothing is heard; a tombstone takes them out whole."""
+    """Its rows stay however long it is silent, and a tombstone removes them completely."""
     topic = Topic().short(5).short(6, at=10 * DAY_MS)
     assert topic.sum().count == 6
     assert topic.append(b"script", None, at=11 * DAY_MS).sum().count == 0
 
 
 def test_churn_of_ten_thousand_instances_leaves_the_lives_of_the_last_retire_after() -> None:
-    """Instances come, half of them under old names, and go: no sum dips, and state holds the last day's lives only."""
+    """Instances start and stop, half of them with old names: no sum falls, and memory has only the last day's lives."""
     topic, expected, step_ms = Topic(), 0, 1_800_000
     for number in range(10_000):
         at = number * step_ms
@@ -355,13 +355,13 @@ def test_churn_of_ten_thousand_instances_leaves_the_lives_of_the_last_retire_aft
 
 @pytest.mark.parametrize("damage", [b"", b"\x93\x01", b"\xc1", b"\x91\xa2\xff\xff", b"\x01", b"\xa3abc"])
 def test_a_damaged_state_is_refused(damage: bytes) -> None:
-    """What is not a state is never read as an empty one."""
+    """Other data is never read as an empty state."""
     with pytest.raises(StateVersionError, match="damaged"):
         unpack(damage)
 
 
 def test_every_truncation_of_a_state_is_refused() -> None:
-    """A state that lost its end is never a smaller state."""
+    """A truncated state is never read as a smaller one."""
     packed = pack(Topic().snapshot(counter(1), gauge(2)).table.state)
     for length in range(len(packed)):
         with pytest.raises(StateVersionError):
@@ -369,7 +369,7 @@ def test_every_truncation_of_a_state_is_refused() -> None:
 
 
 def test_a_state_of_another_version_is_refused_with_the_remedy() -> None:
-    """The sentence names both versions."""
+    """The error names both versions."""
     state = State(version=7)
     with pytest.raises(StateVersionError, match=r"version 7 is not \d+, this aggregator's; use the aggregator"):
         unpack(pack(state))

@@ -10,15 +10,14 @@ import pytest
 
 from support.undecodable import UNDECODABLE
 from tallystream_aggregator.verify.check import Check, Difference, Outcome
-from tallystream_aggregator.verify.compare import unequal, unequal_between
-from tallystream_aggregator.verify.decode import Raw
-from tallystream_aggregator.verify.published import Sums, letter_of, parse
+from tallystream_aggregator.verify.decode import RawRecord
+from tallystream_aggregator.verify.published import PublishedSums, parse, refused_record, unequal, unequal_between
 from tallystream_aggregator.verify.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tallystream_aggregator.verify.published import Ends, TableRecord
+    from tallystream_aggregator.verify.published import Ends, PublishedSum
 
 BEGIN_MS = 1_700_000_000_000
 LIFE = "01HF7YAT00" + "A" * 16
@@ -37,23 +36,23 @@ class Topic:
     """Records of two partitions, a second apart."""
 
     def __init__(self) -> None:
-        self.records: dict[str, list[Raw]] = {ZERO: [], ONE: []}
+        self.records: dict[str, list[RawRecord]] = {ZERO: [], ONE: []}
         self._read = {ZERO: 0, ONE: 0}
 
     def append(self, value: bytes | None, partition: str = ZERO, *, at: int | None = None) -> Topic:
         """Append a record of the partition's own instance, `at` ms after the beginning."""
         rows = self.records[partition]
         at = 1000 * len(rows) if at is None else at
-        rows.append(Raw(len(rows), BEGIN_MS + at, f"app-{partition}".encode(), value))
+        rows.append(RawRecord(len(rows), BEGIN_MS + at, f"app-{partition}".encode(), value))
         return self
 
-    def until(self, partition: str, end: int) -> Iterator[Raw]:
+    def until(self, partition: str, end: int) -> Iterator[RawRecord]:
         """Yield what was not read yet, up to an offset."""
         begin, self._read[partition] = self._read[partition], max(end, self._read[partition])
         yield from self.records[partition][begin:end]
 
     def check(
-        self, *rows: TableRecord, end: Ends | None = None, letters: set[tuple[str, int]] | None = None
+        self, *rows: PublishedSum, end: Ends | None = None, letters: set[tuple[str, int]] | None = None
     ) -> Outcome:
         """Compare rows, each the newest of its metric."""
         check = Check(Replay(), {ZERO: 0, ONE: 0}, end, self.until, letters=letters)
@@ -63,7 +62,7 @@ class Topic:
 
 def published(
     key: bytes = KEY, offsets: dict[str, int] | None = None, ts: int = BEGIN_MS, **fields: Any
-) -> TableRecord:
+) -> PublishedSum:
     """Return a row of metrics-agg that includes the first record of partition 0."""
     said = {"v": 1, "lives": 1, "instances": 1, "ts": ts, "epoch": 1, "batch": 0} | fields
     return parse(key, json.dumps(said | {"offsets": {"metrics": offsets or {"0": 0}}}).encode())
@@ -75,7 +74,7 @@ def fields(outcome: Outcome) -> list[tuple[str, Any, Any]]:
 
 
 def test_each_sum_is_compared_where_it_was_made() -> None:
-    """Two metrics, published one batch apart, are right by the records up to their own offsets."""
+    """Two metrics that were published one batch apart equal the replay at their own offsets."""
     topic = Topic().append(snapshot(1, 1)).append(snapshot(2, 2))
     gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1)
     outcome = topic.check(published(count=2, offsets={"0": 1}, ts=BEGIN_MS + 1000), gauge)
@@ -85,7 +84,7 @@ def test_each_sum_is_compared_where_it_was_made() -> None:
 
 @pytest.mark.parametrize("tampered", [{"count": 2}, {"lives": 2}, {"retired": 1}, {"p50": 1.0}, {"count": "1"}])
 def test_a_field_that_differs_is_named(tampered: dict[str, Any]) -> None:
-    """With what was published, what the replay has, and the offsets."""
+    """The difference has the published value, the replayed one and the offsets."""
     ((name, value),) = tampered.items()
     outcome = Topic().append(snapshot(1, 1)).check(published(**{"count": 1} | tampered))
     replayed = {"count": 1, "lives": 1, "retired": 0, "p50": None}[name]
@@ -94,7 +93,7 @@ def test_a_field_that_differs_is_named(tampered: dict[str, Any]) -> None:
 
 
 def test_a_sum_beyond_64_bits_is_compared_with_its_flag() -> None:
-    """The largest number is right where the replay's sum is beyond it, and only with `overflow`."""
+    """The largest number is correct if the replayed sum exceeds it, and only with `overflow`."""
     most = 2**63 - 1
     topic = Topic().append(snapshot(most, 1)).append(snapshot(most, 1), ONE)
     both = {"lives": 2, "instances": 2, "offsets": {"0": 0, "1": 0}}
@@ -105,26 +104,26 @@ def test_a_sum_beyond_64_bits_is_compared_with_its_flag() -> None:
 
 
 def test_a_sum_that_was_not_published_again_is_found() -> None:
-    """The batch that ended after the second record should have published 2; the row still says 1, rightly then."""
+    """The batch after the second record should have published 2. The row has 1, which was correct earlier."""
     topic = Topic().append(snapshot(1, 1)).append(snapshot(2, 2))
     gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1)
     assert fields(topic.check(published(count=1), gauge, end={ZERO: 2})) == [("count", 1, 2)]
 
 
 def test_a_sum_that_is_missing_is_found() -> None:
-    """A metric of which nothing was published at all."""
+    """A metric without any published sum is a difference."""
     outcome = Topic().append(snapshot(1, 1)).check(published(count=1), end={ZERO: 1})
     assert [(one.identity, one.field) for one in outcome.differences] == [(("shop", "gauge", "g", ()), "sum")]
 
 
-def test_without_a_ledger_nothing_is_said_to_be_missing() -> None:
-    """It is not known up to where everything was published, and the outcome says so."""
+def test_without_a_ledger_no_sum_is_missing() -> None:
+    """It is unknown up to which offset everything was published, and the outcome has that."""
     outcome = Topic().append(snapshot(1, 1)).check(published(count=1))
     assert (outcome.differences, outcome.complete) == ([], False)
 
 
-def test_a_sum_that_nobody_reported_is_found() -> None:
-    """A metric that no record has: its count should be 0."""
+def test_a_sum_without_a_record_is_a_difference() -> None:
+    """Its count should be 0."""
     outcome = (
         Topic().append(snapshot(1, 1)).check(published(b'["shop","counter","x",[]]', count=7, lives=0, instances=0))
     )
@@ -132,14 +131,14 @@ def test_a_sum_that_nobody_reported_is_found() -> None:
 
 
 @pytest.mark.parametrize("row", [published(count=1, offsets={"0": 9}), replace(published(count=1), ends=None)])
-def test_offsets_that_the_topic_does_not_have_are_a_difference(row: TableRecord) -> None:
-    """What includes records that nobody published, or does not say what it includes, can't be right."""
+def test_offsets_that_the_topic_does_not_have_are_a_difference(row: PublishedSum) -> None:
+    """A sum that includes records which do not exist, or has no offsets, is a difference."""
     (found,) = Topic().append(snapshot(1, 1)).check(row).differences
     assert found.field == "offsets"
 
 
 def test_sums_across_another_writers_batches_are_counted_not_compared() -> None:
-    """Of two batches that overlap over two partitions only one can be replayed in one pass."""
+    """Of two batches that overlap in two partitions, one pass can replay only one."""
     topic = Topic()
     for partition in (ZERO, ONE):
         topic.append(snapshot(1, 1), partition).append(snapshot(2, 2), partition)
@@ -150,7 +149,7 @@ def test_sums_across_another_writers_batches_are_counted_not_compared() -> None:
 
 
 def test_a_letter_that_is_missing_and_one_too_many_are_differences() -> None:
-    """Dead letters are of the records that the replay refuses, up to the last finished batch."""
+    """Up to the last finished batch, exactly the records that the replay refuses have dead letters."""
     topic = Topic().append(b"{").append(snapshot(1, 1)).append(b"{").append(b"{")
     row = published(count=1, offsets={"0": 1}, ts=BEGIN_MS + 1000)
     gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1, offsets={"0": 1})
@@ -198,27 +197,27 @@ def test_quantiles_are_equal_to_nine_digits_and_counts_to_the_last() -> None:
 )
 @pytest.mark.parametrize("field", ["p99", "count", "min"])
 def test_what_is_no_number_that_the_table_publishes_is_a_difference(field: str, published: object) -> None:
-    """A row of `metrics-agg` that says so was tampered with: it is told of, and stops nothing."""
+    """Such a row of `metrics-agg` was tampered with. It is reported, and the comparison continues."""
     assert unequal({field: published}, {field: 1})
 
 
 def test_of_several_rows_the_highest_epoch_and_batch_holds() -> None:
-    """Whatever their order in the topic: a writer that was replaced may come late."""
-    sums = Sums()
+    """Their order in the topic has no effect, because a replaced writer may append later."""
+    sums = PublishedSums()
     for epoch, batch in ((1, 9), (2, 3), (1, 10), (2, 2)):
         value = {"ts": 0, "count": epoch * 100 + batch, "epoch": epoch, "batch": batch}
-        sums.take(KEY, json.dumps(value | {"offsets": {"metrics": {"0": 5}}}).encode())
+        sums.add(KEY, json.dumps(value | {"offsets": {"metrics": {"0": 5}}}).encode())
     assert [row.fields["count"] for row in sums.to_compare()] == [203]
 
 
 def test_an_epoch_that_the_ledger_does_not_have_hides_no_sum() -> None:
-    """The true writer's newest row is compared, and the other is told of, whichever comes first."""
-    sums = Sums(bound=2)
+    """The newest row of a known epoch is compared, and the other row is reported, in either order."""
+    sums = PublishedSums(bound=2)
     for epoch, count in ((2**62, 9), (1, 1), (2, 2), (2**62, 8)):
         value = {"ts": 0, "count": count, "epoch": epoch, "offsets": {"metrics": {"0": 5}}}
-        sums.take(KEY, json.dumps(value).encode())
+        sums.add(KEY, json.dumps(value).encode())
     assert [row.fields["count"] for row in sums.to_compare()] == [2]
-    assert [row.fields["count"] for row in sums.beyond.values()] == [8]
+    assert [row.fields["count"] for row in sums.foreign.values()] == [8]
 
 
 HOSTILE = [
@@ -231,11 +230,11 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_what_is_no_sum_is_counted_and_passed_over(value: bytes) -> None:
+def test_records_that_are_not_sums_are_counted_and_skipped(value: bytes) -> None:
     """As a value, and as a key."""
-    sums = Sums()
-    sums.take(KEY, value)
-    sums.take(value, b'{"ts":0}')
+    sums = PublishedSums()
+    sums.add(KEY, value)
+    sums.add(value, b'{"ts":0}')
     assert (sums.unreadable, sums.newest) == (2, {})
 
 
@@ -247,20 +246,20 @@ def test_a_sum_over_several_topics_is_compared_where_all_of_them_were() -> None:
 
 
 def test_a_period_keeps_all_that_was_published_in_it() -> None:
-    """From the batch after its beginning to its end; what is later is known to be there."""
-    sums = Sums(end={ZERO: 30}, begin={ZERO: 10})
+    """The period is from the batch after its beginning to its end. Metrics with later rows are known."""
+    sums = PublishedSums(end={ZERO: 30}, begin={ZERO: 10})
     for last in (9, 19, 29, 39):
-        sums.take(KEY, json.dumps({"ts": 0, "offsets": {"metrics": {"0": last}}}).encode())
-    sums.take(b"x", b"{}")
-    sums.take(KEY, None)
+        sums.add(KEY, json.dumps({"ts": 0, "offsets": {"metrics": {"0": last}}}).encode())
+    sums.add(b"x", b"{}")
+    sums.add(KEY, None)
     assert [row.ends for row in sums.to_compare()] == [{ZERO: 20}, {ZERO: 30}]
     assert (len(sums.later), sums.unreadable) == (1, 1)
 
 
 @pytest.mark.parametrize("value", [None, b"[]", b'{"topic":"m","partition":0,"offset":1e999}', *UNDECODABLE.values()])
-def test_what_is_no_letter_is_none(value: bytes | None) -> None:
+def test_a_record_that_is_not_a_dead_letter_is_ignored(value: bytes | None) -> None:
     """Rows of metrics-dead that say nothing about a record."""
-    assert letter_of(value) is None
+    assert refused_record(value) is None
 
 
 @pytest.mark.parametrize(
@@ -268,7 +267,7 @@ def test_what_is_no_letter_is_none(value: bytes | None) -> None:
     [(7, 0, 0, True), (7, 5, 1, True), (7, 4, 0, False), (7, 5, 2, False), (6, 0, 0, True), (6, 5, 0, False)],
 )
 def test_a_tombstone_may_have_left_what_was_forgotten(days: int, count: int, retired: int, *, agrees: bool) -> None:
-    """A life that was silent for 7 days counts or not, and nothing between; less long ago it does not."""
+    """A life that was silent for 7 days counts completely or not at all. After less time it does not count."""
     topic = Topic().append(snapshot(5, 1)).append(None, at=days * 86_400_000)
     outcome = topic.check(published(count=count, retired=retired, lives=0, instances=0, offsets={"0": 1}))
     assert (outcome.differences == []) is agrees

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tallystream_aggregator.table.decode import Unreadable, read_value
+from tallystream_aggregator.table.decode import Refusal, read_value
 from tallystream_aggregator.verify.decode import RejectedError, read
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
@@ -101,7 +101,7 @@ def forget(**named: Any) -> bytes:
     return json.dumps({"v": 1, "forget": named}).encode()
 
 
-def test_a_forget_record_takes_lives_out() -> None:
+def test_a_forget_record_removes_lives() -> None:
     """Rule 10: one life, those of an app, or all of the instance; what may have been forgotten may stay."""
     records = Records().snapshot(counter(1)).snapshot(counter(2), life=SECOND).snapshot(counter(4), key=b"app-2")
     assert records.append(b"app-1", forget(life=SECOND)).sum()["count"] == 5
@@ -111,7 +111,7 @@ def test_a_forget_record_takes_lives_out() -> None:
     assert records.sum(forgotten=True)["count"] == 4
 
 
-def test_a_forget_record_takes_a_metric_out_of_its_partition_and_of_what_was_forgotten() -> None:
+def test_a_forget_record_removes_a_metric_from_its_partition_and_from_forgotten_lives() -> None:
     """Rule 10: other partitions keep theirs; of a shard's record, instances of other shards do, too."""
     records = Records().snapshot(counter(1)).snapshot(counter(2), key=b"app-2", partition=1)
     assert records.append(b"x", forget(metric="n", type="gauge")).sum()["count"] == 3
@@ -209,7 +209,7 @@ def test_quantiles_are_of_the_merged_sketches() -> None:
     assert math.isclose(records.sum("h")["p999"], 2 * 2 * base / (base + 1))
 
 
-def test_one_life_without_a_sketch_takes_the_quantiles_away() -> None:
+def test_one_life_without_a_sketch_removes_the_quantiles() -> None:
     """Rule 7: they are of the whole count, or absent; a life that counted nothing needs no sketch."""
     records = Records().snapshot(histogram(3, sketch=sketch(0, 3)))
     assert "p50" in records.snapshot(histogram(0), key=b"app-2").sum("h")
@@ -261,7 +261,7 @@ def test_positions_keep_the_lowest_start_and_the_highest_end() -> None:
     assert (records.sum("p")["start"], records.sum("p")["position"]) == (4, 9)
 
 
-def test_a_tombstone_takes_out_every_life_and_a_higher_seq_brings_it_back() -> None:
+def test_a_tombstone_removes_every_life_and_a_higher_seq_counts_again() -> None:
     """Rule 10: silent ones too; the seqs stay, so that a duplicate does not bring a life back."""
     records = Records().snapshot(counter(1), key=b"app-1", life=SECOND).append(b"x", None, at=2 * DAY_MS)
     header = {"prev": BEGIN_MS + DAY_MS + 1, "at": 2 * DAY_MS}
@@ -330,13 +330,13 @@ def test_a_value_nests_as_deep_as_the_table_takes_it_and_no_deeper() -> None:
         return b'{"name":"[{\\"[","value":1,"x":' + inner + b"}"
 
     for read_one in (read, read_value):
-        assert not isinstance(_taken(read_one, deep(64)), str)
-        assert isinstance(_taken(read_one, deep(65)), str)
+        assert not isinstance(_metric_counts(read_one, deep(64)), str)
+        assert isinstance(_metric_counts(read_one, deep(65)), str)
 
 
-def _taken(read_one: Any, value: bytes) -> Any:
+def _metric_counts(read_one: Any, value: bytes) -> Any:
     try:
         found = read_one(value, 100)
     except RejectedError as refused:
         return str(refused)
-    return found.reason if isinstance(found, Unreadable) else found
+    return found.reason if isinstance(found, Refusal) else found

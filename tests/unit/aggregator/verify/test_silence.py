@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from support.clocks import DAY_MS, HOUR_MS, PLANS, Appended, clock_schedules, plan, play
-from support.schedules import BEGIN_MS, Written
-from support.tables import Tables, settings
+from support.batches import DAY_MS, HOUR_MS, MODES, batches_of
+from support.clock_schedules import Appended, clock_schedules, play
+from support.schedules import BEGIN_MS, TopicRecord
+from support.tables import Tables, table_settings
 from tallystream_aggregator.verify.check import Check, Outcome
-from tallystream_aggregator.verify.decode import Raw
+from tallystream_aggregator.verify.decode import RawRecord
 from tallystream_aggregator.verify.published import parse
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.silence import Batch, Highest
@@ -23,7 +24,7 @@ from tallystream_aggregator.verify.silence import Batch, Highest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from support.clocks import Played
+    from support.clock_schedules import Played
 
 slow = list(HealthCheck)
 choices = st.randoms(use_true_random=False)
@@ -31,20 +32,20 @@ ZERO = "metrics:0"
 LIFE = "01HF7YAT00" + "A" * 16
 
 
-def verify(records: Sequence[Written], rows: Sequence[tuple[bytes, bytes]], batches: Sequence[Batch]) -> Outcome:
+def verify(records: Sequence[TopicRecord], rows: Sequence[tuple[bytes, bytes]], batches: Sequence[Batch]) -> Outcome:
     """Compare all these rows, and the newest of each metric with all that there is."""
-    by_place: dict[str, list[Raw]] = {}
+    by_place: dict[str, list[RawRecord]] = {}
     for r in records:
-        by_place.setdefault(f"metrics:{r.partition}", []).append(Raw(r.offset, r.timestamp_ms, r.key, r.value))
+        by_place.setdefault(f"metrics:{r.partition}", []).append(RawRecord(r.offset, r.timestamp_ms, r.key, r.value))
     read = dict.fromkeys(by_place, 0)
 
-    def until(place: str, end: int) -> Iterator[Raw]:
+    def until(place: str, end: int) -> Iterator[RawRecord]:
         begin = read.get(place, 0)
         read[place] = max(begin, end)
         yield from by_place.get(place, [])[begin:end]
 
     published = [parse(key, value) for key, value in rows]
-    newest = {row.identity: row for row in sorted(published, key=lambda row: row.written)}
+    newest = {row.identity: row for row in sorted(published, key=lambda row: row.version)}
     end = batches[-1].end if batches else None
     check = Check(Replay(), dict.fromkeys(by_place, 0), end, until, batches=batches)
     return check.run(published, newest, set(), {place: len(found) for place, found in by_place.items()})
@@ -54,7 +55,7 @@ class Story:
     """Records in partition 0, and the batches that read them; times are in ms after the beginning."""
 
     def __init__(self) -> None:
-        self.records: list[Written] = []
+        self.records: list[TopicRecord] = []
         self.batches: list[Batch] = []
 
     def report(self, instance: str, at: int, value: int = 1, seq: int = 1, partition: int = 0) -> Story:
@@ -69,7 +70,7 @@ class Story:
 
     def _append(self, instance: str, value: bytes | None, at: int, partition: int) -> Story:
         offset = sum(record.partition == partition for record in self.records)
-        self.records.append(Written(instance.encode(), value, BEGIN_MS + at, partition, offset))
+        self.records.append(TopicRecord(instance.encode(), value, BEGIN_MS + at, partition, offset))
         return self
 
     def batch(self, ts: int, shards: int | None = 1, **chosen: Any) -> Story:
@@ -137,7 +138,7 @@ def test_only_shards_with_records_notice() -> None:
     assert story.wake("w", 0, partition=1).batch(9_001, shards=2).right() == [0]
 
 
-def test_who_was_found_silent_stays_so_until_it_speaks_again() -> None:
+def test_a_silent_life_stays_silent_until_its_next_record() -> None:
     """Also where a later batch, which left records unread, would not have found it."""
     story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
     story.wake("w", 10).batch(3_001, waiting=frozenset({ZERO}))
@@ -205,7 +206,7 @@ def with_wakes(played: Played, chance: random.Random) -> Played:
             at = one.record.timestamp_ms + chance.choice([0, 1_000, 60_000])
             key = f"wake-{chance.randrange(20)}".encode()
             real_ms = one.real_ms + chance.choice([0, 0, 30_000, 3 * HOUR_MS])
-            append(Appended(Written(key, None, at, one.record.partition, 0), real_ms))
+            append(Appended(TopicRecord(key, None, at, one.record.partition, 0), real_ms))
     in_order = sorted(appended, key=lambda one: (one.record.partition, one.record.offset))
     latest: dict[int, int] = {}
     for number, one in enumerate(in_order):  # offsets and real times rise together
@@ -227,10 +228,10 @@ def run(
     """
     played = with_wakes(play(schedule), chance)
     alone = any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
-    chosen = settings(retire_after_ms=chance.choice([1, 24, 240]) * HOUR_MS, forget_after_ms=30 * DAY_MS)
+    chosen = table_settings(retire_after_ms=chance.choice([1, 24, 240]) * HOUR_MS, forget_after_ms=30 * DAY_MS)
     tables = Tables(played.records, chosen, 1 if alone else shards, chance, strict=True)
-    for batch in plan(played, kind, chance):
-        while tables.is_begun and not alone and chance.random() < broken:
+    for batch in batches_of(played, kind, chance):
+        while tables.has_read and not alone and chance.random() < broken:
             if chance.random() < 0.5:
                 tables.batch(batch, written=chance)
             if chance.random() < 0.3:
@@ -241,7 +242,7 @@ def run(
     return played, tables
 
 
-@pytest.mark.parametrize("kind", PLANS)
+@pytest.mark.parametrize("kind", MODES)
 @examples(max_examples=15, deadline=None, suppress_health_check=slow)
 @given(clock_schedules, st.integers(1, 6), choices)
 def test_verify_finds_silence_where_the_table_does(
@@ -258,7 +259,7 @@ def test_verify_finds_silence_where_the_table_does(
     assert outcome.sums == len(tables.rows)
 
 
-@pytest.mark.parametrize("kind", PLANS)
+@pytest.mark.parametrize("kind", MODES)
 @examples(max_examples=15, deadline=None, suppress_health_check=slow)
 @given(clock_schedules, st.integers(1, 6), choices)
 def test_verify_agrees_after_lost_checkpoints_and_cuts_into_more_shards(
@@ -277,7 +278,7 @@ def test_a_metric_is_forgotten_in_one_partition_before_the_other(chance: int) ->
     assert verify(played.records, tables.rows, tables.ledger).differences == []
 
 
-@pytest.mark.parametrize("kind", PLANS)
+@pytest.mark.parametrize("kind", MODES)
 @examples(max_examples=15, deadline=None, suppress_health_check=slow)
 @given(clock_schedules, st.integers(1, 6), choices)
 def test_verify_agrees_after_lost_checkpoints_and_with_lost_rows_of_the_ledger(

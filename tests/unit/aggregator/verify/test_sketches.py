@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tallystream import record
 from tallystream.metrics.sketch import Sketch
-from tallystream_aggregator.table.arithmetic.sketches import Merged, encode
+from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, encode
 from tallystream_aggregator.verify import sketches
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
@@ -26,7 +26,7 @@ whole = st.integers(0, 5) | st.integers(-4000, 4000) | numbers
 @given(st.lists(values, min_size=1, max_size=5))
 def test_merged_sketches_have_the_same_quantiles(lives: list[list[float]]) -> None:
     """Whatever the values: of both signs, zeros, of different scales."""
-    merged, bins = Merged(), {}
+    merged, bins = MergedSketch(), {}
     for life in lives:
         one = Sketch()
         one.add(life)

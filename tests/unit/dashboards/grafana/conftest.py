@@ -1,4 +1,4 @@
-"""A stub of Grafana, and what pushes to it."""
+"""The fixtures of the tests of `dashboards push`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.grafana_made import TOKEN
-from support.grafana_pushing import Pusher
+from support.grafana_push import TOKEN, Pusher
 from support.grafana_stub import GrafanaStub
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def grafana() -> Iterator[GrafanaStub]:
-    """A Grafana that has nothing of ours; whatever it would not understand fails the test."""
+    """An empty stub of Grafana. A request that Grafana would not understand fails the test."""
     with GrafanaStub(TOKEN) as stub:
         yield stub
     assert stub.problems == []
@@ -24,5 +23,5 @@ def grafana() -> Iterator[GrafanaStub]:
 
 @pytest.fixture
 def push(grafana: GrafanaStub) -> Pusher:
-    """What pushes to the stub."""
+    """A pusher to the stub."""
     return Pusher(grafana)

@@ -1,4 +1,4 @@
-"""The files: those in the repository are what the code generates, and Grafana reads in them what was meant."""
+"""The generated files: those in the repository are up to date, and Grafana reads the generated resources from them."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour
 
 GENERATED = Path(__file__).parents[4] / "dashboards" / "generated"
 
-
 URLS = {"flux": "$INFLUXDB_URL", "influxql": "$INFLUXDB_URL", "prometheus": "$PROMETHEUS_URL"}
-"""Where the committed files say that the stores are: Compose's Grafana has it in its environment."""
+"""The stores' URLs in the committed files: Grafana in Compose has them in its environment."""
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_the_committed_files_are_what_the_command_writes(flavour: Flavour, tmp_path: Path) -> None:
-    """`dashboards generate --flavour F --datasource-url '$…' --out dashboards/generated/F` changes nothing there."""
-    done = CliRunner().invoke(
+    """`dashboards generate --flavour F --datasource-url '$…' --out dashboards/generated/F` changes no file."""
+    result = CliRunner().invoke(
         main.app,
         ["dashboards", "generate", "--flavour", flavour, "--datasource-url", URLS[flavour], "--out", str(tmp_path)],
         env={"INFLUXDB_ORG": None, "INFLUXDB_BUCKET": None},
         catch_exceptions=False,
     )
-    assert done.exit_code == 0
+    assert result.exit_code == 0
     written = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     folder = GENERATED / flavour
-    kept = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
-    assert written == kept
-    assert set(done.stdout.split()) == {str(tmp_path / name) for name in kept}
+    committed = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert written == committed
+    assert set(result.stdout.split()) == {str(tmp_path / name) for name in committed}
 
 
 def as_grafana_reads(value: Any, env: dict[str, str]) -> Any:
-    """Return what Grafana makes of a provisioned value: $NAME and ${NAME} from the environment, $$ a dollar."""
+    """Return a provisioned value as Grafana reads it: $NAME and ${NAME} are environment variables, $$ is a dollar."""
     if isinstance(value, dict):
         return {name: as_grafana_reads(one, env) for name, one in value.items()}
     if isinstance(value, list):
@@ -55,13 +54,13 @@ ENV = {"INFLUXDB_TOKEN": "the-token", "TALLYSTREAM_ALERT_URL": "https://hook"}
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_provisioning_says_what_the_api_is_told(flavour: Flavour) -> None:
-    """Data source, folder, contact point and rules, read as Grafana reads them, are those of `resources`."""
+def test_provisioning_has_the_same_resources_as_the_api(flavour: Flavour) -> None:
+    """Grafana reads data source, folder, contact point and rules of `resources` from the files."""
     settings = Settings(flavour=flavour, folder_title="Cash$Flow")
-    texts, made = files(settings, dashboards_path="/boards"), resources(settings)
+    texts, generated = files(settings, dashboards_path="/boards"), resources(settings)
     (source,) = as_grafana_reads(yaml.safe_load(texts["provisioning/datasources/tallystream.yaml"]), ENV)["datasources"]
-    plain = json.loads(json.dumps(made.datasources[0]).replace("$INFLUXDB_TOKEN", "the-token"))
-    assert source == plain | {"orgId": 1, "editable": False}
+    expected = json.loads(json.dumps(generated.datasources[0]).replace("$INFLUXDB_TOKEN", "the-token"))
+    assert source == expected | {"orgId": 1, "editable": False}
     (provider,) = as_grafana_reads(yaml.safe_load(texts["provisioning/dashboards/tallystream.yaml"]), ENV)["providers"]
     assert (provider["folder"], provider["folderUid"]) == ("Cash$Flow", "tallystream-folder")
     assert provider["options"] == {"path": "/boards"}
@@ -74,28 +73,28 @@ def test_provisioning_says_what_the_api_is_told(flavour: Flavour) -> None:
     assert contact["receivers"][0]["settings"] == {"url": "https://hook"}
     (group,) = alerting["groups"]
     assert as_grafana_reads(group["folder"], ENV) == "Cash$Flow"
-    for read, meant in zip(group["rules"], made.rule_groups[0]["rules"], strict=True):
-        notes = dict(meant["annotations"])
-        assert read["dashboardUid"] == notes.pop("__dashboardUid__")
-        assert str(read["panelId"]) == notes.pop("__panelId__")
-        # Grafana takes these two as they are.
-        assert read["annotations"] == notes
-        assert read["data"] == meant["data"]
-        assert as_grafana_reads(read["notification_settings"], ENV) == meant["notification_settings"]
+    for read, expected_rule in zip(group["rules"], generated.rule_groups[0]["rules"], strict=True):
+        annotations = dict(expected_rule["annotations"])
+        assert read["dashboardUid"] == annotations.pop("__dashboardUid__")
+        assert str(read["panelId"]) == annotations.pop("__panelId__")
+        # Grafana does not expand variables in these two.
+        assert read["annotations"] == annotations
+        assert read["data"] == expected_rule["data"]
+        assert as_grafana_reads(read["notification_settings"], ENV) == expected_rule["notification_settings"]
         for name in ("uid", "title", "condition", "for", "noDataState", "execErrState", "labels"):
-            assert read[name] == meant[name]
+            assert read[name] == expected_rule[name]
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-def test_no_file_has_a_secret_or_an_address_of_a_machine(flavour: Flavour) -> None:
-    """What is committed names nothing but localhost and references to the environment."""
+def test_no_file_has_a_secret_or_a_host(flavour: Flavour) -> None:
+    """The files name only localhost, and references to environment variables instead of secrets."""
     for text in files(Settings(flavour=flavour)).values():
         assert set(re.findall(r"https?://[^\s\"/]+", text)) <= {"http://localhost:8086", "http://localhost:9090"}
         assert "token:" not in text.replace("token: $INFLUXDB_TOKEN", "")
 
 
-def test_thresholds_reach_both_kinds_of_rules(tmp_path: Path) -> None:
-    """An option of the command is the number that both rules compare with, and that their texts name."""
+def test_thresholds_are_in_the_rules_of_grafana_and_prometheus(tmp_path: Path) -> None:
+    """The rules compare with the number of the option, and their texts name it."""
     options = ["--lag-seconds", "77", "--flavour", "prometheus", "--out", str(tmp_path)]
     assert CliRunner().invoke(main.app, ["dashboards", "generate", *options]).exit_code == 0
     (rules,) = yaml.safe_load((tmp_path / "rules/tallystream.rules.yaml").read_text())["groups"]
@@ -107,8 +106,8 @@ def test_thresholds_reach_both_kinds_of_rules(tmp_path: Path) -> None:
     assert one["data"][2]["model"]["conditions"][0]["evaluator"] == {"type": "gt", "params": [77.0]}
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    """The error names the option; nothing else is said."""
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    """The error names the option and the folder."""
     (tmp_path / "file").touch()
-    done = CliRunner().invoke(main.app, ["dashboards", "generate", "--out", str(tmp_path / "file" / "x")])
-    assert str(done.exception).startswith(f"--out: {tmp_path / 'file' / 'x'} can't be written")
+    result = CliRunner().invoke(main.app, ["dashboards", "generate", "--out", str(tmp_path / "file" / "x")])
+    assert str(result.exception).startswith(f"--out: {tmp_path / 'file' / 'x'} can't be written")

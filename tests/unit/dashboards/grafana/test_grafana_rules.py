@@ -1,4 +1,4 @@
-"""The list of alert rules: each says what it means and what to do, and knows its thresholds."""
+"""The list of alert rules: slugs, texts and thresholds."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def test_slugs_are_anchors_and_unique() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
-def test_a_rule_says_what_it_means_and_what_to_do(rule: Rule) -> None:
-    """Every text is whole sentences, and every placeholder in it is a threshold, the value or a label of the rule."""
-    for text in (rule.summary, rule.reason, rule.action):
-        said = rule.text(text, Thresholds(), value="VALUE", label="LABEL-NAME")
-        assert "%(" not in said
-        assert "{{" not in said
-        assert set(re.findall(r"LABEL-(\w+)", said)) <= set(rule.labels)
+def test_the_placeholders_of_a_text_are_replaced(rule: Rule) -> None:
+    """Every placeholder is a threshold, the value or a label of the rule; reason and action are sentences."""
+    for template in (rule.summary, rule.reason, rule.action):
+        text = rule.text(template, Thresholds(), value="VALUE", label="LABEL-NAME")
+        assert "%(" not in text
+        assert "{{" not in text
+        assert set(re.findall(r"LABEL-(\w+)", text)) <= set(rule.labels)
     assert rule.reason.endswith(".")
     assert rule.action.endswith(".")
 
 
 def test_every_threshold_belongs_to_a_rule() -> None:
-    """A threshold that changes nothing would be an option that lies: each is a rule's limit, or in its text."""
+    """Each is the limit of a rule, or in its texts: no option is without effect."""
     used = {rule.threshold for rule in RULES if rule.threshold}
     used |= {name for rule in RULES for name in re.findall(r"%\((\w+)\)", rule.reason + rule.summary)}
     assert used == {one.name for one in fields(Thresholds)}
 
 
 def test_a_limit_is_the_threshold() -> None:
-    """What is compared with comes from the thresholds, and is 0 where there is none."""
+    """The limit of a rule is its threshold, and 0 if it has none."""
     limits = {rule.slug: rule.limit(Thresholds(lag_seconds=7.5)) for rule in RULES}
     assert limits["lag-seconds"] == 7.5
     assert limits["lag-status"] == 0

@@ -1,4 +1,4 @@
-"""What may be chosen for Grafana: uids that stay, secrets that are references, one sentence for what can't be."""
+"""The settings of the generated resources: validation, uids, the contact point."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_dashboards.grafana import Contact, Settings, Thresholds, resources
-from tallystream_dashboards.grafana.settings import FLAVOURS
 
-BAD: list[tuple[dict[str, Any], str]] = [
+INVALID: list[tuple[dict[str, Any], str]] = [
     ({"flavour": "sql"}, "--flavour: 'sql' can't be used; give flux, influxql or prometheus."),
     ({"uid_prefix": "a b"}, "--uid-prefix: 'a b' can't be used; give 1 to 15 letters, digits, _ or -."),
     ({"uid_prefix": "x" * 16}, "--uid-prefix"),
@@ -22,46 +21,42 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "sentence"), BAD)
-def test_what_cannot_be_used_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
-    """A wrong setting names the option, the value and the remedy."""
+@pytest.mark.parametrize(("given", "message"), INVALID)
+def test_an_invalid_setting_is_refused(given: dict[str, Any], message: str) -> None:
+    """The error names the option, the value and the remedy."""
     with pytest.raises(ConfigError) as raised:
         Settings(**given)
-    assert str(raised.value).startswith(sentence)
+    assert str(raised.value).startswith(message)
 
 
 @pytest.mark.parametrize(
     "given", [{"lag_seconds": -1.0}, {"aggregator_seconds": 29}, {"stopped_minutes": 0}, {"dead_letters": 2**31}]
 )
 def test_thresholds_have_bounds(given: dict[str, Any]) -> None:
-    """A threshold that can't work names its option."""
+    """The error of a threshold out of bounds names its option."""
     (name,) = given
     with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')}: "):
         Thresholds(**given)
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_no_secret_is_written_down(flavour: Any) -> None:
-    """Data source and contact point hold references to the environment, where a secret is needed."""
-    made = resources(Settings(flavour=flavour))
-    for one in made.datasources:
-        assert all("$INFLUXDB_TOKEN" in secret for secret in one.get("secureJsonData", {}).values())
-    assert made.contact_point["settings"] == {"url": "$TALLYSTREAM_ALERT_URL"}
-
-
-def test_a_prefix_keeps_two_systems_apart() -> None:
-    """Nothing of one system has the uid of another one's."""
+def test_two_uid_prefixes_have_no_uid_in_common() -> None:
+    """Two systems can share a Grafana."""
     one, other = (resources(Settings(uid_prefix=prefix)) for prefix in ("tallystream", "staging"))
     uids = [
-        {made.folder["uid"], made.contact_point["uid"], *(each["uid"] for each in made.datasources), *made.dashboards}
-        for made in (one, other)
+        {
+            each.folder["uid"],
+            each.contact_point["uid"],
+            *(source["uid"] for source in each.datasources),
+            *each.dashboards,
+        }
+        for each in (one, other)
     ]
     assert not uids[0] & uids[1]
     assert len(uids[0]) == len(uids[1]) >= 3
 
 
-def test_who_is_told_may_be_a_mailbox() -> None:
-    """An e-mail contact has addresses where a webhook has a URL."""
-    made = resources(Settings(contact=Contact("email", "ops@example.org")))
-    assert made.contact_point["type"] == "email"
-    assert made.contact_point["settings"] == {"addresses": "ops@example.org"}
+def test_a_contact_point_can_be_an_email_address() -> None:
+    """It has the setting `addresses` instead of `url`."""
+    generated = resources(Settings(contact=Contact("email", "ops@example.org")))
+    assert generated.contact_point["type"] == "email"
+    assert generated.contact_point["settings"] == {"addresses": "ops@example.org"}

@@ -1,4 +1,4 @@
-"""Where metrics and registries differ from pyformance's: what goes wrong there, and what happens here."""
+"""How metrics and registries differ from pyformance's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.pyformances import Clock, ours, real
 
 
 def hammer(*works: Any) -> None:
-    """Run each work in a thread of its own, all from one moment, with as many switches as there can be."""
+    """Run each function in its own thread, all at once, with frequent switches between the threads."""
     barrier, before = threading.Barrier(len(works)), sys.getswitchinterval()
     failed: list[BaseException] = []
 
@@ -40,7 +40,7 @@ def hammer(*works: Any) -> None:
 
 
 def test_threads_get_one_metric_and_lose_no_count() -> None:
-    """Metrics that many threads ask for first at the same time are one object each: no count is lost with another."""
+    """Threads that request a new metric at once get one object, so that no count is lost."""
     registry = ours.MetricsRegistry()
     keys = [str(number) for number in range(300)]
 
@@ -56,8 +56,8 @@ def test_threads_get_one_metric_and_lose_no_count() -> None:
         assert registry.histogram(key).get_count() == registry.meter(key).get_count() == 8
 
 
-def test_no_thread_can_make_the_metric_that_another_is_making() -> None:
-    """While a metric is made, every other thread that asks for one that is not there has to wait."""
+def test_a_metric_is_created_once() -> None:
+    """While one thread creates a metric, the others that request it wait."""
     free: list[bool] = []
 
     class Registry(ours.MetricsRegistry):
@@ -73,8 +73,8 @@ def test_no_thread_can_make_the_metric_that_another_is_making() -> None:
     assert free == [False]
 
 
-def test_a_sink_may_ask_the_registry_for_metrics() -> None:
-    """Making a metric may make another: no deadlock."""
+def test_create_sink_may_request_metrics() -> None:
+    """Creating a metric may create another one, without a deadlock."""
 
     class Registry(ours.MetricsRegistry):
         def create_sink(self) -> None:
@@ -86,7 +86,7 @@ def test_a_sink_may_ask_the_registry_for_metrics() -> None:
 
 
 def test_snapshots_while_values_are_added() -> None:
-    """A snapshot that is taken while other threads add does not fail."""
+    """A snapshot succeeds while other threads add values."""
     registry = ours.MetricsRegistry()
     histogram = registry.histogram("h")
 
@@ -104,8 +104,8 @@ def test_snapshots_while_values_are_added() -> None:
     assert histogram.get_count() == 6000
 
 
-def test_a_mean_rate_of_no_time_at_all() -> None:
-    """There a ZeroDivisionError, which takes the whole dump with it; here 0."""
+def test_the_mean_rate_is_zero_if_no_time_has_passed() -> None:
+    """The real pyformance raises ZeroDivisionError, so that the whole dump fails."""
     for library in (real, ours):
         registry = library.MetricsRegistry(Clock())
         registry.meter("m").mark()
@@ -117,7 +117,7 @@ def test_a_mean_rate_of_no_time_at_all() -> None:
 
 
 def test_the_variance_after_a_mean_of_minus_one() -> None:
-    """There a mean of -1 means "no values yet", and the variance starts again; here it does not."""
+    """In pyformance a mean of -1 means that there are no values, so the variance starts again."""
     variances = []
     for library in (real, ours):
         histogram = library.meters.Histogram()
@@ -128,8 +128,8 @@ def test_the_variance_after_a_mean_of_minus_one() -> None:
 
 
 @pytest.mark.parametrize(("value", "least", "greatest"), [(3e9, 2147483647.0, 3e9), (-3e9, -3e9, -2147483647.0)])
-def test_extremes_beyond_32_bits(value: float, least: float, greatest: float) -> None:
-    """There min and max begin at the bounds of 32 bits, which stay where all values are beyond; here they are right."""
+def test_min_and_max_outside_32_bits(value: float, least: float, greatest: float) -> None:
+    """The real pyformance's min and max start at the bounds of 32 bits, and stay there for values outside them."""
     theirs, mine = real.meters.Histogram(), ours.meters.Histogram()
     for histogram in (theirs, mine):
         histogram.add(value)
@@ -137,8 +137,8 @@ def test_extremes_beyond_32_bits(value: float, least: float, greatest: float) ->
     assert (mine.get_min(), mine.get_max()) == (value, value)
 
 
-def test_a_value_that_is_no_number_changes_nothing() -> None:
-    """TypeError in both; there the value is counted and sampled all the same, here nothing has changed."""
+def test_a_value_that_is_not_a_number_changes_nothing() -> None:
+    """The real pyformance counts and samples the value before it raises the TypeError."""
     counts = []
     for library in (real, ours):
         histogram = library.meters.Histogram()
@@ -150,8 +150,8 @@ def test_a_value_that_is_no_number_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_is_left_out(value: float) -> None:
-    """There one NaN makes sum, mean and variance NaN forever; here it is skipped and logged."""
+def test_a_value_that_is_not_finite_is_skipped(value: float) -> None:
+    """In pyformance one NaN makes sum, mean and variance NaN forever; Tallystream skips and logs it."""
     theirs, mine = real.meters.Histogram(), ours.meters.Histogram()
     for histogram in (theirs, mine):
         for one in (1, value, 3):
@@ -160,8 +160,8 @@ def test_a_value_that_is_not_finite_is_left_out(value: float) -> None:
     assert (mine.get_mean(), mine.get_count()) == (2, 2)
 
 
-def test_a_clock_that_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There a duration is a difference of the wall clock; here a clock that is not given is one that nobody sets."""
+def test_durations_do_not_depend_on_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real pyformance uses the wall clock; Tallystream a monotonic one, unless a clock is given."""
     now = iter(range(10_000, 0, -1))
     monkeypatch.setattr(time, "time", lambda: next(now))
     counts = []
@@ -173,8 +173,8 @@ def test_a_clock_that_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counts == [0, 1]
 
 
-def test_a_timing_can_be_named() -> None:
-    """`with timer.time() as timing` gives None there, the timing here."""
+def test_with_returns_the_timing() -> None:
+    """`with timer.time() as timing` gives None in pyformance."""
     clock = Clock()
     with real.meters.Timer(clock=clock).time() as nothing:
         assert nothing is None
@@ -184,11 +184,11 @@ def test_a_timing_can_be_named() -> None:
 
 
 def test_positional_arguments_of_a_timing_reach_the_signal() -> None:
-    """There blinker refuses a second sender, and the timed block fails; here they arrive as `args`."""
-    told = []
+    """In pyformance the timed block fails, since blinker rejects a second sender."""
+    signals = []
 
     def receive(sender: Any, **more: Any) -> None:
-        told.append(more)
+        signals.append(more)
 
     for library in (real, ours):
         clock = Clock()
@@ -200,11 +200,11 @@ def test_positional_arguments_of_a_timing_reach_the_signal() -> None:
                     context.stop()
             else:
                 context.stop()
-    assert told == [{"args": ("url",), "elapsed": 2}]
+    assert signals == [{"args": ("url",), "elapsed": 2}]
 
 
-def test_hist_calls_takes_numbers() -> None:
-    """There it calls a method that histograms do not have, so the function fails; here it takes the result."""
+def test_hist_calls_adds_numbers() -> None:
+    """In pyformance hist_calls calls a method that histograms do not have."""
 
     def seven() -> int:
         return 7
@@ -217,8 +217,8 @@ def test_hist_calls_takes_numbers() -> None:
     assert (values["count"], values["avg"]) == (1, 7)
 
 
-def test_coroutines_are_taken_to_their_end() -> None:
-    """There time_calls times the making of a coroutine, and hist_calls sees no number; here both wait for its end."""
+def test_coroutines_are_measured_to_their_end() -> None:
+    """The real pyformance times the creation of a coroutine, and hist_calls sees no number."""
     clock = Clock()
     registry = ours.MetricsRegistry(clock)
 
@@ -238,7 +238,7 @@ def test_coroutines_are_taken_to_their_end() -> None:
 
 
 def test_a_steep_decay_does_not_overflow() -> None:
-    """There weights leave the range of floats after 709 / alpha seconds, and add() fails; here they are rescaled."""
+    """In pyformance weights exceed the range of floats after 709 / alpha seconds, and add() fails."""
     for library in (real, ours):
         clock = Clock()
         histogram = library.meters.Histogram(alpha=0.99, size=2, clock=clock)
@@ -254,7 +254,7 @@ def test_a_steep_decay_does_not_overflow() -> None:
 
 
 def test_a_random_number_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There add() divides by it."""
+    """In pyformance add() divides by it."""
     monkeypatch.setattr(random, "random", lambda: 0.0)
     with pytest.raises(ZeroDivisionError):
         real.meters.Histogram().add(1)
@@ -263,8 +263,8 @@ def test_a_random_number_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     assert histogram.get_snapshot().values == [1]
 
 
-def test_a_sliding_window_is_bounded() -> None:
-    """There values are only removed by a snapshot, so memory grows; here the newest 10,000 are kept at most."""
+def test_a_sliding_window_has_a_size_limit() -> None:
+    """The real pyformance removes values only when a snapshot is taken, so memory grows."""
     sizes = []
     for library in (real, ours):
         clock = Clock()
@@ -276,7 +276,7 @@ def test_a_sliding_window_is_bounded() -> None:
 
 
 def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture) -> None:
-    """There the whole dump fails, so that nothing is reported; here it is skipped, with a line in the log."""
+    """In pyformance the whole dump fails; Tallystream skips and logs the gauge."""
 
     def fail() -> float:
         raise RuntimeError("the queue is gone")
@@ -296,7 +296,7 @@ def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture)
 
 
 def test_tags() -> None:
-    """Metrics may have tags, which 0.4 has not: a metric for each set of tags, in any order."""
+    """Metrics may have tags, which 0.4 does not have: one metric for each set of tags, in any order."""
     registry = ours.MetricsRegistry()
     assert registry.counter("c", {"a": 1, "b": 2}) is registry.counter("c", tags={"b": "2", "a": "1"})
     assert registry.counter("c") is not registry.counter("c", {"a": 1})

@@ -1,4 +1,4 @@
-"""What depends on the process: what the import loads, and forks."""
+"""Imports and forks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 
 
 def run(program: str) -> str:
-    """Run a program in a fresh interpreter and return what it printed; its failure is the test's."""
+    """Run a program in a new interpreter and return its output; fail if the program fails."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
         capture_output=True,
@@ -21,7 +21,7 @@ def run(program: str) -> str:
 
 
 def test_the_import_loads_little() -> None:
-    """Beside what the package loads anyway there is nothing but our own modules: no reporter, no network, no signal."""
+    """Beside the package itself, only modules of the façade are loaded: no reporter, network code or signal."""
     loaded = run("""
         import sys
         import tallystream
@@ -38,8 +38,8 @@ def test_the_import_loads_little() -> None:
     assert loaded.split("\n") == ["", "", ""]
 
 
-def test_the_reporters_come_when_they_are_asked_for() -> None:
-    """As attributes of the package, and by import; warnings of outdated calls would be errors here."""
+def test_the_reporters_are_imported_on_first_use() -> None:
+    """As attributes of the package, and by import, without deprecation warnings."""
     assert run("""
         from tallystream import pyformance_compat as pyformance
         print(pyformance.reporters.ConsoleReporter.__name__)
@@ -53,14 +53,14 @@ def test_the_reporters_come_when_they_are_asked_for() -> None:
 
 
 def test_pyformances_own_tests_pass() -> None:
-    """The tests that its distribution brings, run on our modules; those of the two absent reporters are left out."""
+    """The tests in pyformance's distribution pass, except those of the two reporters that are not offered."""
     assert "OK" in run(
         """
         import importlib, importlib.metadata, random, sys, unittest, unittest.mock, warnings
         from pathlib import Path
         from tallystream import pyformance_compat as ours
-        random.seed(1)  # a test asserts what a sample keeps, which is almost certain
-        warnings.simplefilter("ignore")  # theirs, of six and of files left open
+        random.seed(1)  # one test asserts the content of a random sample
+        warnings.simplefilter("ignore")  # those of pyformance, about six and open files
         folder = Path(ours.__file__).parent
         for path in folder.rglob("*.py"):
             name = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix("__init__").rstrip(".")
@@ -80,10 +80,10 @@ def test_pyformances_own_tests_pass() -> None:
 
 
 def test_without_blinker_there_is_no_signal() -> None:
-    """A call beyond the threshold is timed as any other; call_too_long is None."""
+    """A call above the threshold is timed, and call_too_long is None."""
     assert run("""
         import sys
-        sys.modules["blinker"] = None  # its import fails, as where it is not installed
+        sys.modules["blinker"] = None  # its import fails, as if it were not installed
         from tallystream import pyformance_compat as pyformance
         timer = pyformance.meters.Timer(threshold=1e-9)
         with timer.time(fn="f"):
@@ -95,7 +95,7 @@ def test_without_blinker_there_is_no_signal() -> None:
 
 
 def test_a_forked_child_counts_from_zero() -> None:
-    """The child repeats none of its parent's counts, whatever locks are held; what fell is an updown there too."""
+    """It repeats no counts of its parent, whatever locks are held; a counter that fell stays an updown."""
     assert run("""
         import os, threading, warnings
         from tallystream import pyformance_compat as pyformance

@@ -1,4 +1,4 @@
-"""What a MetricsRegistry puts into the record, and what the table makes of it."""
+"""The record of a MetricsRegistry, and its sums in the table."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def registry() -> MetricsRegistry:
 
 
 def published(registry: MetricsRegistry) -> dict[tuple[str, str], Any]:
-    """Return what a reporter would publish, by name and type."""
+    """Return the metrics that a reporter would publish, by name and type."""
     return {(metric.name, metric.type): metric for metric in registry.tallystream.snapshot()}
 
 
 def append(topic: Topic, registry: MetricsRegistry, at: int, *, life: str = FIRST, **header: Any) -> Topic:
-    """Let a table take the registry's snapshot of this moment, which must be a good one, as the `at`-th second's."""
+    """Append a snapshot of the registry, which must be valid, to a table at the second `at`."""
     metrics = msgspec.to_builtins(registry.tallystream.snapshot())
     topic.snapshot(*metrics, at=at * 1000, seq=at + 1, life=life, **header)
     assert topic.reasons() == []
@@ -42,7 +42,7 @@ def append(topic: Topic, registry: MetricsRegistry, at: int, *, life: str = FIRS
 
 
 def test_every_type_is_published_with_its_values(registry: MetricsRegistry) -> None:
-    """Counter, gauge, meter, histogram and timer in the record's form, with tags; the record takes all of them."""
+    """Counter, gauge, meter, histogram and timer, with tags, are valid in the record."""
     registry.counter("c", {"b": 2, "a": "x"}).inc(3)
     registry.gauge("g", lambda: 2.5)
     registry.gauge("unset")
@@ -69,7 +69,7 @@ def test_every_type_is_published_with_its_values(registry: MetricsRegistry) -> N
 
 
 def test_a_counter_is_a_counter_until_it_falls(registry: MetricsRegistry) -> None:
-    """Before dec() `counter`, from then on `updown` with the whole value; one warning says so, naming the counter."""
+    """After dec() it is an updown with the whole value; one warning names the counter."""
     counter = registry.counter("jobs")
     counter.inc(5)
     assert published(registry) == {("jobs", "counter"): record.Counter(name="jobs", count=5)}
@@ -93,7 +93,7 @@ def test_a_counter_is_a_counter_until_it_falls(registry: MetricsRegistry) -> Non
     ids=["dec", "clear", "negative", "fraction", "decimal"],
 )
 def test_what_makes_a_counter_an_updown(registry: MetricsRegistry, fall: Any, value: float) -> None:
-    """Dec and clear, and whatever a count of the record can't hold."""
+    """dec(), clear(), and numbers that a count in the record can't have."""
     counter = registry.counter("c")
     counter.inc(5)
     with pytest.warns(CounterFellWarning) as caught:
@@ -104,7 +104,7 @@ def test_what_makes_a_counter_an_updown(registry: MetricsRegistry, fall: Any, va
 
 @pytest.mark.parametrize("fall", [lambda counter: counter.clear(), lambda counter: counter.inc(-0.5)])
 def test_a_counter_falls_in_one_step(fall: Any) -> None:
-    """A reader that has the lock sees the counter as it was, or an updown: never a count that fell."""
+    """A concurrent reader sees the old count or an updown, never a count that fell."""
     counter = ours.meters.Counter()
     counter.inc(5)
     seen: list[Any] = []
@@ -129,8 +129,8 @@ def test_a_counter_falls_in_one_step(fall: Any) -> None:
     assert {metric.type for metric in seen} == {"updown"}
 
 
-def test_whole_numbers_of_other_types_leave_it_a_counter(registry: MetricsRegistry) -> None:
-    """True, and whatever has __index__, is a whole number."""
+def test_other_integer_types_do_not_make_an_updown(registry: MetricsRegistry) -> None:
+    """True, and any value with __index__, is a whole number."""
 
     class Index:
         def __index__(self) -> int:
@@ -142,7 +142,7 @@ def test_whole_numbers_of_other_types_leave_it_a_counter(registry: MetricsRegist
 
 
 def test_a_counter_that_fell_elsewhere_warns_when_it_is_added(registry: MetricsRegistry) -> None:
-    """A counter of no registry says nothing; a registry that takes it does, and reports an updown."""
+    """A counter outside a registry warns when it is added to one, and is an updown."""
     counter = ours.meters.Counter()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -153,10 +153,10 @@ def test_a_counter_that_fell_elsewhere_warns_when_it_is_added(registry: MetricsR
     assert list(published(registry)) == [("late", "updown")]
 
 
-def test_what_the_table_sums_of_a_counter_that_fell(registry: MetricsRegistry) -> None:
-    """The counter's sum stays where it was last published; the updown's is the whole value, of living instances alone.
+def test_the_sums_of_a_counter_that_fell(registry: MetricsRegistry) -> None:
+    """The counter's sum keeps the last published count; the updown's sum is over living instances.
 
-    A second life that falls before its first report has no counter at all.
+    In a second life that falls before its first report, there is no counter.
     """
     topic = Topic()
     counter = registry.counter("jobs")
@@ -175,13 +175,13 @@ def test_what_the_table_sums_of_a_counter_that_fell(registry: MetricsRegistry) -
 
 
 def by_type(topic: Topic) -> dict[str, Any]:
-    """Return the sums that the last batch published, by type: a counter's count, an updown's sum."""
+    """Return the sums of the last batch by type: a counter's count, an updown's sum."""
     found = [sums.decode(total.value(epoch=1, batch=1)) for total in topic.changes.totals]
     return {total.type: total.count if total.type == "counter" else total.sum for total in found}
 
 
-def test_the_counters_sum_is_still_there_after_it_fell(registry: MetricsRegistry) -> None:
-    """Another life's counter of the same name is added to what the first had published before it fell."""
+def test_the_sum_of_a_counter_continues_after_it_fell(registry: MetricsRegistry) -> None:
+    """Another life's counter of the same name is added to what was published before."""
     topic = Topic()
     registry.counter("c").inc(5)
     append(topic, registry, 0)
@@ -208,10 +208,10 @@ CALLS = st.one_of(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(CALLS, max_size=60))
 def test_no_count_ever_falls(calls: list[tuple[str, int]]) -> None:
-    """Whatever is cleared when, the table refuses nothing, and everything that was taken is counted."""
+    """After any clears, the table rejects nothing, and everything that was published is counted."""
     clock, topic, at = Clock(), Topic(), 0
     registry = MetricsRegistry(clock)
-    taken = dict.fromkeys(("meter", "histogram", "timer"), 0)
+    counts = dict.fromkeys(("meter", "histogram", "timer"), 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CounterFellWarning)
         for call, number in [*calls, ("report", 0)]:
@@ -220,16 +220,16 @@ def test_no_count_ever_falls(calls: list[tuple[str, int]]) -> None:
                 at += 1
             else:
                 make(registry, clock, call, number)
-            if call in taken:
-                taken[call] += number if call == "meter" else 1
-    for kind in taken:
+            if call in counts:
+                counts[call] += number if call == "meter" else 1
+    for kind in counts:
         getattr(registry, kind)("n")
-    found = {kind: metric.count for (_, kind), metric in published(registry).items() if kind in taken}
-    assert found == taken
+    found = {kind: metric.count for (_, kind), metric in published(registry).items() if kind in counts}
+    assert found == counts
 
 
 def make(registry: MetricsRegistry, clock: Clock, call: str, number: int) -> None:
-    """Make one of CALLS."""
+    """Return an object of CALLS."""
     what, _, cleared = call.partition(" ")
     if cleared == "registry":
         registry.clear()
@@ -246,8 +246,8 @@ def make(registry: MetricsRegistry, clock: Clock, call: str, number: int) -> Non
         getattr(getattr(registry, what)("n"), method)(number)
 
 
-def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
-    """After clear() a metric is reported when it is made again: dumps start at zero, the record counts on."""
+def test_counts_in_the_record_continue_after_clear(registry: MetricsRegistry) -> None:
+    """Dumps start at zero, and the record's count continues."""
     kept = registry.counter("c")
     kept.inc(5)
     registry.histogram("h").add(2)
@@ -267,8 +267,8 @@ def test_a_cleared_registry_counts_on(registry: MetricsRegistry) -> None:
     assert Sketch.decode(after["h", "histogram"].sketch).count == 2
 
 
-def test_no_clear_comes_between_a_count_and_what_it_is_added_to(registry: MetricsRegistry) -> None:
-    """While counts are read for a snapshot, `clear()` waits: a count is neither doubled nor lowered."""
+def test_clear_waits_while_counts_are_read(registry: MetricsRegistry) -> None:
+    """No count is added twice or falls."""
     free: list[bool] = []
 
     class Watching(ours.meters.Counter):
@@ -284,8 +284,8 @@ def test_no_clear_comes_between_a_count_and_what_it_is_added_to(registry: Metric
     assert free == [False]
 
 
-def test_a_counter_that_fell_and_was_cleared_away_counts_on(registry: MetricsRegistry) -> None:
-    """The next counter of this name goes on from what was counted before the first one fell."""
+def test_a_cleared_counter_that_fell_continues(registry: MetricsRegistry) -> None:
+    """The next counter of the name continues from the count before the first one fell."""
     topic = Topic()
     registry.counter("c").inc(5)
     append(topic, registry, 0)
@@ -304,7 +304,7 @@ def test_a_counter_that_fell_and_was_cleared_away_counts_on(registry: MetricsReg
 
 
 def test_fractions_and_negative_marks_wait_until_they_make_a_whole_number(registry: MetricsRegistry) -> None:
-    """`get_count()` has them at once, the record's count never falls."""
+    """`get_count()` has them immediately; the record's count never falls."""
     meter = registry.meter("m")
     counts = []
     for value in (2.5, 0.25, 0.25, -2, 1, 3):
@@ -322,18 +322,18 @@ def fail() -> float:
     [("failing", fail), ("text", lambda: "up"), ("infinite", lambda: math.inf), ("n" * 513, lambda: 1)],
     ids=["failing", "text", "infinite", "long name"],
 )
-def test_what_cannot_be_published_is_left_out_alone(
+def test_only_an_invalid_metric_is_skipped(
     registry: MetricsRegistry, log: pytest.LogCaptureFixture, key: str, gauge: Any
 ) -> None:
-    """A gauge that fails, one without a finite number, a name too long: a line in the log, and the neighbours go on."""
+    """A failing gauge, one without a finite number or a name that is too long is logged."""
     registry.gauge(key, gauge)
     registry.counter("c").inc()
     assert list(published(registry)) == [("c", "counter")]
     assert f"{key!r} is skipped in this snapshot" in log.text
 
 
-def test_names_that_are_the_same_in_the_record(registry: MetricsRegistry, log: pytest.LogCaptureFixture) -> None:
-    """The second of two keys with one text is skipped with a line in the log; so is a name of the registry behind."""
+def test_a_second_metric_of_the_same_name_is_skipped(registry: MetricsRegistry, log: pytest.LogCaptureFixture) -> None:
+    """Two keys with equal texts, or a name of the registry behind it, are logged."""
     registry.counter("1").inc(1)
     registry.counter(1).inc(2)  # type: ignore[arg-type]  # pyformance takes any key
     registry.tallystream.counter("own").inc(3)
@@ -343,16 +343,16 @@ def test_names_that_are_the_same_in_the_record(registry: MetricsRegistry, log: p
     assert "'own' is skipped" in log.text
 
 
-def test_what_a_pattern_does_not_match_has_a_name() -> None:
-    """The key "" of a RegexRegistry is no name of the record: it is reported as (unmatched)."""
+def test_keys_that_a_pattern_does_not_match_are_reported_as_unmatched() -> None:
+    """The key "" of a RegexRegistry is not a valid name in the record."""
     registry = RegexRegistry(r"^/(\w+)")
     registry.counter("no path").inc()
     registry.counter("/path").inc()
     assert set(published(registry)) == {("(unmatched)", "counter"), ("path", "counter")}
 
 
-def test_any_reporter_takes_it(registry: MetricsRegistry) -> None:
-    """Our reporters report it, with their own metrics beside, which no dump shows; the app is the registry's."""
+def test_all_reporters_accept_it(registry: MetricsRegistry) -> None:
+    """They add their own metrics, which no dump shows; the app is the registry's."""
     registry.app = "shop"
     registry.counter("c").inc(2)
     stream = io.StringIO()
@@ -368,8 +368,8 @@ def test_any_reporter_takes_it(registry: MetricsRegistry) -> None:
     assert_not_reported(registry.tallystream, "d")
 
 
-def test_report_takes_it() -> None:
-    """`report("orders", registry=…)` names it, and has it reporting."""
+def test_report_accepts_it() -> None:
+    """`report("orders", registry=…)` renames it and starts its reporter."""
     mine = MetricsRegistry()
     registry = report("orders", registry=mine, bootstrap_servers="127.0.0.1:1", instance="i", environment={})
     assert registry is mine.tallystream
@@ -378,8 +378,8 @@ def test_report_takes_it() -> None:
     assert not registry.reporter.stop(timeout=0)
 
 
-def test_what_is_no_registry_is_refused() -> None:
-    """One sentence; so is a name that no app can have."""
+def test_other_objects_are_rejected() -> None:
+    """An object that is not a registry, and an invalid app name, raise ConfigError."""
     with pytest.raises(ConfigError, match=r"registry: \{\} can't be used; give a MetricRegistry"):
         ConsoleReporter({})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="app: '' can't be used"):

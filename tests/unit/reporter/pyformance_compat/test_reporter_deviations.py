@@ -1,4 +1,4 @@
-"""Where the reporters differ from pyformance's: what goes wrong there, and what happens here."""
+"""How the reporters differ from pyformance's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOSTILE = "a b\nforged 99,c=d"
 
 
 class Failing(Reporter):
-    """Fails each first time, and keeps how often it was asked."""
+    """A reporter whose first report fails; it counts its reports."""
 
     reports = 0
 
@@ -44,7 +44,7 @@ class Failing(Reporter):
 
 
 def test_a_failed_report_is_seen_and_the_next_one_happens(log: pytest.LogCaptureFixture) -> None:
-    """There failures vanish without a word; here each is counted and logged, and the reporter goes on."""
+    """The real pyformance drops failures silently; Tallystream counts and logs each, and continues."""
     reporter = Failing(reporting_interval=0.01)
     reporter.start()
     wait_until(lambda: reporter.reports >= 4, 10, "four reports", poll=0.01)
@@ -55,7 +55,7 @@ def test_a_failed_report_is_seen_and_the_next_one_happens(log: pytest.LogCapture
 
 
 def test_stopping_makes_a_last_report() -> None:
-    """There what was counted since the last report is lost; here stop() reports it, and waits until that is done."""
+    """The real pyformance loses what was counted since the last report; stop() reports it and waits."""
     registry, stream = ours.MetricsRegistry(Clock()), io.StringIO()
     reporter = ConsoleReporter(registry, 3600, stream)
     reporter.start()
@@ -83,20 +83,20 @@ def test_stopping_from_within_a_report() -> None:
 
 
 @pytest.mark.parametrize("interval", [0, -1])
-def test_an_interval_that_is_none(interval: float) -> None:
-    """There the thread spins; here it is refused in one sentence."""
+def test_an_interval_of_zero_is_rejected(interval: float) -> None:
+    """In pyformance the thread loops without a pause."""
     with pytest.raises(ConfigError, match=r"reporting_interval: .* use a number of seconds above 0"):
         Reporter(reporting_interval=interval)
 
 
-def test_the_console_is_the_one_of_the_moment(capsys: pytest.CaptureFixture[str]) -> None:
-    """There the stream is the standard error of the import; here of each report. A timestamp of 0 is a timestamp."""
+def test_the_console_is_the_current_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The real pyformance keeps the standard error of the import, and ignores a timestamp of 0."""
     ConsoleReporter(ours.MetricsRegistry()).report_now(timestamp=0)
     assert capsys.readouterr().err.startswith("== 1970-01-01 00:00:00 ==")
 
 
-def test_csv_takes_any_key(tmp_path: Path) -> None:
-    """There a key with `/`, as a RegexRegistry makes them, stops all reporting; here it is `_`. Values are quoted."""
+def test_csv_accepts_any_key(tmp_path: Path) -> None:
+    """In pyformance a key with `/`, as of a RegexRegistry, stops all reports; values are quoted here."""
     registry = ours.MetricsRegistry(Clock())
     registry.counter("users/edit").inc()
     registry.counter("../escape").inc()
@@ -107,7 +107,7 @@ def test_csv_takes_any_key(tmp_path: Path) -> None:
 
 
 def listening(data: list[bytes], expected: int) -> tuple[int, threading.Thread]:
-    """Return a port of this machine that takes `expected` connections, and the thread that keeps what arrives."""
+    """Return a port that accepts `expected` connections, and the thread that stores what arrives."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def take() -> None:
@@ -123,8 +123,8 @@ def listening(data: list[bytes], expected: int) -> tuple[int, threading.Thread]:
 
 
 @pytest.mark.parametrize("pickled", [False, True])
-def test_carbon_gets_only_what_it_can_read(pickled: bool) -> None:
-    """There a key forges lines, and NaN and text are sent; here a key is one path, and only numbers go out."""
+def test_carbon_receives_only_valid_lines(pickled: bool) -> None:
+    """In pyformance a key can forge lines, and NaN and text are sent."""
     registry, data = ours.MetricsRegistry(Clock()), list[bytes]()
     registry.counter(HOSTILE).inc(5)
     registry.gauge("nan")
@@ -139,14 +139,14 @@ def test_carbon_gets_only_what_it_can_read(pickled: bool) -> None:
         assert data == [b"a_b_forged_99,c_d.count 5 3\n"]
 
 
-def test_nothing_is_sent_where_there_is_nothing() -> None:
+def test_an_empty_registry_is_not_sent() -> None:
     """An empty registry opens no connection."""
     CarbonReporter(ours.MetricsRegistry(), port=1).report_now()
 
 
 @pytest.mark.parametrize("pickled", [False, True])
-def test_datagrams_hold_whole_lines(pickled: bool) -> None:
-    """There everything is one datagram, which fails beyond 64 KB; here lines are put into as many as it takes."""
+def test_datagrams_have_whole_lines(pickled: bool) -> None:
+    """The real pyformance sends one datagram, which fails above 64 KB."""
     registry = ours.MetricsRegistry(Clock())
     for number in range(500):
         registry.counter(f"a.rather.long.name.{number}").inc()
@@ -169,8 +169,8 @@ def test_datagrams_hold_whole_lines(pickled: bool) -> None:
     assert pickled or all(datagram.endswith(b"\n") for datagram in sent)
 
 
-def test_influx_gets_only_what_it_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There a key forges points, and one NaN has the whole report refused; here neither."""
+def test_influx_receives_only_valid_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pyformance a key can forge points, and one NaN causes the whole report to be rejected."""
     registry = ours.MetricsRegistry(Clock())
     for key in (HOSTILE, "back\\", "#comment", ""):
         registry.counter(key).inc(5)
@@ -191,8 +191,8 @@ def test_influx_gets_only_what_it_can_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 5\r\n\r\nwho?!", b"nonsense", b""])
-def test_influx_that_refuses_is_logged(answer: bytes, log: pytest.LogCaptureFixture) -> None:
-    """What InfluxDB answers, or that it does not, is in the log and in `failures`; the password is not."""
+def test_an_error_of_influxdb_is_logged(answer: bytes, log: pytest.LogCaptureFixture) -> None:
+    """The log and `failures` show InfluxDB's response, or that there is none, without the password."""
     registry = ours.MetricsRegistry(Clock())
     registry.counter("c").inc()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -218,7 +218,7 @@ def test_influx_that_refuses_is_logged(answer: bytes, log: pytest.LogCaptureFixt
 
 
 def test_several_syslog_reporters(tmp_path: Path) -> None:
-    """There each report is sent as often as there are reporters; here once. NaN is null. What is not taken is told."""
+    """The real pyformance sends each report once for each reporter. NaN is null; errors are raised."""
     registry = ours.MetricsRegistry(Clock())
     registry.gauge("g")
     address = str(tmp_path / "log")

@@ -1,4 +1,4 @@
-"""The metric classes against the real pyformance: equal calls at equal times give equal results."""
+"""The metric classes compared with pyformance: equal calls at equal times have equal results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PASSING = st.sampled_from([0, 0.5, 1, 4.999, 5, 5.001, 60, 700])
     )
 )
 def test_counters(calls: list[tuple[str, tuple[Any, ...]]]) -> None:
-    """Whole numbers and fractions, of both signs, and clears: the same value after every call, of the same type."""
+    """Increments, decrements and clears with ints and floats give equal values of equal types."""
 
     def program(library: Any, _: Clock) -> list[str]:
         counter = library.meters.Counter()
@@ -50,7 +50,7 @@ def see_histogram(it: Any) -> list[Any]:
         kept.get_median(),
         *(getattr(kept, f"get_{share}th_percentile")() for share in (75, 95, 99, 999)),
     ]
-    # The two compute variances in a different order: of large values the last digits differ.
+    # Variances are computed in different orders, so the last digits of large values differ.
     largest = max(map(abs, kept.values), default=0)
     return [comparable(0.0 if isinstance(value, float) and abs(value) < largest * 1e-6 else value) for value in found]
 
@@ -85,8 +85,8 @@ def test_histograms(steps: list[Any], options: dict[str, Any]) -> None:
     assert mine == theirs
 
 
-def test_after_a_long_silence_one_old_value_is_kept() -> None:
-    """When no weight is left of the earlier values, the newest of them stays."""
+def test_after_a_long_pause_one_old_value_is_kept() -> None:
+    """When all earlier values have lost their weight, the newest of them stays."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         histogram = library.meters.Histogram(size=10, clock=clock)
@@ -102,7 +102,7 @@ def test_after_a_long_silence_one_old_value_is_kept() -> None:
 
 @pytest.mark.parametrize("alpha", [0.015, 0.99])
 def test_the_decaying_sample_prefers_recent_values(alpha: float) -> None:
-    """It keeps `size` values, and of values that came long ago few or none."""
+    """It has `size` values, few of which are old."""
     random.seed(1)
     clock = Clock()
     sample = ours.stats.ExpDecayingSample(size=100, alpha=alpha, clock=clock)
@@ -145,7 +145,7 @@ def test_meters(steps: list[Any]) -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), max_size=20))
 def test_weighted_rates_that_are_read_every_five_seconds(marks: list[int]) -> None:
-    """The formula is the same; pyformance ticks when a rate is read, a meter of Tallystream every five seconds."""
+    """The real pyformance ticks when a rate is read, Tallystream every five seconds, with the same formula."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         meter = library.meters.Meter(clock=clock)
@@ -164,14 +164,14 @@ def test_weighted_rates_that_are_read_every_five_seconds(marks: list[int]) -> No
 @settings(deadline=None)
 @given(st.lists(st.one_of(st.tuples(PASSING), st.just("stop"), st.just("clear"), st.just("fail"), st.just("back"))))
 def test_timers(steps: list[Any]) -> None:
-    """`with`, `stop`, code that raises, a clock that is set back, a sink: the same statistics and mean rates."""
+    """`with`, `stop`, code that raises, a clock that is set back, a sink: equal statistics and mean rates."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
-        told: list[float] = []
+        durations: list[float] = []
 
         class Sink:
             def add(self, seconds: float) -> None:
-                told.append(seconds)
+                durations.append(seconds)
 
         timer = library.meters.Timer(clock=clock, sink=Sink())
         clock.add(1)
@@ -196,7 +196,7 @@ def test_timers(steps: list[Any]) -> None:
             else:
                 with timer.time():
                     clock.add(step[0])
-            seen += [see_histogram(timer), timer.get_mean_rate(), list(told)]
+            seen += [see_histogram(timer), timer.get_mean_rate(), list(durations)]
         return seen
 
     theirs, mine = both(program)
@@ -204,7 +204,7 @@ def test_timers(steps: list[Any]) -> None:
 
 
 def test_gauges() -> None:
-    """A base without a value, a callback called each time, a value that is set, and a subclass."""
+    """A base class without a value, a callback, a value that is set, and a subclass."""
 
     def program(library: Any, clock: Clock) -> list[str]:
         class Own(library.meters.Gauge):  # type: ignore[misc]
@@ -227,27 +227,27 @@ def test_gauges() -> None:
 @settings(deadline=None)
 @given(st.lists(FINITE), st.floats(0, 1))
 def test_snapshots(values: list[float], share: float) -> None:
-    """Every percentile of every list of values is the same."""
+    """Equal percentiles for any values."""
     theirs, mine = real.stats.Snapshot(values), ours.stats.Snapshot(iter(values))
     assert repr(mine.get_percentile(share)) == repr(theirs.get_percentile(share))
     assert (mine.values, mine.get_size()) == (theirs.values, theirs.get_size())
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("inf")])
-def test_a_share_out_of_bounds_is_refused_as_there(share: float) -> None:
-    """ValueError, with the same words."""
-    said = []
+def test_an_invalid_share_raises_the_same_error(share: float) -> None:
+    """ValueError with the same message."""
+    messages = []
     for library in (real, ours):
         with pytest.raises(ValueError, match="is not in") as caught:
             library.stats.Snapshot([1]).get_percentile(share)
-        said.append(str(caught.value))
-    assert said[0] == said[1]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 @settings(deadline=None)
 @given(st.lists(st.one_of(FINITE, st.tuples(PASSING), st.none(), st.just("see"))))
 def test_sliding_windows(steps: list[Any]) -> None:
-    """Of a window in time the same values are kept."""
+    """Equal values in a time window."""
 
     def program(library: Any, clock: Clock) -> list[str]:
         sample = library.stats.samples.SlidingTimeWindowSample(window=60, clock=clock)
@@ -267,8 +267,8 @@ def test_sliding_windows(steps: list[Any]) -> None:
     assert mine == theirs
 
 
-def test_a_histogram_takes_a_sample_of_ones_own() -> None:
-    """A sliding window in place of the decaying sample, of histogram and timer."""
+def test_a_histogram_accepts_another_sample() -> None:
+    """A sliding window instead of the decaying sample, for histogram and timer."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         window = library.stats.samples.SlidingTimeWindowSample

@@ -1,4 +1,4 @@
-"""Registries, the global one, functions, decorators, signal and module names against the real pyformance."""
+"""Registries, functions, decorators, the signal and module names compared with pyformance."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ STEPS = st.one_of(
 
 
 def play(registry: Any, clock: Clock, steps: list[tuple[Any, ...]]) -> list[Any]:
-    """Make the calls, and return every dump, keys and attributes in their order."""
+    """Make the calls, and return every dump with keys and attributes in their order."""
     seen: list[Any] = []
     for kind, *rest in [*steps, ("dump",)]:
-        # Time passes first, so that no mean rate is of no time at all.
+        # Time passes first, since the mean rate of no time is an error in pyformance.
         clock.add(1.0)
         if kind == "counter":
             getattr(registry.counter(rest[0]), rest[1])()
@@ -58,7 +58,7 @@ def play(registry: Any, clock: Clock, steps: list[tuple[Any, ...]]) -> list[Any]
 @settings(deadline=None)
 @given(st.lists(STEPS), st.integers(0, 99))
 def test_dumps(steps: list[tuple[Any, ...]], seed: int) -> None:
-    """Whatever is called on a registry, its dumps are equal: keys, attributes, their order, and values."""
+    """After any calls, dumps have equal keys, attributes and values in equal order."""
     theirs, mine = both(lambda library, clock: play(library.MetricsRegistry(clock), clock, steps), seed)
     assert mine == theirs
 
@@ -66,7 +66,7 @@ def test_dumps(steps: list[tuple[Any, ...]], seed: int) -> None:
 @settings(deadline=None)
 @given(st.lists(STEPS), st.integers(0, 99))
 def test_the_global_registry_and_its_functions(steps: list[tuple[Any, ...]], seed: int) -> None:
-    """The functions of the package ask the global registry, which can be set."""
+    """The functions of the package use the global registry, which can be replaced."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         before = library.global_registry()
@@ -93,8 +93,8 @@ def test_the_global_registry_and_its_functions(steps: list[tuple[Any, ...]], see
     assert mine == theirs
 
 
-def test_metrics_that_were_made_elsewhere() -> None:
-    """`add` takes metrics of all classes and subclasses, refuses a key that is there, and what is no metric."""
+def test_add() -> None:
+    """`add` accepts metrics of all classes and subclasses, and rejects existing keys and other objects."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         registry = library.MetricsRegistry(clock=clock)
@@ -110,7 +110,7 @@ def test_metrics_that_were_made_elsewhere() -> None:
         assert isinstance(registry.counter("c"), Sub)
         for value in range(5):
             registry.histogram("h").add(value)
-        said = []
+        messages = []
         for key, metric, error in (
             ("c", library.meters.Counter(), LookupError),
             ("g", library.meters.CallbackGauge(int), LookupError),
@@ -118,10 +118,10 @@ def test_metrics_that_were_made_elsewhere() -> None:
         ):
             with pytest.raises(error) as caught:
                 registry.add(key, metric)
-            said.append(str(caught.value))
+            messages.append(str(caught.value))
         with pytest.raises(TypeError) as refused:
             registry.gauge("y", gauge=17)
-        return [comparable(registry.dump_metrics()), said, str(refused.value)]
+        return [comparable(registry.dump_metrics()), messages, str(refused.value)]
 
     theirs, mine = both(program)
     assert mine == theirs
@@ -129,7 +129,7 @@ def test_metrics_that_were_made_elsewhere() -> None:
 
 @pytest.mark.parametrize("pattern", [None, r"^/api/(?P<model>\w+)/\d+/?(?P<verb>\w+)?$", r"(\w)\d", "^$"])
 def test_regex_registries(pattern: str | None) -> None:
-    """The groups of the pattern make the key, for all types of metrics; what does not match has the key ""."""
+    """The groups of the pattern are the key, for all types; an unmatched key becomes ""."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         registry = library.registry.RegexRegistry(pattern, clock)
@@ -148,7 +148,7 @@ def test_regex_registries(pattern: str | None) -> None:
 
 
 def test_decorators() -> None:
-    """Counting, metering and timing functions and methods, results and exceptions passed on, at the registry of now."""
+    """They count, meter and time functions and methods, and pass results and exceptions on."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         before = library.global_registry()
@@ -189,13 +189,13 @@ def test_decorators() -> None:
 
 
 def test_the_signal_of_a_call_that_took_too_long() -> None:
-    """Beyond the threshold call_too_long is sent by the timer, with the elapsed time and what time() was given."""
+    """Above the threshold, the timer sends call_too_long with the elapsed time and the arguments of time()."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
-        told: list[Any] = []
+        signals: list[Any] = []
 
         def receive(sender: Any, **more: Any) -> None:
-            told.append((type(sender).__name__, more))
+            signals.append((type(sender).__name__, more))
 
         assert library.meters.timer.call_too_long is library.call_too_long
         with library.call_too_long.connected_to(receive):
@@ -203,22 +203,22 @@ def test_the_signal_of_a_call_that_took_too_long() -> None:
             for seconds in (1, 2, 3):
                 with timer.time(fn="f"):
                     clock.add(seconds)
-        return told
+        return signals
 
     theirs, mine = both(program)
     assert mine == theirs
     assert mine == [("Timer", {"elapsed": 3, "fn": "f"})]
 
 
-def test_registries_may_give_timers_a_sink() -> None:
-    """A subclass's create_sink makes one for each timer."""
+def test_create_sink() -> None:
+    """A subclass's create_sink is called for each timer."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
-        told: list[float] = []
+        durations: list[float] = []
 
         class Sink:
             def add(self, seconds: float) -> None:
-                told.append(seconds)
+                durations.append(seconds)
 
         class Registry(library.MetricsRegistry):  # type: ignore[misc]
             def create_sink(self) -> Sink:
@@ -227,7 +227,7 @@ def test_registries_may_give_timers_a_sink() -> None:
         registry = Registry(clock)
         with registry.timer("t").time():
             clock.add(2)
-        return [told, registry.timer("t").sink.__class__.__name__]
+        return [durations, registry.timer("t").sink.__class__.__name__]
 
     theirs, mine = both(program)
     assert mine == theirs
@@ -247,7 +247,7 @@ ABSENT = {"HostedGraphiteReporter", "NewRelicReporter", "OpenTSDBReporter"}
 
 @pytest.mark.parametrize("name", PACKAGES + MODULES)
 def test_module_names(name: str) -> None:
-    """Every module of the same name has every public class and function, under the same public names of methods."""
+    """Every module of pyformance exists, with the same public classes, functions and methods."""
     suffix = f".{name}" if name else ""
     theirs = importlib.import_module(f"pyformance{suffix}")
     mine = importlib.import_module(f"{ours.__name__}{suffix}")
@@ -263,8 +263,8 @@ def test_module_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ABSENT))
-def test_absent_reporters_say_what_to_do(name: str) -> None:
-    """One sentence with the remedy."""
+def test_importing_a_missing_reporter_names_the_alternatives(name: str) -> None:
+    """ImportError with what to use instead."""
     message = f"^{name} is not offered by tallystream.pyformance_compat: .*subclass Reporter\\.$"
     with pytest.raises(ImportError, match=message):
         getattr(ours.reporters, name)

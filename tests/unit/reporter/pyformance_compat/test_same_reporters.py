@@ -1,4 +1,4 @@
-"""What the reporters write, and how they start and stop, against the real pyformance."""
+"""The output of the reporters, and their start and stop, compared with pyformance."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def filled(library: Any, clock: Clock) -> Any:
 
 
 def same(program: Callable[[Any, Clock], Any]) -> Any:
-    """Return what the program returns, the same by the real pyformance and by ours."""
+    """Return the result of the program, which must be equal with pyformance and Tallystream."""
     theirs, mine = both(program)
     assert mine == theirs
     return mine
 
 
 def test_console() -> None:
-    """The same text, with the clock's time and with a given one."""
+    """Equal texts, with the clock's time and with a given one."""
 
     def program(library: Any, clock: Clock) -> str:
         stream = io.StringIO()
@@ -61,7 +61,7 @@ def test_console() -> None:
 
 @pytest.mark.parametrize("separator", ["\t", ","])
 def test_csv(tmp_path: Path, separator: str) -> None:
-    """The same files with the same rows; another reporter goes on in them."""
+    """Equal files with equal rows; another reporter appends to them."""
 
     def program(library: Any, clock: Clock) -> dict[str, str]:
         folder = tmp_path / library.__name__ / "metrics"
@@ -79,7 +79,7 @@ def test_csv(tmp_path: Path, separator: str) -> None:
 
 
 class Socket:
-    """A socket's four methods, and what was sent."""
+    """A fake socket that stores what is sent."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -107,7 +107,7 @@ class Socket:
 
 
 def test_carbon_plaintext() -> None:
-    """The same lines to the same place."""
+    """Equal lines to the same address."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         fake = Socket()
@@ -122,7 +122,7 @@ def test_carbon_plaintext() -> None:
 
 
 def test_carbon_pickle() -> None:
-    """The same points, after the same header."""
+    """Equal points after an equal header."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         fake = Socket()
@@ -138,7 +138,7 @@ def test_carbon_pickle() -> None:
 
 
 def test_carbon_udp() -> None:
-    """The same datagram, where everything fits into one."""
+    """An equal datagram, if everything fits into one."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         fake = Socket()
@@ -152,7 +152,7 @@ def test_carbon_udp() -> None:
 
 
 class Influx(ThreadingHTTPServer):
-    """A stub of InfluxDB's two endpoints, which says that it is one: it keeps what it was asked."""
+    """A fake InfluxDB with two endpoints, which stores the requests."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -177,7 +177,7 @@ class Influx(ThreadingHTTPServer):
 
 
 def test_influx() -> None:
-    """The same points with the same credentials to the same database, which is made once."""
+    """Equal points with equal credentials to the same database, which is created once."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         with Influx() as server:
@@ -206,7 +206,7 @@ def test_influx() -> None:
 
 
 def test_syslog(tmp_path: Path) -> None:
-    """The same datagram: the tag, then all values as JSON."""
+    """An equal datagram: the tag, then all values as JSON."""
 
     def program(library: Any, clock: Clock) -> bytes:
         logging.getLogger("pyformance").handlers.clear()
@@ -227,7 +227,7 @@ def test_syslog(tmp_path: Path) -> None:
 
 
 def test_starting_and_stopping() -> None:
-    """A base that can't report; a report at once, and again and again; what start() returns; the global registry."""
+    """A base class that can't report, repeated reports, the results of start(), and the global registry."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
         reported = threading.Semaphore(0)

@@ -1,0 +1,211 @@
+"""Fetch the jars of Spark's Kafka connector, of local files, and of a local broker, and find the Java that runs them.
+
+`jars.lock` lists the jars of each set. Missing jars are downloaded with the Ivy inside PySpark, so no build tool is
+needed, into the user's cache. Each call compares every jar with its SHA-256 in the list.
+`python -m tallystream_aggregator.jars spark files broker` fetches the named sets, by default all three.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from tallystream.errors import ConfigError, TallystreamError
+
+JAVA_VERSIONS = (17, 21)
+
+TIMEOUT_S = 600.0
+"""How long the download of a set of jars may take, in seconds."""
+
+
+def java() -> str:
+    """Return the Java launcher: that of `JAVA_HOME`, or else `java` from the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def java_version() -> str:
+    """Return the version of the Java that starts Spark, such as 17.0.15.
+
+    Raises:
+        ConfigError: Java is missing or of a version on which Spark does not run.
+    """
+    launcher = java()
+    try:
+        output = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    except OSError as error:
+        raise ConfigError("java", launcher, "install Java 17 or 21, or point JAVA_HOME at one") from error
+    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', output)
+    if found is None or int(found.group(2)) not in JAVA_VERSIONS:
+        line = output.strip().splitlines()[0] if output.strip() else launcher
+        raise ConfigError("java", line, "install Java 17 or 21, or point JAVA_HOME at one")
+    return found.group(1)
+
+
+_computed: dict[Path, tuple[tuple[int, int, int, int], str]] = {}
+
+
+def sha256_of(path: Path) -> str | None:
+    """Return the SHA-256 of a file in hexadecimal, or None if the file does not exist.
+
+    The digest is computed again only if the file has changed since the last call.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    state = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    known = _computed.get(path)
+    if known is None or known[0] != state:
+        with path.open("rb") as file:
+            known = _computed[path] = (state, hashlib.file_digest(file, "sha256").hexdigest())
+    return known[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """An artifact by its Maven coordinates, and the digest that its file must have."""
+
+    set: str
+    group: str
+    artifact: str
+    revision: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The name of the jar's file in the cache."""
+        return f"{self.artifact}-{self.revision}.jar"
+
+
+def read_lock(of: str) -> list[Jar]:
+    """Return the jars of the set `of` (`spark`, `files` or `broker`), in the order of the list."""
+    text = (files("tallystream_aggregator") / "jars.lock").read_text(encoding="utf-8")
+    jars = []
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            set_, coordinates, sha256 = line.split()
+            if set_ == of:
+                group, artifact, revision = coordinates.split(":")
+                jars.append(Jar(set_, group, artifact, revision, sha256))
+    return jars
+
+
+class JarsError(TallystreamError):
+    """A jar could not be downloaded, or its digest is not the one in the list."""
+
+
+def cache_dir() -> Path:
+    """Return the folder of downloads: `TALLYSTREAM_CACHE`, or else `tallystream` in the user's cache folder."""
+    if named := os.environ.get("TALLYSTREAM_CACHE"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystream"
+
+
+def fetch(of: str) -> list[Path]:
+    """Return the paths of the jars of the set `of`. Download those that are missing or were changed.
+
+    Several processes may call this at the same time: a file lock lets one of them download.
+
+    Raises:
+        JarsError: a jar could not be downloaded in time, or its SHA-256 is not the one in the list.
+    """
+    jars = read_lock(of)
+    folder = cache_dir() / "jars" / of
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / jar.file_name for jar in jars]
+    if not _missing(jars, folder):
+        return paths
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if missing := _missing(jars, folder):
+            _retrieve(missing, folder)
+    return paths
+
+
+def class_path() -> str:
+    """Return the class path, beside Spark's own jars, of a JVM that is both driver and executor.
+
+    Raises:
+        JarsError: a jar can't be fetched.
+    """
+    return ":".join(str(path) for of in ("files", "spark") for path in fetch(of))
+
+
+def _missing(jars: list[Jar], folder: Path) -> list[Jar]:
+    return [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
+
+
+def _retrieve(jars: list[Jar], folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".ivy-") as name:
+        work = Path(name)
+        (work / "ivy.xml").write_text(_ivy_xml(jars), encoding="utf-8")
+        command = [java(), "-jar", str(_ivy_jar()), "-cache", str(work / "cache"), "-ivy", str(work / "ivy.xml")]
+        command += ["-warn", "-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")]
+        try:
+            done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        except FileNotFoundError as error:
+            raise JarsError("java: no Java was found on the PATH; install Java 17 or 21 or set JAVA_HOME.") from error
+        except subprocess.TimeoutExpired as error:
+            raise JarsError(f"jars: the download took longer than {TIMEOUT_S:.0f} s; run the command again.") from error
+        for jar in jars:
+            got = work / "out" / jar.file_name
+            if not got.exists():
+                raise JarsError(f"jars: {jar.group}:{jar.artifact}:{jar.revision} was not served: {done.stdout[-800:]}")
+            digest = sha256_of(got)
+            if jar.sha256 != digest:
+                raise JarsError(f"jars: {jar.file_name} has SHA-256 {digest}, the list says {jar.sha256}; not used.")
+            got.replace(folder / jar.file_name)
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarsError("pyspark: it is not installed; install tallystream-aggregator[spark].")
+    return next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+
+
+def _ivy_xml(jars: list[Jar]) -> str:
+    # Not transitive: only the jars of the list are used, which are the ones that were tested.
+    lines = [
+        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.revision)}"
+        ' transitive="false" conf="default->default"/>'
+        for jar in jars
+    ]
+    body = "\n".join(lines)
+    return (
+        '<ivy-module version="2.0"><info organisation="tallystream" module="jars"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>\n{body}\n</dependencies></ivy-module>'
+    )
+
+
+def main(sets: list[str]) -> int:
+    """Fetch each set and return the exit code: 2 if a set could not be fetched, else 0."""
+    for name in sets:
+        started = time.monotonic()
+        try:
+            paths = fetch(name)
+        except JarsError as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
+        if (took_s := time.monotonic() - started) > 1:
+            sys.stderr.write(f"jars: {len(paths)} jars of {name} fetched and verified in {took_s:.0f} s\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["spark", "files", "broker"]))

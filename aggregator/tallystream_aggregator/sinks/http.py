@@ -1,0 +1,99 @@
+"""Checks the settings of a store that is reached over HTTP: its URL, files of secrets and certificates, headers."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from tallystream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def require_url(url: str, spec: str, remedy: str, *, variable: str) -> None:
+    """Check that `url` is an HTTP URL.
+
+    `spec` is the value of --store and `remedy` the advice in the error. `variable` has the secrets that must
+    not be in the URL.
+
+    Raises:
+        ConfigError: it is not, or it has a user or a password.
+    """
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is not a number, an incomplete IPv6 address
+        good, parts = False, urlsplit("")
+    if parts.username or parts.password:
+        kind = spec.partition(":")[0]
+        raise ConfigError("--store", f"{kind}:***", f"leave user and password out: {variable} is the secret")
+    if not good:
+        raise ConfigError("--store", spec, remedy)
+
+
+def certificates(variable: str, path: str) -> str:
+    """Return `path`, the path of a file of CA certificates or empty. `variable` is the setting in the error.
+
+    Raises:
+        ConfigError: the file can't be read or has no certificate.
+    """
+    try:
+        if path:
+            ssl.create_default_context(cafile=path)
+    except OSError as error:  # also raised for a file without a certificate
+        raise ConfigError(variable, path, f"name a file of certificates in PEM ({error})") from error
+    return path
+
+
+def secret_file(variable: str, env: Mapping[str, str]) -> str:
+    """Return the secret in the file that a variable of the environment names, empty if it names none.
+
+    Raises:
+        ConfigError: the file can't be read.
+    """
+    path = env.get(variable, "")
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(variable, path, f"it can't be read: {reason}") from error
+
+
+OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def otlp_option(name: str, env: Mapping[str, str]) -> str:
+    """Return an option of OpenTelemetry's exporters, empty if it is not set. The one for metrics has precedence.
+
+    Source: "OpenTelemetry Protocol Exporter" (opentelemetry.io/docs/specs).
+    """
+    return env.get(f"OTEL_EXPORTER_OTLP_METRICS_{name}", "") or env.get(f"OTEL_EXPORTER_OTLP_{name}", "")
+
+
+def otlp_headers(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the headers for an OTLP receiver: `name=value,name=value`, with percent-encoded values.
+
+    They are in OTEL_EXPORTER_OTLP_METRICS_HEADERS, OTEL_EXPORTER_OTLP_HEADERS, or the file that
+    OTEL_EXPORTER_OTLP_HEADERS_FILE names, in which a line break separates headers like a comma.
+
+    Raises:
+        ConfigError: the file can't be read, or the text does not have this form. It may be a secret: it is not shown.
+    """
+    text = otlp_option("HEADERS", env) or secret_file(f"{OTLP_HEADERS}_FILE", env)
+    headers = []
+    for pair in text.replace("\n", ",").split(","):
+        name, equals, encoded = (part.strip() for part in pair.partition("="))
+        value = unquote(encoded)
+        if equals and _HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable():
+            headers.append((name, value))
+        elif pair.strip():
+            remedy = "give name=value,name=value, with a comma in a value as %2C and a percent sign as %25"
+            raise ConfigError(OTLP_HEADERS, "***", remedy)
+    return tuple(headers)

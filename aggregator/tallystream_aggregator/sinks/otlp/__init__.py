@@ -1,0 +1,1 @@
+"""The receiver of OpenTelemetry metrics, over OTLP/HTTP: the sink and the request that it sends."""

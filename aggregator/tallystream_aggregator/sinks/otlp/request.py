@@ -1,0 +1,170 @@
+"""Turns points into the request of OTLP. docs/stores.md shows which metric each value becomes.
+
+Source: "Metrics Data Model" and "OTLP Specification" (opentelemetry.io/docs/specs), opentelemetry-proto 1.10.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AGGREGATION_TEMPORALITY_CUMULATIVE,
+    Metric,
+    NumberDataPoint,
+    ScopeMetrics,
+    SummaryDataPoint,
+)
+
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
+START_NS = 1
+"""The start of every cumulative stream: the first nanosecond of 1970, because 0 means an unknown start.
+
+A sum counts everything since its table began, and it was 0 at any time before that. So every earlier time is a true
+start, and the earliest one is the same for all sums, after any restart, and for every writer. A start that moves would
+mean that the sum was reset.
+"""
+SCOPE = "tallystream"
+"""The name of the instrumentation scope. It has no version, because an upgrade would start new streams."""
+
+FIELD = "field"
+"""The attribute of a gauge NAME.FIELD. It distinguishes the field `max` of `x` from a metric named `x.max`."""
+_OWN = frozenset({FIELD, "job", "quantile"})
+"""Attributes that are reserved. Receivers that store Prometheus' series make the last two themselves."""
+
+_SUMS = {"counter": "count", "meter": "count", "position": "position", "updown": "sum"}
+"""The types whose sum is a Sum, with its field. All but an updown are monotonic."""
+_UNITS = {"histogram": "", "timer": "s"}
+"""The types whose sum is a Summary, with its unit."""
+_QUANTILES = {"min": 0.0, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999, "max": 1.0}
+"""The quantiles of a Summary, ascending. By definition 0 is the minimum and 1 is the maximum."""
+_NS_PER_MS = 1_000_000
+_END_MS = 2**64 // _NS_PER_MS
+"""The end of OTLP's time: nanoseconds have 64 bits."""
+
+
+def unfit(point: Point) -> object:
+    """Return the reason why no receiver can take a point, None if it can."""
+    if bad := refused(point):
+        return bad
+    if not 0 < point.ts_ms < _END_MS:
+        return f"the time {point.ts_ms}"
+    numbers = _numbers(point)
+    if not numbers:
+        return "it has no number"
+    if _type(point) in _UNITS and numbers.get("count", 0) < 0:
+        return f"the count {numbers['count']}"
+    return None
+
+
+def encode(points: Iterable[Point]) -> bytes:
+    """Return the request for points that are fit, in their order within each stream."""
+    builder = _Builder()
+    for point in points:
+        builder.add(point)
+    return builder.request.SerializeToString()
+
+
+class _Builder:
+    """Collects data points under their resource (the app) and their metric."""
+
+    def __init__(self) -> None:
+        self.request = ExportMetricsServiceRequest()
+        self._scopes: dict[str | None, ScopeMetrics] = {}
+        self._metrics: dict[tuple[str | None, str, str, bool], Metric] = {}
+
+    def add(self, point: Point) -> None:
+        """Add the data point of the sum, and that of a gauge for each other field."""
+        app = point.tags.get("app")
+        name, type_, fields = _text(point.measurement), _type(point), _numbers(point)
+        attributes = [_attribute(free(key, _OWN), value) for key, value in point.tags.items() if key != "app"]
+        time_ns = point.ts_ms * _NS_PER_MS
+        bare = NumberDataPoint(attributes=attributes, time_unix_nano=time_ns)
+        if type_ in _SUMS and _SUMS[type_] in fields:
+            sum_ = self._metric(app, name, "sum", monotonic=type_ != "updown").sum
+            _add(sum_.data_points, bare, fields.pop(_SUMS[type_])).start_time_unix_nano = START_NS
+        elif type_ in _UNITS and "count" in fields:
+            summary = self._metric(app, name, "summary", unit=_UNITS[type_]).summary.data_points.add()
+            summary.attributes.extend(attributes)
+            summary.time_unix_nano, summary.start_time_unix_nano = time_ns, START_NS
+            _fill(summary, fields)
+        elif type_ == "gauge" and "sum" in fields:
+            _add(self._metric(app, name, "gauge").gauge.data_points, bare, fields.pop("sum"))
+        for field, value in fields.items():
+            gauge = self._metric(app, f"{name}.{field}", "gauge").gauge
+            _add(gauge.data_points, bare, value).attributes.append(_attribute(FIELD, field))
+
+    def _metric(self, app: str | None, name: str, kind: str, *, unit: str = "", monotonic: bool = False) -> Metric:
+        """Return the metric with this identity, a new one at first."""
+        found = self._metrics.get((app, name, kind + unit, monotonic))
+        if found is None:
+            found = self._scope(app).metrics.add(name=name, unit=unit)
+            if kind == "sum":
+                found.sum.is_monotonic = monotonic
+                found.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
+            self._metrics[app, name, kind + unit, monotonic] = found
+        return found
+
+    def _scope(self, app: str | None) -> ScopeMetrics:
+        found = self._scopes.get(app)
+        if found is None:
+            resource = self.request.resource_metrics.add()
+            if app is not None:
+                resource.resource.attributes.append(_attribute("service.name", app))
+            found = resource.scope_metrics.add()
+            found.scope.name = SCOPE
+            self._scopes[app] = found
+        return found
+
+
+def _add(
+    data_points: RepeatedCompositeFieldContainer[NumberDataPoint], bare: NumberDataPoint, value: float
+) -> NumberDataPoint:
+    """Append a copy of `bare` with the value, and return it."""
+    made = data_points.add()
+    made.CopyFrom(bare)
+    if isinstance(value, int):
+        made.as_int = value
+    else:
+        made.as_double = value
+    return made
+
+
+def _fill(summary: SummaryDataPoint, fields: dict[str, float]) -> None:
+    """Move the fields that a Summary can hold into it: no negative quantile, and no sum that negative values lower."""
+    summary.count = int(fields.pop("count"))
+    if min(fields.get("min", 0.0), fields.get("sum", 0.0)) >= 0:
+        summary.sum = fields.pop("sum", 0.0)
+    for field, quantile in _QUANTILES.items():
+        if fields.get(field, -1.0) >= 0:
+            summary.quantile_values.add(quantile=quantile, value=fields.pop(field))
+
+
+def _type(point: Point) -> str:
+    """Return the type of a sum; empty for other points, also those of single instances, whose counts restart."""
+    return "" if point.measurement.startswith(INSTANCE_PREFIX) else point.tags.get("metric_type", "")
+
+
+def _numbers(point: Point) -> dict[str, float]:
+    """Return the fields that are numbers; true is 1."""
+    return {
+        name: int(value) if isinstance(value, bool) else value
+        for name, value in point.fields.items()
+        if not isinstance(value, str)
+    }
+
+
+def _attribute(key: str, value: str) -> KeyValue:
+    return KeyValue(key=_text(key), value=AnyValue(string_value=value))
+
+
+def _text(text: str) -> str:
+    """Return a name. OTLP has no empty one: it is `%`, and a name of only `%` gets another `%`."""
+    return text if text.strip("%") else text + "%"

@@ -1,0 +1,214 @@
+"""The sink of OTLP: sends points to a receiver of OpenTelemetry metrics, as protobuf over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import ssl
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import urllib3
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsPartialSuccess,
+    ExportMetricsServiceResponse,
+)
+
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.sinks.base import Point, Rejections, SinkUnavailableError
+from tallystream_aggregator.sinks.otlp.request import encode, unfit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+log = logging.getLogger(__name__)
+
+BATCH = 1_000
+"""Points in one request. A point is about five data points, so this is about 1 MB before compression."""
+TIMEOUT_S = 30.0
+MAX_RETRY_AFTER_S = 3600.0
+MAX_REASON = 500
+"""Characters of a response that a message quotes."""
+PROTOBUF = "application/x-protobuf"
+REFUSED_DATA = frozenset({400, 409, 413, 422})
+"""The statuses of a request whose data the receiver refuses. 409 is Thanos' answer to points that are out of order."""
+TRANSIENT = frozenset({408, 429, 502, 503, 504})
+"""The statuses after which the same request may succeed."""
+MAX_UNPROVEN = 10
+"""Points that may fail one by one before the receiver counts as unavailable, if it has accepted no other point."""
+
+
+class _Write:
+    """What the receiver has answered to the points of one write: `refused` are the points with their reasons.
+
+    `faults` are points for which it answers an error of its own, such as 500. OTLP forbids to retry such a request, and
+    a receiver that can't name a tag gives this answer every time. But so does one whose disk is full. The points are at
+    fault if the receiver accepts others after the first error (`proven`).
+    """
+
+    def __init__(self) -> None:
+        self.refused: list[tuple[Point, str]] = []
+        self.faults: list[tuple[Point, str]] = []
+        self.faulty = False
+        self.proven = False
+
+
+class OtlpSink:
+    """Sends points to the receiver at `url`. A URL without a path gets the default one, `/v1/metrics`.
+
+    Level: every point. Text fields are left out, and a point without a number is refused. The streams are cumulative
+    and their start never moves.
+
+    Delivery: at least once, up to the receiver's acknowledgement. A receiver that refuses a request gets it again in
+    halves, until the refused point is alone. In a partial success the receiver has accepted the other data points and
+    does not name those that it rejects: they are counted and logged, and sent nowhere else.
+    """
+
+    def __init__(self, url: str, *, headers: Iterable[tuple[str, str]] = (), ca_file: str = "") -> None:
+        self._url = url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1/metrics"
+        self._ca_file = ca_file
+        self._headers = urllib3.HTTPHeaderDict(headers)
+        self._headers.update({"Content-Type": PROTOBUF, "Content-Encoding": "gzip", "User-Agent": "tallystream"})
+        self._pool = urllib3.PoolManager(
+            num_pools=1, retries=False, timeout=TIMEOUT_S, ca_certs=ca_file or None, cert_reqs="CERT_REQUIRED"
+        )
+        self._warning = ""
+        self.refusals = Rejections("OTLP")
+
+    @property
+    def rejected(self) -> int:
+        """The number of points that were refused permanently, and of data points of partial successes."""
+        return self.refusals.number
+
+    def setup(self) -> None:
+        """Check that the receiver answers, with a request of no points.
+
+        Raises:
+            ConfigError: the URL, a header or the certificate is wrong.
+            SinkUnavailableError: the receiver does not answer.
+        """
+        self._send((), _Write())
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Send the points in order, at most `BATCH` a request.
+
+        Raises:
+            ConfigError: the URL, a header or the certificate is wrong.
+            SinkUnavailableError: the receiver does not answer or is overloaded; write the same points again later.
+        """
+        checked = [(point, unfit(point)) for point in points]
+        good = _merged(point for point, reason in checked if reason is None)
+        state = _Write()
+        state.refused += [(point, str(reason)) for point, reason in checked if reason is not None]
+        for at in range(0, len(good), BATCH):
+            self._send(good[at : at + BATCH], state)
+        if state.faults and not state.proven:
+            raise self._unavailable(state.faults[0][1])
+        for point, reason in (*state.refused, *state.faults):
+            self.refusals.add(point, reason)
+
+    def flush(self) -> None:
+        """Return at once: `write` waits for the acknowledgement."""
+
+    def close(self) -> None:
+        """Close the connection. It is safe to call this again."""
+        self._pool.clear()
+
+    def _send(self, points: Sequence[Point], state: _Write) -> None:
+        response = self._post(encode(points))
+        status = response.status
+        if 200 <= status < 300:
+            state.proven |= state.faulty
+            self._report(response, points, state)
+        elif status in REFUSED_DATA or (status >= 500 and status not in TRANSIENT):
+            state.faulty |= status >= 500
+            self._divide(response, points, state)
+        else:
+            raise self._error(response)
+
+    def _divide(self, response: urllib3.BaseHTTPResponse, points: Sequence[Point], state: _Write) -> None:
+        """Send the points of a refused request again in halves. A single point is refused."""
+        if len(points) > 1:
+            middle = len(points) // 2
+            self._send(points[:middle], state)
+            self._send(points[middle:], state)
+            return
+        found = state.faults if response.status >= 500 else state.refused
+        found += [(point, _reason(response)) for point in points]
+        # A request of no points, which setup() sends, says nothing about data.
+        if response.status >= 500 and not (points and (state.proven or len(found) < MAX_UNPROVEN)):
+            raise self._unavailable(_reason(response))
+
+    def _post(self, body: bytes) -> urllib3.BaseHTTPResponse:
+        content = gzip.compress(body, compresslevel=6, mtime=0)
+        try:
+            return self._pool.request("POST", self._url, body=content, headers=self._headers, redirect=False)
+        except urllib3.exceptions.HTTPError as error:
+            cause = error.args[0] if error.args else None
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                why = f"the certificate of {self._url} is not trusted ({cause.verify_message}): name its authority's"
+                raise ConfigError("OTEL_EXPORTER_OTLP_CERTIFICATE", self._ca_file, why) from error
+            raise self._unavailable(error) from error
+
+    def _report(self, response: urllib3.BaseHTTPResponse, points: Sequence[Point], state: _Write) -> None:
+        """Report what a successful response says about rejected data points."""
+        try:
+            partial = ExportMetricsServiceResponse.FromString(response.data).partial_success
+        except DecodeError:  # a receiver that answers a text
+            return
+        rejected, reason = partial.rejected_data_points, partial.error_message
+        if rejected and len(points) == 1:
+            state.refused.append((points[0], reason))
+        elif rejected:
+            self.refusals.number += rejected
+            log.warning("OTLP rejects %d data points of %d points permanently: %s", rejected, len(points), reason)
+        elif reason and reason != self._warning:
+            self._warning = reason
+            log.warning("OTLP accepts the points with a warning: %s", reason)
+
+    def _error(self, response: urllib3.BaseHTTPResponse) -> TallystreamError:
+        """Return the error that a response means for all points."""
+        reason = _reason(response)
+        if response.status in TRANSIENT:
+            return self._unavailable(reason, _retry_after_s(response))
+        if response.status in {401, 403}:
+            return ConfigError("OTEL_EXPORTER_OTLP_HEADERS", "***", f"{self._url} refuses access: {reason}")
+        return ConfigError("--store", f"otlp:{self._url}", f"it answers {reason}: give the URL of an OTLP receiver")
+
+    def _unavailable(self, reason: object, retry_after_s: float = 0.0) -> SinkUnavailableError:
+        return SinkUnavailableError(f"OTLP {self._url}: {reason}.", retry_after_s=retry_after_s)
+
+
+def _merged(points: Iterable[Point]) -> list[Point]:
+    """Return points in their order, those of one identity as one: the later fields win."""
+    found: dict[tuple[str, frozenset[tuple[str, str]], int], Point] = {}
+    for point in points:
+        key = (point.measurement, frozenset(point.tags.items()), point.ts_ms)
+        earlier = found.get(key)
+        fields = point.fields if earlier is None else {**earlier.fields, **point.fields}
+        found[key] = Point(point.measurement, point.tags, fields, point.ts_ms)
+    return list(found.values())
+
+
+def _reason(response: urllib3.BaseHTTPResponse) -> str:
+    """Return the status and the message of a response.
+
+    OTLP's errors are a google.rpc.Status, whose message has the number and type of that of a partial success.
+    """
+    text = response.data.decode(errors="replace")
+    if response.headers.get("Content-Type", "").startswith(PROTOBUF):
+        try:
+            text = ExportMetricsPartialSuccess.FromString(response.data).error_message
+        except DecodeError:
+            text = ""
+    return f"{response.status} {' '.join(text.split()) or response.reason or ''}".strip()[:MAX_REASON].rstrip(".")
+
+
+def _retry_after_s(response: urllib3.BaseHTTPResponse) -> float:
+    """Return the seconds that the receiver asks to wait, 0 if it asks for none."""
+    try:
+        seconds = urllib3.Retry().get_retry_after(response)
+    except urllib3.exceptions.InvalidHeader:
+        return 0.0
+    return min(seconds or 0.0, MAX_RETRY_AFTER_S)

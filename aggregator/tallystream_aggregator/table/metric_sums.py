@@ -1,0 +1,282 @@
+"""The partial sums of every metric of a shard, updated by the differences that a batch makes.
+
+Before a caller changes the rows of a life, it marks them dirty (`mark_dirty`).
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, store_partial_sum
+from tallystream_aggregator.table.layouts import counts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tallystream_aggregator.table.disk import Disk
+    from tallystream_aggregator.table.layouts import Layout, Layouts
+    from tallystream_aggregator.table.state import Life, State
+
+log = logging.getLogger(__name__)
+
+Before = dict[int, Contribution | None]
+"""The metric's number → the contribution of a life when the batch began."""
+
+
+class MetricSums:
+    """The partial sums of all metrics of `state`, by number: of lives in memory, on disk and forgotten.
+
+    The partial sums of the lives on `disk` are also stored by themselves, in `state.disk_sums`. So a restart does not
+    read these lives.
+    """
+
+    def __init__(self, state: State, disk: Disk, layouts: Layouts) -> None:
+        self._state, self._disk, self._layouts = state, disk, layouts
+        self._partials: dict[int, PartialSum] = {}
+        self._on_disk: dict[int, PartialSum] = {}
+        self._dirty_on_disk: set[int] = set()
+        self._before: dict[int, tuple[Life, Before]] = {}
+        self._forced: set[int] = set()
+        self._differences: dict[Layout, list[int]] = {}
+        self._living: Counter[Layout] = Counter()  # the change of the number of living lives and instances
+        self._build()
+
+    def __getitem__(self, number: int) -> PartialSum:
+        """Return the partial sums of a metric, empty ones for a new metric."""
+        return self._of(self._partials, number)
+
+    def mark_dirty(self, life: Life, numbers: Iterable[int]) -> None:
+        """Keep the present contribution of a life to these metrics. Call it before the life's rows change."""
+        known = self._before.get(id(life))
+        if known is None:
+            known = self._before[id(life)] = (life, {})
+        before = known[1]
+        for number in numbers:
+            if number not in before:
+                before[number] = self._contribution(life, number)
+
+    def set_living(self, life: Life, *, living: bool) -> None:
+        """Mark a life as living or silent.
+
+        If no other life of its instance is living or dirty, the numbers of lives and instances of a whole layout change
+        by one, and its counters are not visited. So a batch in which many instances fall silent stays short.
+        """
+        self.mark_dirty(life, life.rows)
+        before = self._before[id(life)][1]
+        alone = not any(
+            other is not life and (other.living or id(other) in self._before)
+            for other in self._state.lives.get(life.instance, ())
+        )
+        for block in life.blocks.values():
+            layout = self._layouts.layout_for(block)
+            if alone and before.keys().isdisjoint(layout.index_of):
+                self._living[layout] += 1 if living else -1
+            else:
+                self.mark_dirty(life, layout.counters)
+        life.living = living
+
+    def add_differences(self, life: Life, layout: Layout, differences: list[int]) -> None:
+        """Add `differences` to the counters of a block, which is about to be replaced."""
+        known = self._before.get(id(life))
+        if known is not None and not known[1].keys().isdisjoint(layout.index_of):
+            self.mark_dirty(life, layout.counters)  # some counters are dirty already: `flush` compares all of them
+        elif layout in self._differences:
+            self._differences[layout] = list(map(operator.add, self._differences[layout], differences))
+        else:
+            self._differences[layout] = differences
+
+    def force_publish(self, numbers: Iterable[int]) -> None:
+        """Publish these metrics with this batch, whether they change or not."""
+        self._forced.update(numbers)
+
+    def move_to_disk(self, life: Life) -> None:
+        """Move the contributions of a life from memory to disk. No sum changes."""
+        for number, contribution in _lasting_contributions(life):
+            self._of(self._on_disk, number).replace(None, contribution)
+            self._dirty_on_disk.add(number)
+
+    def move_to_memory(self, life: Life) -> None:
+        """Move the contributions of a life from disk to memory. No sum changes."""
+        for number, contribution in _lasting_contributions(life):
+            self._of(self._on_disk, number).subtract(contribution)
+            self._dirty_on_disk.add(number)
+
+    def prepare_removal(self, life: Life, numbers: Iterable[int]) -> None:
+        """Prepare the sums for the removal of these metrics from a life, which the caller removes next."""
+        self.mark_dirty(life, numbers)
+        for number in numbers:
+            contribution = self._contribution(life, number)
+            if number in self._on_disk and contribution is not None:
+                self._on_disk[number].mark_extremes_lost(contribution)
+                self._dirty_on_disk.add(number)
+
+    def subtract_forgotten(self, number: int, removed: PartialSum) -> None:
+        """Subtract the partial sums of forgotten lives, `removed`, from a metric."""
+        self[number].remove(removed)
+        if number in self._on_disk:  # the extremes on disk may be those of forgotten lives
+            self._on_disk[number].mark_extremes_lost_with(removed)
+            self._dirty_on_disk.add(number)
+        self._forced.add(number)
+
+    def forget(self, life: Life) -> None:
+        """Forget a life that was on disk: its contributions stay in the sums and count as forgotten."""
+        self.move_to_memory(life)
+        for number in life.rows:
+            self[number].forgotten += 1
+        self.force_publish(life.rows)
+
+    def flush(self) -> set[int]:
+        """Apply all changes to the sums. Return the metrics that may have changed or have to be published."""
+        changed = set(self._forced)
+        for layout, differences in self._differences.items():
+            changed.update(layout.counters)
+            for number, difference in zip(layout.counters, differences, strict=True):
+                self._partials[number].add_to_counter(difference)
+        for layout, more in self._living.items():
+            changed.update(layout.counters)
+            for number in layout.counters:
+                self._partials[number].lives += more
+                self._partials[number].instances += more
+        self._differences, self._living = {}, Counter()
+        by_instance: dict[str, list[tuple[Life, Before]]] = defaultdict(list)
+        for life, before in self._before.values():
+            for number, old in before.items():
+                self[number].replace(old, self._contribution(life, number))
+            changed |= before.keys()
+            by_instance[life.instance].append((life, before))
+        for instance, lives in by_instance.items():
+            self._count_instance(instance, lives)
+        self._before, self._forced = {}, set()
+        self._rescan({number for number in changed if self[number].lost})
+        return changed
+
+    def store_disk_sums(self) -> set[int]:
+        """Update `state.disk_sums`, and return the metrics whose entries have changed."""
+        changed, self._dirty_on_disk = self._dirty_on_disk, set()
+        self._state.disk_sums.update((number, store_partial_sum(self._on_disk[number])) for number in changed)
+        return changed
+
+    def _of(self, partials: dict[int, PartialSum], number: int) -> PartialSum:
+        partial = partials.get(number)
+        if partial is None:
+            partial = partials[number] = PartialSum(self._state.metrics[number][2])
+        return partial
+
+    def _count_instance(self, instance: str, dirty: list[tuple[Life, Before]]) -> None:
+        """Count an instance once for each metric that its lives have."""
+        ids = {id(life) for life, _ in dirty}
+        others = [life for life in self._state.lives.get(instance, ()) if id(life) not in ids]
+        for number in {number for _, before in dirty for number in before}:
+            unchanged = [self._contribution(life, number) for life in others]
+            unchanged += [self._contribution(life, number) for life, before in dirty if number not in before]
+            was = [before.get(number) for _, before in dirty]
+            now = [self._contribution(life, number) for life, before in dirty if number in before]
+            self[number].instances += _is_any_current([*unchanged, *now]) - _is_any_current([*unchanged, *was])
+
+    def _rescan(self, numbers: set[int]) -> None:
+        """Find lost extremes again. Lives on disk are read only if one of them may have lost its rows."""
+        if not numbers:
+            return
+        kept = {number for number in numbers if self[number].lost_lasting_extreme}
+        self._rescan_disk({number for number in kept if number in self._on_disk and self._on_disk[number].lost})
+        for number, contributions in _contributions(self._memory_lives(), numbers).items():
+            others = []
+            if number in kept:
+                forgotten_sums = self._state.forgotten_sums.get(number)
+                others += [forgotten_sums.stored.load(self[number].kind)] if forgotten_sums is not None else []
+                others += [self._on_disk[number]] if number in self._on_disk else []
+            self[number].rescan(contributions, others)
+
+    def _rescan_disk(self, numbers: set[int]) -> None:
+        if not numbers:
+            return
+        log.info("reading %d lives on disk to find the extremes of %d metrics again", len(self._disk), len(numbers))
+        found = {number: PartialSum(self._on_disk[number].kind) for number in numbers}
+        for life in self._disk:
+            for number, contribution in _lasting_contributions(life):
+                if number in numbers:
+                    found[number].replace(None, contribution)
+        for number, partial in found.items():
+            self._on_disk[number].rescan((), [partial])
+            self._dirty_on_disk.add(number)
+
+    def _build(self) -> None:
+        state = self._state
+        for number, stored in state.disk_sums.items():
+            self._on_disk[number] = stored.load(state.metrics[number][2])
+            self[number].merge(self._on_disk[number])
+        for number, forgotten_sums in state.forgotten_sums.items():
+            self[number].merge(forgotten_sums.stored.load(state.metrics[number][2]))
+            self[number].forgotten += forgotten_sums.lives
+        for life in self._memory_lives():
+            for number in life.rows:
+                self[number].replace(None, self._contribution(life, number))
+        for listed in state.listed:
+            for number in listed.life.rows:
+                self[number].forgotten += 1
+        self._build_blocks()
+        self._build_instances()
+
+    def _build_instances(self) -> None:
+        alone: Counter[Layout] = Counter()
+        for lives in self._state.lives.values():
+            living = [life for life in lives if life.living]
+            if len(living) == 1:
+                alone.update(map(self._layouts.layout_for, living[0].blocks.values()))
+                current = {number for number, row in living[0].rows.items() if living[0].is_current(row)}
+            else:
+                numbers = {number for life in living for number in self._layouts.numbers(life)}
+                current = {n for n in numbers if _is_any_current(self._contribution(life, n) for life in living)}
+            for number in current:
+                self[number].instances += 1
+        for layout, instances in alone.items():
+            for number in layout.counters:
+                self[number].instances += instances
+
+    def _build_blocks(self) -> None:
+        sums: dict[Layout, list[int]] = {}
+        lives: Counter[Layout] = Counter()
+        living: Counter[Layout] = Counter()
+        for life in self._memory_lives():
+            for block in life.blocks.values():
+                layout = self._layouts.layout_for(block)
+                block.metrics = layout.packed  # one copy for all
+                known, counts = sums.get(layout), counts_of(block)
+                sums[layout] = list(counts) if known is None else list(map(operator.add, known, counts))
+                lives[layout] += 1
+                living[layout] += life.living
+        for layout, totals in sums.items():
+            for number, total in zip(layout.counters, totals, strict=True):
+                self[number].add_to_counter(total, lives[layout], living[layout])
+
+    def _contribution(self, life: Life, number: int) -> Contribution | None:
+        row = self._layouts.row(life, number)
+        return None if row is None else Contribution(row.values, life.is_current(row), row.sketch)
+
+    def _memory_lives(self) -> Iterator[Life]:
+        for lives in self._state.lives.values():
+            yield from lives
+        for listed in self._state.listed:
+            yield listed.life
+
+
+def _lasting_contributions(life: Life) -> Iterator[tuple[int, Contribution]]:
+    """Yield the contributions of a life without their momentary values."""
+    for number, row in life.rows.items():
+        yield number, Contribution(row.values, current=False, sketch=row.sketch)
+
+
+def _contributions(lives: Iterable[Life], numbers: set[int]) -> dict[int, list[Contribution]]:
+    found: dict[int, list[Contribution]] = {number: [] for number in numbers}
+    for life in lives:
+        for number in numbers & life.rows.keys():
+            row = life.rows[number]
+            found[number].append(Contribution(row.values, life.is_current(row), row.sketch))
+    return found
+
+
+def _is_any_current(contributions: Iterable[Contribution | None]) -> bool:
+    return any(contribution is not None and contribution.current for contribution in contributions)

@@ -1,0 +1,146 @@
+"""Reads records of topics by offset with `assign`: it joins no consumer group and commits no offsets.
+
+Memory is bounded by the client's buffers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
+from tallystream_aggregator.verify.decode import RawRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tallystream_aggregator.verify.published import Ends, PartitionName
+
+FETCH = 1000
+MAX_WAIT_S = 60.0
+"""The longest wait for records, in seconds."""
+
+
+class Reader:
+    """Reads one partition of a topic forward from offset `begin`. The caller closes it."""
+
+    def __init__(self, kafka: Mapping[str, str], partition: PartitionName, begin: int) -> None:
+        topic, number = split(partition)
+        self._name = f"{topic}, partition {number}"
+        self._consumer = clients.consumer(
+            {
+                "queued.max.messages.kbytes": 16_384,
+                "isolation.level": "read_uncommitted",  # as Spark's source, whose client has this default
+                **kafka,
+                "group.id": "tallystream-verify",  # librdkafka requires a name; no offsets are committed
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            }
+        )
+        self._waiting: deque[RawRecord] = deque()
+        self._next = begin
+        self._consumer.assign([TopicPartition(topic, number, begin)])
+
+    def until(self, end: int) -> Iterator[RawRecord]:
+        """Yield the next records with offsets below `end`, or up to the end of the partition.
+
+        Raises:
+            TallystreamError: the broker sends nothing, or has deleted records that were not read yet.
+        """
+        while self._next < end:
+            if not self._waiting and not self._fetch():
+                return
+            while self._waiting and self._waiting[0].offset < end:
+                record = self._waiting.popleft()
+                self._next = record.offset + 1
+                yield record
+            if self._waiting:
+                return
+
+    def _fetch(self) -> bool:
+        """Wait for records, and return whether there are any: False at the partition's end."""
+        for _ in range(int(MAX_WAIT_S)):
+            first = self._consumer.poll(1.0)
+            # With a timeout of 0, `consume` returns what is there. Otherwise it would wait for FETCH records.
+            messages = [] if first is None else [first, *self._consumer.consume(FETCH, timeout=0)]
+            ended = False
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    offset = message.offset()
+                    self._waiting.append(RawRecord(offset or 0, message.timestamp()[1], message.key(), message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+                    ended = True
+                else:
+                    raise TallystreamError(f"{self._name}: offset {self._next} can't be read: {error.str()}.")
+            if self._waiting or ended:
+                return bool(self._waiting)
+        raise TallystreamError(f"{self._name}: the broker has sent nothing for {MAX_WAIT_S:g} s.")
+
+    def close(self) -> None:
+        """Close the connection. It is safe to call this again."""
+        self._consumer.close()
+
+
+def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dict[PartitionName, tuple[int, int]]:
+    """Return the first offset and the end offset of each partition of the topics that exist.
+
+    Raises:
+        KafkaException: the broker did not answer in `timeout` seconds.
+    """
+    consumer = clients.consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False}, polled=False)
+    found: dict[PartitionName, tuple[int, int]] = {}
+    try:
+        for name in topics:
+            topic = consumer.list_topics(name, timeout=timeout).topics[name]
+            if topic.error is not None:
+                if topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise KafkaException(topic.error)
+            for p in sorted(topic.partitions):
+                found[f"{name}:{p}"] = bounds_of(consumer, TopicPartition(name, p), timeout=timeout)
+        return found
+    finally:
+        consumer.close()
+
+
+def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, timeout: float = 30.0) -> Ends:
+    """Return, for each partition, the offset of the first record appended at or after `ts_ms`, or the end offset.
+
+    Raises:
+        KafkaException: the broker did not answer in `timeout` seconds.
+    """
+    now = bounds(kafka, *topics, timeout=timeout)
+    consumer = clients.consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False}, polled=False)
+    try:
+        found = at_times(consumer, [TopicPartition(*split(at), ts_ms) for at in now], timeout=timeout)
+        offsets = {f"{tp.topic}:{tp.partition}": tp.offset for tp in found}
+        return {at: offset if offset >= 0 else now[at][1] for at, offset in offsets.items()}
+    finally:
+        consumer.close()
+
+
+def read_all(kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]]) -> Iterator[RawRecord]:
+    """Yield every record of the offset ranges, partition by partition.
+
+    Raises:
+        TallystreamError: as `Reader.until`.
+    """
+    for partition, (begin, end) in ranges.items():
+        reader = Reader(kafka, partition, begin)
+        try:
+            yield from reader.until(end)
+        finally:
+            reader.close()
+
+
+def split(partition: PartitionName) -> tuple[str, int]:
+    """Return the topic and the number of a partition."""
+    topic, _, number = partition.rpartition(":")
+    return topic, int(number)

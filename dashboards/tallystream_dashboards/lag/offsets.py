@@ -1,0 +1,92 @@
+"""The offsets that one round reads from the broker, by group and partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PartitionId = tuple[str, int]
+"""A topic and the number of a partition."""
+
+Bounds = tuple[int, int]
+"""The offsets of a partition's log: start (inclusive) and end (exclusive)."""
+
+LEDGER_PREFIX = "ledger:"
+"""The prefix of a group's name that is a query in the ledger without a consumer group."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """The offsets of one group in one partition. The next record that the group will read is at `committed`.
+
+    `committed` is None if nothing is committed. The log has the offsets `start` (inclusive) to `end` (exclusive).
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    committed: int | None
+
+    @property
+    def id(self) -> PartitionId:
+        """The topic and the partition."""
+        return self.topic, self.partition
+
+    @property
+    def lag(self) -> int | None:
+        """The number of records after the committed offset, `end` - `committed`, as in Kafka's own tools.
+
+        Records that retention deleted before they were read count as lag. Otherwise the lag of a group would fall when
+        it loses records. The lag is None if nothing is committed, or if the committed offset is past the end: the log
+        was truncated or the topic was recreated, which a lag of 0 would hide.
+        """
+        if self.committed is None or self.committed > self.end:
+            return None
+        return self.end - self.committed
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """The offsets of one consumer group at one moment.
+
+    `members` is None and `state` empty if the broker did not report them; `state` is Kafka's, such as "Stable".
+    `unread` are partitions that could not be read. If not `complete`, there may be partitions that are not known.
+    """
+
+    group: str
+    partitions: tuple[PartitionOffsets, ...]
+    members: int | None = None
+    state: str = ""
+    unread: frozenset[PartitionId] = frozenset()
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOffsets:
+    """The offsets of all groups that one round read.
+
+    `groups` are all groups that are collected, including those that could not be read. `deleted` are known groups that
+    do not exist according to the broker, and known queries that the ledger no longer has. A group that is only missing
+    from a listing is not deleted. `problems` are sentences, sorted. `bounds` has every partition that was read. The
+    ends were requested at `requested_ms` and answered at `ts_ms` (epoch ms), which is the time of the round. If not
+    `complete`, a broker did not answer the listing, so there may be groups that are not known.
+    """
+
+    groups: tuple[GroupOffsets, ...]
+    problems: tuple[str, ...] = ()
+    deleted: frozenset[str] = frozenset()
+    bounds: Mapping[PartitionId, Bounds] = field(default_factory=dict)
+    requested_ms: int = 0
+    ts_ms: int = 0
+    complete: bool = True
+
+
+class NextRecord(NamedTuple):
+    """The next record at or after an offset: its timestamp (epoch ms), if it has one, and whether it `exists`."""
+
+    timestamp_ms: int | None
+    exists: bool = True

@@ -1,0 +1,125 @@
+"""The data of the views of consumer groups, for one refresh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
+from tallystream_dashboards.lag.storage import GROUPS, LAG
+from tallystream_dashboards.page.data.lines import MAX_LINES, ChartData, Line, chart_data
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_dashboards.lag.state import GroupState, PartitionState
+    from tallystream_dashboards.page.url_state import Period
+
+MAX_GROUPS = 300
+"""With more groups, only the worst ones have a sparkline and a line."""
+WORST_GROUPS = 50
+_OVER_TIME = {"seconds": "time lag", "produced": "produced", "consumed": "consumed"}
+"""The fields of a group that have their own chart, and the labels of their lines."""
+MAX_PARTITIONS = 100
+"""With more partitions, a group's lag over time is read for the worst `MAX_LINES` only."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsView:
+    """Every group, worst first, their lag over time, and the time of the newest round."""
+
+    states: tuple[GroupState, ...]
+    trends: Mapping[str, Line]
+    chart: ChartData
+    as_of_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One group with its partitions, and over time its lag by partition, its time lag and its rates."""
+
+    state: GroupState | None
+    by_partition: ChartData
+    time_lag: ChartData
+    rates: ChartData
+
+
+def read_groups_view(reader: PointReader, period: Period) -> GroupsView:
+    """Read every group as at the end of the period, and its lag over the period.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    start_ms, end_ms, until_ms = period
+    as_of_ms = last_round_ms(reader, at_ms=until_ms)
+    states = read_groups(reader, at_ms=max(end_ms, as_of_ms or 0))
+    if len(states) <= MAX_GROUPS:
+        history = reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, last_before=False)
+    else:
+        history = [
+            series
+            for state in states[:WORST_GROUPS]
+            for series in reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, tags={"group": state.group})
+        ]
+    trends = {one.tags["group"]: _line(one.tags["group"], one) for one in history}
+    lines = [trends[state.group] for state in states if state.group in trends and not state.gone]
+    lines.sort(key=lambda line: -(line.last or 0))
+    # Unchanged points are not stored: the last value is valid until the newest round.
+    left_out = _left_out(len(states), MAX_GROUPS, WORST_GROUPS)
+    chart = chart_data(lines, start_ms, end_ms, until_ms=as_of_ms, left_out=left_out)
+    return GroupsView(tuple(states), trends, chart, as_of_ms)
+
+
+def read_group_view(reader: PointReader, group: str, period: Period) -> GroupView:
+    """Read one group and its partitions as at the end of the period, and its lag over the period.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    start_ms, end_ms, until_ms = period
+    as_of_ms = last_round_ms(reader, at_ms=until_ms)
+    state = read_group(reader, group, at_ms=max(end_ms, as_of_ms or 0))
+    history = {
+        one.field: one
+        for one in reader.read(GROUPS, tuple(_OVER_TIME), start_ms=start_ms, end_ms=until_ms, tags={"group": group})
+    }
+    worst = [] if state is None else list(state.partitions[:MAX_LINES])
+    count = 0 if state is None else len(state.partitions)
+    lines = _partition_lines(reader, group, worst, few=count <= MAX_PARTITIONS, period=period)
+    lines.sort(key=lambda line: -(line.last or 0))
+    time_lag, *rates = (_line(name, history.get(field)) for field, name in _OVER_TIME.items())
+    # Unchanged points are not stored: the last value is valid until the newest round, unless the group is gone.
+    last_ms = as_of_ms if state is not None and not state.gone else None
+    return GroupView(
+        state,
+        chart_data(lines, start_ms, end_ms, until_ms=last_ms, left_out=_left_out(count, MAX_PARTITIONS, MAX_LINES)),
+        chart_data([time_lag], start_ms, end_ms, until_ms=last_ms),
+        chart_data(rates, start_ms, end_ms, until_ms=last_ms),
+    )
+
+
+def _left_out(count: int, limit: int, worst: int) -> int:
+    """Return for how many groups or partitions no history is read: above the limit it is read for the worst only."""
+    return 0 if count <= limit else count - worst
+
+
+def _partition_lines(
+    reader: PointReader, group: str, worst: Sequence[PartitionState], *, few: bool, period: Period
+) -> list[Line]:
+    if few:
+        history = reader.read(LAG, ("lag",), start_ms=period.start_ms, end_ms=period.until_ms, tags={"group": group})
+        return [_line(f"{one.tags['topic']}/{one.tags['partition']}", one) for one in history]
+    lines = []
+    for state in worst:
+        tags = {"group": group, "topic": state.topic, "partition": str(state.partition)}
+        history = reader.read(LAG, ("lag",), start_ms=period.start_ms, end_ms=period.until_ms, tags=tags)
+        lines += [_line(state.name, one) for one in history]
+    return lines
+
+
+def _line(label: str, series: Series | None) -> Line:
+    if series is None:
+        return Line(label)
+    values = [value if isinstance(value, int | float) else None for value in series.values]
+    return Line(label, list(series.times_ms), values)

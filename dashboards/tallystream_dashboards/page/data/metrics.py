@@ -1,0 +1,163 @@
+"""The data of the views of metrics, for one refresh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
+from tallystream_aggregator.shipping.points import EVENTS, is_sum
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
+from tallystream_dashboards.lag.storage import ALL as LAGS
+from tallystream_dashboards.page.data import sums
+from tallystream_dashboards.page.data.duplicates import positions_of
+from tallystream_dashboards.page.data.instances import FIELDS, by_instance
+from tallystream_dashboards.page.data.lines import ChartData, chart_data
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_dashboards.page.url_state import Period, Selection
+
+MAX_EVENTS = 50
+"""How many events a chart is annotated with, the newest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event, with its time in epoch ms, which annotates a chart."""
+
+    ts_ms: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsView:
+    """The data of the views of metrics.
+
+    `app` and `metric` are the chosen ones or the defaults; None: there is none. `by_instance` has the values of single
+    instances, if the shipper writes them; `own_metrics` are those of the reporters. For the view of records processed
+    twice, `apps` and `names` are only those with positions, unless there are none. Sums are valid until `until_ms`.
+    """
+
+    apps: tuple[str, ...]
+    app: str | None
+    names: tuple[str, ...]
+    metric: str | None
+    chosen: tuple[sums.Metric, ...]
+    over_time: ChartData
+    instances: ChartData
+    metrics: tuple[sums.Metric, ...]
+    own_metrics: tuple[sums.Metric, ...]
+    by_instance: ChartData
+    events: tuple[Event, ...]
+    left_out: int
+    as_of_ms: int | None
+    until_ms: int
+
+
+def read_metrics(reader: PointReader, selection: Selection, period: Period, *, round_ms: int | None) -> MetricsView:
+    """Read the newest value of every sum, and the chosen metric over the period.
+
+    A sum is written when it changes, so its last value is drawn until `round_ms`, the time of the collector's newest
+    round, or the time of the newest sum if that is later.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    names = [name for name in reader.measurements() if name not in LAGS and is_sum(name)]
+    newest = [series for name in names[: sums.MAX_MEASUREMENTS] for series in _newest(reader, name, period.until_ms)]
+    metrics = sums.metrics(newest)
+    offered = (_with_positions(metrics) if selection.view == "twice" else []) or metrics
+    apps = sorted({metric.app for metric in offered})
+    # The aggregator's own metrics are not the default.
+    app = _kept(selection.app, apps, selection) or min(apps, key=lambda app: (app == OWN_APP, app), default=None)
+    of_app = [metric for metric in metrics if metric.app == app]
+    metric_names = sorted({metric.name for metric in offered if metric.app == app})
+    name = _kept(selection.metric, metric_names, selection) or _default([one for one in offered if one.app == app])
+    types = {metric.type for metric in of_app if metric.name == name}
+    chosen = _history(reader, name, types, app, period) if name and types else []
+    as_of_ms = max((metric.changed_ms for metric in metrics), default=None)
+    until_ms = max(round_ms or 0, as_of_ms or 0)
+    start_ms, end_ms, _ = period
+    return MetricsView(
+        apps=tuple(apps),
+        app=app,
+        names=tuple(metric_names),
+        metric=name,
+        chosen=tuple(chosen),
+        over_time=chart_data([metric.value for metric in chosen], start_ms, end_ms, until_ms=until_ms),
+        instances=chart_data([metric.line("instances") for metric in chosen], start_ms, end_ms, until_ms=until_ms),
+        metrics=tuple(one for one in of_app if not one.of_reporter),
+        own_metrics=tuple(one for one in of_app if one.of_reporter),
+        by_instance=_by_instance(reader, name, app, period),
+        events=_events(reader, app, period),
+        left_out=max(0, len(names) - sums.MAX_MEASUREMENTS),
+        as_of_ms=as_of_ms,
+        until_ms=until_ms,
+    )
+
+
+def _by_instance(reader: PointReader, name: str | None, app: str | None, period: Period) -> ChartData:
+    if name is None:
+        return ChartData()
+    series = reader.read(
+        INSTANCE_PREFIX + name,
+        FIELDS,
+        start_ms=period.start_ms,
+        end_ms=period.until_ms,
+        tags={"app": app or ""},
+        last_before=True,
+    )
+    # An instance's line ends at its last point.
+    return chart_data(by_instance(series), period.start_ms, period.end_ms)
+
+
+def _events(reader: PointReader, app: str | None, period: Period) -> tuple[Event, ...]:
+    tags = {"app": app or ""}
+    series = reader.read(EVENTS, ("text",), start_ms=period.start_ms, end_ms=period.until_ms, tags=tags)
+    events = [
+        Event(ts_ms, one.tags.get("kind", ""), str(text))
+        for one in series
+        for ts_ms, text in zip(one.times_ms, one.values, strict=True)
+    ]
+    return tuple(sorted(events, key=lambda event: event.ts_ms)[-MAX_EVENTS:])
+
+
+def _with_positions(metrics: Sequence[sums.Metric]) -> list[sums.Metric]:
+    """Return the counters that have positions."""
+    positions = {(metric.app, metric.name) for metric in metrics if metric.type == "position"}
+    return [one for one in metrics if one.type == "counter" and (one.app, positions_of(one.name)) in positions]
+
+
+def _kept(name: str | None, choices: Sequence[str], selection: Selection) -> str | None:
+    """Return the selected name; None if it is from another view and no choice of this one."""
+    return name if name in choices or not selection.from_other_view else None
+
+
+def _default(metrics: Sequence[sums.Metric]) -> str | None:
+    """Return the default metric: the application's metrics precede the reporter's own, then counters the others."""
+    first = min(metrics, key=lambda one: (one.of_reporter, one.type != "counter", one.name), default=None)
+    return None if first is None else first.name
+
+
+def _newest(reader: PointReader, name: str, at_ms: int) -> list[Series]:
+    """Return the newest value of each field of a measurement's sums."""
+    always = reader.read(name, sums.ALWAYS, start_ms=at_ms, end_ms=at_ms + 1, last_before=True)
+    fields = sums.fields(one.tags.get("metric_type", "") for one in always)
+    others = [field for field in fields if field not in sums.ALWAYS]
+    return [*always, *reader.read(name, others, start_ms=at_ms, end_ms=at_ms + 1, last_before=True)]
+
+
+def _history(reader: PointReader, name: str, types: set[str], app: str | None, period: Period) -> list[sums.Metric]:
+    series = reader.read(
+        name,
+        sums.fields(types),
+        start_ms=period.start_ms,
+        end_ms=period.until_ms,
+        tags={"app": app or ""},
+        last_before=True,
+    )
+    return sorted(sums.metrics(series), key=lambda metric: -(metric.value.last or 0))

@@ -1,0 +1,188 @@
+"""Draw the views of lag: all consumer groups, one group by partition, and the aggregator's own pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from tallystream_dashboards import formatting
+from tallystream_dashboards.lag.catch_up import Between
+from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag, why
+from tallystream_dashboards.lag.status import Status
+from tallystream_dashboards.page import components, tables
+from tallystream_dashboards.page.data.pipeline import role
+from tallystream_dashboards.page.html_table import literal
+from tallystream_dashboards.page.url_state import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import tzinfo
+
+    from tallystream_dashboards.lag.catch_up import TimeToCatchUp
+    from tallystream_dashboards.lag.state import GroupState, PartitionState
+    from tallystream_dashboards.page.data.groups import GroupsView, GroupView
+    from tallystream_dashboards.page.data.lines import ChartData
+    from tallystream_dashboards.page.data.pipeline import Hop
+
+ALL = "All groups"
+MAX_REASONS = 3
+"""How many groups' reasons are shown above the table."""
+MAX_PARTITIONS = 500
+"""How many partitions a table shows, the worst ones. A filter finds the others."""
+
+
+def choose(states: Sequence[GroupState], selected: str | None) -> None:
+    """Draw the choice of a group, whose key in the session state is `group`."""
+    names = [ALL, *options((state.group for state in states), selected)]
+    st.selectbox("Consumer group", names, key="group", index=components.index(names, selected))
+
+
+def worst_of(present: Sequence[GroupState]) -> GroupState | None:
+    """Return the first group whose lag is known; one of Tallystream's own groups only if it is WARN or worse."""
+    return next(
+        (
+            state
+            for state in present
+            if state.lag is not None and (role(state.group) == "consumer" or state.evaluation.status > Status.NOTFOUND)
+        ),
+        None,
+    )
+
+
+def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
+    """Draw all groups: the number of bad ones, the worst, the lag over time, and a table."""
+    present = [state for state in view.states if not state.gone]
+    _tiles(present, now_ms=now_ms)
+    _reasons(present, now_ms=now_ms)
+    components.chart("Lag by group, records", view.chart, integers=True, key="lag-chart")
+    states = _filtered(view.states)
+    table = tables.groups(states, view.trends, components.clock(zone, now_ms), now_ms=now_ms)
+    components.text_table(table, key="groups-table")
+    st.caption("A group's partitions, rates and history: choose it above.")
+
+
+def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None:
+    """Draw one group: its status and reason, its lag by partition, rates and time lag over time, and its partitions."""
+    state = view.state
+    if state is None:
+        st.info(
+            f"The store has no lag of the group **{literal(name)}** at this time. Check its name, that it has "
+            "committed, and that the collector's `--include` matches it.",
+            icon=":material/search_off:",
+        )
+        return
+    _status(state, now_ms=now_ms, zone=zone)
+    left, middle, right = st.columns(3)
+    with left:
+        components.chart("Lag by partition, records", view.by_partition, integers=True, key="lag-chart")
+    with middle:
+        components.chart("Produced and consumed, records a second", view.rates, key="rates-chart")
+    with right:
+        components.chart("Time lag, seconds: age of the oldest unread record", view.time_lag, key="seconds-chart")
+    partitions = _partitions(state)
+    components.text_table(
+        tables.partitions(partitions[:MAX_PARTITIONS], components.clock(zone, now_ms)), key="partitions-table"
+    )
+    if len(partitions) > MAX_PARTITIONS:
+        st.caption(f"The worst {MAX_PARTITIONS:,} of {len(partitions):,} partitions; the filter finds the others.")
+
+
+def draw_pipeline(hops: Sequence[Hop], delays: ChartData) -> None:
+    """Draw the hops from left to right, their delays over time, and a table with details."""
+    for column, hop in zip(st.columns(len(hops)), hops, strict=True):
+        column.metric(
+            hop.name,
+            hop.delay,
+            hop.status.name if hop.status is not None else None,
+            delta_color=components.COLORS[hop.status] if hop.status is not None else "off",
+            delta_arrow="off",
+            **components.TILE,
+        )
+    components.chart("Delay of each hop, seconds", delays, key="delay-chart")
+    components.text_table(tables.hops(hops), key="hops-table")
+
+
+def _tiles(present: Sequence[GroupState], *, now_ms: int) -> None:
+    columns = st.columns(4)
+    counts = {status: sum(one.evaluation.status is status for one in present) for status in (Status.ERR, Status.WARN)}
+    columns[0].metric(
+        "Groups",
+        formatting.number(len(present)),
+        f"{counts[Status.ERR]} ERR · {counts[Status.WARN]} WARN",
+        delta_color="red" if counts[Status.ERR] else "orange" if counts[Status.WARN] else "green",
+        delta_arrow="off",
+        **components.TILE,
+    )
+    worst = worst_of(present)
+    if worst is None:
+        columns[1].metric("Worst lag", formatting.DASH, **components.TILE)
+        return
+    status = worst.evaluation.status
+    columns[1].metric(
+        f"Worst: {literal(worst.group)}",
+        lag_range(worst),
+        f"{status.name}{tables.since(worst, now_ms)}",
+        delta_color=components.COLORS[status],
+        delta_arrow="off",
+        **components.TILE,
+    )
+    columns[2].metric("Time lag", time_lag(worst.time_lag), **components.TILE)
+    _catches_up(columns[3], worst.catch_up)
+
+
+def _reasons(present: Sequence[GroupState], *, now_ms: int) -> None:
+    """Draw the full reasons of the worst groups, for which a table's cell is too narrow."""
+    for state in [one for one in present if one.evaluation.status in (Status.ERR, Status.WARN)][:MAX_REASONS]:
+        status = f"{state.evaluation.status.name}{tables.since(state, now_ms)}"
+        message = f"**{literal(state.group)}** · {status} · {literal(why(state))}"
+        if state.evaluation.status is Status.ERR:
+            st.error(message, icon=":material/error:")
+        else:
+            st.warning(message, icon=":material/warning:")
+
+
+def _catches_up(column: Any, catch_up: TimeToCatchUp) -> None:
+    """Draw how long a group takes to catch up. A tile is too narrow for `never at this rate` in one line."""
+    label = "Catches up in" if isinstance(catch_up, Between) else "Catches up"
+    time, _, rate = catches_up_in(catch_up).partition(" at ")
+    column.metric(label, time, f"at {rate}" if rate else None, delta_color="off", delta_arrow="off", **components.TILE)
+
+
+def _status(state: GroupState, *, now_ms: int, zone: tzinfo) -> None:
+    status = state.evaluation.status
+    message = literal(why(state))
+    if state.gone:
+        st.warning(f"**GONE** · {message}", icon=":material/person_off:")
+    elif status is Status.ERR:
+        st.error(f"**ERR{tables.since(state, now_ms)}** · {message}", icon=":material/error:")
+    elif status is Status.WARN:
+        st.warning(f"**WARN{tables.since(state, now_ms)}** · {message}", icon=":material/warning:")
+    else:
+        st.markdown(f":{components.COLORS[status]}-badge[{status.name}{tables.since(state, now_ms)}] {message}")
+    columns = st.columns(5)
+    columns[0].metric("Lag, records", lag_range(state), **components.TILE)
+    columns[1].metric("Time lag", time_lag(state.time_lag), **components.TILE)
+    _catches_up(columns[2], state.catch_up)
+    rates = state.rates
+    gray: Any = {"delta_color": "off", "delta_arrow": "off"}
+    consumed = f"consumed {formatting.per_second(rates.consumed)}" if rates else None
+    produced = formatting.per_second(rates.produced if rates else None)
+    columns[3].metric("Produced", produced, consumed, **gray, **components.TILE)
+    members: Any = {"delta": literal(state.broker_state) or None, **gray}
+    columns[4].metric("Members", formatting.number(state.members), **members, **components.TILE)
+    st.caption(f"Last seen {formatting.clock(state.seen_ms, zone, now_ms=now_ms)}")
+
+
+def _filtered(states: Sequence[GroupState]) -> list[GroupState]:
+    if len(states) <= tables.MAX_UNFILTERED:
+        return list(states)
+    text = st.text_input("Filter", key="filter", placeholder="part of a group's name", label_visibility="collapsed")
+    return [state for state in states if text.lower() in state.group.lower()]
+
+
+def _partitions(state: GroupState) -> list[PartitionState]:
+    if len(state.partitions) <= tables.MAX_UNFILTERED:
+        return list(state.partitions)
+    text = st.text_input("Filter", key="filter", placeholder="topic/partition", label_visibility="collapsed")
+    return [one for one in state.partitions if text.lower() in one.name.lower()]

@@ -1,0 +1,114 @@
+"""The sink of OTLP and a real OpenTelemetry Collector: kills, an unavailable destination, refused points, TLS.
+
+What holds for every sink is in test_sink_levels.py.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.certificates import self_signed
+from support.collector import Collector, find_or_build
+from support.levels import Collected, require, sum_point
+from support.stores import NOW_MS
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def binary() -> Path:
+    """The Collector of the cache, or one that is built."""
+    found = find_or_build()
+    if found.path is None:
+        pytest.skip(found.reason)
+    return found.path
+
+
+@pytest.fixture
+def collector(binary: Path, tmp_path: Path) -> Iterator[Collector]:
+    """A Collector of this test alone."""
+    with Collector(tmp_path / "otelcol", binary) as running:
+        yield running
+
+
+def counters(*counts: int) -> list[Point]:
+    """Return the points of one counter."""
+    return [sum_point("counter", count, NOW_MS + count) for count in counts]
+
+
+def test_a_collector_that_is_killed_gets_everything_when_it_is_back(collector: Collector) -> None:
+    """Killed before a write: SinkUnavailableError that names its URL. The same sink goes on, and nothing is lost."""
+    target = Collected(collector)
+    sink = target.open()
+    sink.setup()
+    sink.write(counters(*range(40)))
+    sink.flush()
+    collector.kill()
+    for call in (sink.setup, lambda: sink.write(counters(*range(40, 60)))):
+        with pytest.raises(SinkUnavailableError, match=f"OTLP {collector.url}/v1/metrics: "):
+            call()
+    collector.start()
+    sink.write(counters(*range(40, 100)))
+    sink.flush()
+    require(target, sink, counters(*range(100)))
+    sink.close()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_destination_that_is_unavailable_holds_the_shipper_back(collector: Collector, status: int) -> None:
+    """Without a queue, the Collector passes on the answer of its destination: the points are written again later."""
+    target = Collected(collector)
+    sink = target.open()
+    collector.destination.respond = lambda _: status
+    with pytest.raises(SinkUnavailableError, match=f"{status} .*{collector.destination.url}"):
+        sink.write(counters(1, 2))
+    collector.destination.respond = lambda _: 200
+    sink.write(counters(1, 2))
+    require(target, sink, counters(1, 2))
+    assert sink.rejected == 0
+    sink.close()
+
+
+@pytest.mark.parametrize("status", [400, 409])
+def test_a_point_that_the_destination_refuses_blocks_no_other(collector: Collector, status: int) -> None:
+    """The Collector answers 400 for 400 and 500 for other refusals: the point is found and the others are written."""
+    target = Collected(collector)
+    sink = target.open()
+    bad = sum_point("counter", 1, NOW_MS, "bad")
+
+    def respond(request: dict[str, Any]) -> int:
+        return status if '"bad"' in json.dumps(request) else 200
+
+    collector.destination.respond = respond
+    reported: list[Point] = []
+    sink.refusals.listen = lambda point, _: reported.append(point)
+    sink.write([*counters(*range(20)), bad, *counters(*range(20, 40))])
+    assert reported == [bad]
+    require(target, sink, counters(*range(40)))
+    sink.close()
+
+
+def test_a_collector_over_tls_is_trusted_where_its_authority_is_named(binary: Path, tmp_path: Path) -> None:
+    """With OTEL_EXPORTER_OTLP_CERTIFICATE points are written; without, each call says which setting to make."""
+    tls = self_signed(tmp_path, "otelcol")
+    with Collector(tmp_path / "otelcol", binary, tls=tls) as collector:
+        env = {"OTEL_EXPORTER_OTLP_CERTIFICATE": str(tls[0])}
+        trusted = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env=env))
+        trusted.write(counters(1))
+        require(Collected(collector), trusted, counters(1))
+        trusted.close()
+        stranger = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env={}))
+        for call in (stranger.setup, lambda: stranger.write(counters(2))):
+            with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_CERTIFICATE is not set; the certificate of http"):
+                call()
+        stranger.close()

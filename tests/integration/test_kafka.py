@@ -1,0 +1,200 @@
+"""The Kafka helpers of the aggregator on a real broker, without Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import ConfigResource, NewTopic
+
+from support.kafka import committed
+from support.kafka import read_topic as read_for_tests
+from tallystream_aggregator import sums
+from tallystream_aggregator.jobs.aggregate.repair import TopicWatch
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.groups import GroupCommitter
+from tallystream_aggregator.kafka.lease import Lease, LeaseError
+from tallystream_aggregator.kafka.ledger import Epochs
+from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
+from tallystream_aggregator.verify.reader import bounds, read_all
+from tallystream_aggregator.versions import version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream_cli.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+def test_topics_that_a_broker_created_on_first_use_get_their_policies(admin: AdminClient, topic_prefix: str) -> None:
+    """Policies that such a topic lacks are set, once; those that a user has set are kept."""
+    topics, day = Topics(topic_prefix), str(86_400_000)
+    created = [
+        NewTopic(topics.metrics, 1, 1),
+        NewTopic(topics.agg, 1, 1),
+        NewTopic(topics.dead, 1, 1, config={"retention.ms": day}),
+    ]
+    for future in admin.create_topics(created).values():
+        future.result()
+    for _ in range(2):
+        create_topics(admin, topics, correct=True)
+        wanted = policies(topics)
+        wanted[topics.dead]["retention.ms"] = day
+        for name, config in wanted.items():
+            resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+            found = admin.describe_configs([resource])[resource].result()
+            assert {key: found[key].value for key in config} == config
+
+
+def test_a_topic_that_is_no_longer_read_leaves_the_group(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str
+) -> None:
+    """Its offset is deleted, so that it shows no lag; the other offsets stay, and it can be committed again."""
+    servers, group = broker.bootstrap_servers, topic_prefix + "shipper"
+    committer = GroupCommitter({"bootstrap.servers": servers}, group)
+    assert committer.keep(lambda _topic, _partition: False, topic=topics.agg) == {}
+    committer.commit({topics.agg: {"0": 7}, topics.table: {"0": 9}})
+    committer.close()
+    committer = GroupCommitter({"bootstrap.servers": servers}, group)
+    assert committer.keep(lambda topic, _partition: topic == topics.agg, topic=topics.agg) == {topics.table: {"0": 9}}
+    assert [committed(servers, group, topic) for topic in (topics.agg, topics.table)] == [7, -1001]
+    assert committer.keep(lambda topic, _partition: topic == topics.agg, topic=topics.agg) == {}
+    assert committer.commit({topics.agg: {"0": 6}, topics.table: {"0": 3}}) == {topics.table: {"0": 3}}
+    committer.close()
+
+
+@contextmanager
+def writing(servers: str, topic: str) -> Iterator[None]:
+    """Append a record every 20 ms: a fetch of librdkafka waits longer, so that it never finds the end."""
+    producer = Producer({"bootstrap.servers": servers})
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.02):
+            producer.produce(topic, key=b"k", value=b'{"epoch":2}')
+            producer.poll(0)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        producer.flush(10)
+
+
+def test_a_topic_that_keeps_growing_is_read_to_its_end(broker: KafkaBroker, topics: Topics) -> None:
+    """Every reader returns with all records that existed when it started, while more are appended."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for _ in range(50):
+        producer.produce(topics.agg, key=b"k", value=b'{"epoch":2}')
+    producer.flush(30)
+    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    watch = TopicWatch(topics.agg, kafka, Epochs(lambda: None), epoch=2)
+    with writing(broker.bootstrap_servers, topics.agg):
+        assert len(list(read_topic(topics.agg, kafka))) >= 50
+        assert len(list(read_all(kafka, bounds(kafka, topics.agg)))) >= 50
+        assert len(read_for_tests(broker.bootstrap_servers, topics.agg)) >= 50
+        assert watch.poll() == set()
+    watch.close()
+
+
+def never() -> bool:
+    """Return that no stop is requested."""
+    return False
+
+
+def test_the_lease_has_one_holder_and_passes_to_the_next(broker: KafkaBroker, topics: Topics) -> None:
+    """A second aggregator is refused while the first holds the lease; a standby gets it when it is released."""
+    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    first = Lease(topics.ledger, kafka, prefix=topics.prefix)
+    first.join()
+    assert first.wait(standby=False, stopped=never)
+    second = Lease(topics.ledger, kafka, prefix=topics.prefix)
+    second.join()
+    now = [0.0]
+
+    def seconds() -> float:
+        now[0] += 0.3  # three times as fast as the polls that pass it
+        first.check()
+        return now[0]
+
+    second._clock = seconds
+    with pytest.raises(LeaseError, match="another aggregator still has it"):
+        second.wait(standby=False, stopped=never)
+    first.check()
+    first.close()
+    second._clock = time.monotonic
+    assert second.wait(standby=True, stopped=never)
+    second.close()
+
+
+def test_a_stop_ends_the_wait_for_the_lease(broker: KafkaBroker, topics: Topics) -> None:
+    """A standby that is stopped returns without the lease."""
+    lease = Lease(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers}, prefix=topics.prefix)
+    lease.join()
+    assert not lease.wait(standby=True, stopped=lambda: True)
+    lease.close()
+
+
+def test_without_the_lease_an_aggregator_continues_until_a_higher_epoch_is_in_the_ledger(
+    broker: KafkaBroker, topics: Topics
+) -> None:
+    """After an outage of the broker nobody holds the lease: only a successor ends the aggregator."""
+    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    lease = Lease(topics.ledger, kafka, prefix=topics.prefix, clock=iter(range(0, 1000, 10)).__next__)
+    lease.set_epoch(4)
+    writer = ledger.LedgerWriter(topics.ledger, kafka)
+    writer.write([ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=4, ts=1)])
+    lease.check()
+    writer.write([ledger.LedgerRow(kind="opened", query=ledger.QUERY, epoch=5, ts=2)])
+    with pytest.raises(LeaseError, match="took over with epoch 5, ours was 4"):
+        lease.check()
+    lease.close()
+
+
+def row(count: int, *, epoch: int, batch: int, name: str = "n") -> bytes:
+    """Return a sum's value."""
+    return sums.encode(
+        sums.Sum(app="shop", name=name, type="counter", count=count, lives=1, ts=1, epoch=epoch, batch=batch)
+    )
+
+
+def test_the_keys_that_a_replaced_writer_appends_are_found(broker: KafkaBroker, topics: Topics) -> None:
+    """Keys of its rows and deletions, and of records with an epoch that no writer has taken, but not our own."""
+    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    producer = Producer(kafka)
+
+    def append(*records: tuple[bytes, bytes | None], deleted_by: bytes = b"[2,9]") -> None:
+        for key, value in records:
+            headers = [("writer", deleted_by)] if value is None else None
+            producer.produce(topics.agg, key=key, value=value, headers=headers)
+        assert producer.flush(30) == 0
+
+    append((b"before", row(1, epoch=1, batch=7)))
+    watch = TopicWatch(topics.agg, kafka, Epochs(lambda: 2), epoch=2)
+    assert watch.poll() == set()
+    append((b"a", row(5, epoch=2, batch=8)), (b"b", row(6, epoch=2, batch=8)), (b"c", None))
+    assert watch.poll() == set()
+    append((b"a", row(5, epoch=1, batch=8)), (b"c", row(7, epoch=1, batch=8)), (b"b", row(8, epoch=2, batch=10)))
+    assert watch.poll() == {(0, b"a"), (0, b"c")}
+    append((b"a", row(1, epoch=2**62, batch=0)), (b"b", None), deleted_by=b"[1,8]")
+    assert watch.poll() == {(0, b"a"), (0, b"b")}
+    assert watch.poll() == set()
+    watch.close()
+
+
+def test_the_version_of_a_record_is_read_from_its_end() -> None:
+    """Names and values before it do not matter; a record without a version has none."""
+    assert version_of(row(1, epoch=12, batch=345, name='"epoch":9,"batch":9}')) == (12, 345)
+    assert version_of(row(1, epoch=12, batch=0)) == (12, 0)
+    assert version_of(b'{"name":"x"}') is None

@@ -1,0 +1,65 @@
+"""The shipper on a real broker, real Spark and a real OpenTelemetry Collector."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.collector import Collector, find_or_build
+from support.kafka import read_topic
+from support.levels import Contents, data_points
+from support.processes import kill_tree
+from support.shipping import Sums, shipper
+from support.wait import wait_until
+from tallystream_aggregator.sinks.stores import StoreSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
+
+LIMIT_S = 300.0
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+def test_every_sum_arrives_through_a_kill_of_the_shipper_with_one_start(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Killed with SIGKILL in the middle, the shipper goes on to the same data points, all with the same start.
+
+    What it sends again is what it sent before. A sum that no receiver takes is a dead letter.
+    """
+    found = find_or_build()
+    if found.path is None:
+        pytest.skip(found.reason)
+    wanted = Sums(broker.bootstrap_servers, topics.agg)
+    wanted.publish(2_000)
+    wanted.publish_rejected()
+    with Collector(tmp_path / "otelcol", found.path) as collector:
+        store = StoreSettings.parse(f"otlp:{collector.url}", env={})
+        sent: Contents = {}
+
+        def arrived() -> int:
+            """Return how many points have arrived. Each data point has the start (`data_points`) and its value."""
+            for (name, tags, ts_ms), fields in data_points(collector.destination.received):
+                point = sent.setdefault((name, tags), {}).setdefault(ts_ms, {})
+                assert {**point, **fields} == {**fields, **point}
+                point.update(fields)
+            return sum(map(len, sent.values()))
+
+        few = ("--max-records", "200", "--no-own-metrics")
+        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, *few) as process:
+            wait_until(lambda: arrived() >= 400, LIMIT_S, "two batches have arrived", poll=0.2)
+            kill_tree(process)
+        assert arrived() < 2_000, "it was killed too late: there is nothing to go on with"
+        wanted.publish(500)
+        with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store, *few):
+            wait_until(lambda: arrived() >= 2_500, LIMIT_S, "all points have arrived", poll=0.2)
+        assert sent == {(name, tags): points for name, all_ in wanted.points.items() for tags, points in all_.items()}
+    letters = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.dead)]
+    assert {letter["store"] for letter in letters} == {store.spec}
+    assert {json.loads(letter["point"])["measurement"] for letter in letters} == {"too.large"}

@@ -1,0 +1,129 @@
+"""`tallystream aggregate` as a process: started, killed and started again on one checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, Self
+
+import psutil
+
+from support.commands import start
+from support.kafka import committed
+from support.processes import children, end, kill_tree, send, tree
+from support.wait import wait_until
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Victim = Literal["driver", "jvm", "tree"]
+"""The Python process, Spark's JVM, or all processes at once, as a power cut would."""
+
+
+class Aggregator:
+    """The command on the checkpoint in `folder`; it is killed at the end of the block if it still runs.
+
+    `options` follow those for the broker and the checkpoint. `restarts` counts how often it ended by itself.
+    """
+
+    def __init__(self, bootstrap_servers: str, prefix: str, folder: Path, *options: str) -> None:
+        self.servers, self.prefix, self.folder = bootstrap_servers, prefix, folder
+        self.checkpoint, self.log, self._ready = folder / "checkpoint", folder / "aggregate.log", folder / "ready"
+        self.restarts = 0
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process that was started last."""
+        assert self._process is not None, "it was never started"
+        return self._process
+
+    def start(self) -> Self:
+        """Start it, and return at once."""
+        self._ready.unlink(missing_ok=True)
+        self._process = start(
+            self.log,
+            *("aggregate", "--bootstrap-servers", self.servers, "--topic-prefix", self.prefix),
+            *("--checkpoint", str(self.checkpoint), "--ready-file", str(self._ready), *self._options),
+        )
+        return self
+
+    def wait_ready(self, timeout: float = 300.0) -> Self:
+        """Return when it has processed its first batch."""
+        wait_until(
+            lambda: self._ready.exists() or self.process.poll() is not None, timeout, "the aggregator is processing"
+        )
+        assert self.process.poll() is None, self.output()
+        return self
+
+    def output(self) -> str:
+        """Return the output of all its processes so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+
+    def kill(self, victim: Victim) -> None:
+        """Kill it with SIGKILL, and return when the Python process and the JVM have ended."""
+        if victim == "tree":
+            kill_tree(self.process)
+            return
+        processes = tree(self.process.pid)
+        java = _java(processes)
+        send(processes[:1] if victim == "driver" else java, signal.SIGKILL)
+        self.process.wait(90)  # a driver that loses its JVM logs that and ends
+        psutil.wait_procs(java, timeout=60)
+
+    def kill_worker(self) -> bool:
+        """Kill one of Spark's Python workers with SIGKILL; return False if none runs now."""
+        daemons = [child for parent in _java(tree(self.process.pid)) for child in children(parent)]
+        workers = [worker for daemon in daemons for worker in children(daemon)]
+        send(workers[-1:], signal.SIGKILL)
+        return bool(workers)
+
+    def wait_committed(self, topic: str, offsets: dict[int, int], timeout: float, what: str) -> float:
+        """Return the seconds until the offset of each partition is committed; start it again whenever it ends."""
+        began = time.monotonic()
+
+        def reached() -> bool:
+            if self.process.poll() is not None:
+                self.restarts += 1
+                self.start()
+            group = self.prefix + "tallystream-aggregator"
+            return all(committed(self.servers, group, topic, partition) >= end for partition, end in offsets.items())
+
+        wait_until(reached, timeout, what, poll=0.25)
+        return time.monotonic() - began
+
+    def wait_exit(self, timeout: float, what: str) -> int | None:
+        """Return the exit code of a process that has to end by itself within `timeout` seconds."""
+        wait_until(lambda: self.process.poll() is not None, timeout, what)
+        return self.process.poll()
+
+    def stop(self, timeout: float = 120.0) -> int:
+        """Stop it with SIGTERM, and return its exit code."""
+        return end(self.process, self.log, timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill("tree")
+
+
+@contextmanager
+def running_aggregator(
+    bootstrap_servers: str, prefix: str, folder: Path, *options: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the command on the checkpoint in `folder` until the block ends; yields when it processes records."""
+    aggregator = Aggregator(bootstrap_servers, prefix, folder, *options).start()
+    try:
+        yield aggregator.wait_ready().process
+    finally:
+        aggregator.stop(300)
+
+
+def _java(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in processes if process.is_running() and process.name() == "java"]

@@ -1,0 +1,57 @@
+"""Read the page in a browser: tiles, tables and statuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from support.wait import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+SCREENSHOTS = Path(__file__).parents[2] / ".build" / "screenshots"
+TIMEOUT_MS = 60_000
+"""How long a test waits for the browser, in ms."""
+
+
+def tile(page: Page, label: str) -> str:
+    """Return the value of the tile whose label contains `label`."""
+    found = page.get_by_test_id("stMetric").filter(has=page.get_by_test_id("stMetricLabel").filter(has_text=label))
+    return found.get_by_test_id("stMetricValue").inner_text(timeout=TIMEOUT_MS).strip()
+
+
+def until(page: Page, label: str, value: str) -> None:
+    """Wait until the tile shows the value."""
+    page.get_by_test_id("stMetric").filter(has_text=label).filter(
+        has=page.get_by_test_id("stMetricValue").get_by_text(value, exact=True)
+    ).wait_for(timeout=TIMEOUT_MS)
+
+
+def cells(page: Page, key: str) -> list[list[str]]:
+    """Return the texts of a table's cells, by row."""
+    table = page.locator(f".st-key-{key} table")
+    table.wait_for(state="attached", timeout=TIMEOUT_MS)
+    # All cells are read in one step, since the page may refresh between two steps.
+    texts: list[list[str]] = table.evaluate(
+        "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    return texts
+
+
+def until_row(page: Page, key: str, *row: str) -> None:
+    """Wait until the table has a row that begins with these texts."""
+    wait_until(
+        lambda: list(row) in [texts[: len(row)] for texts in cells(page, key)], TIMEOUT_MS / 1000, f"{key} has {row[0]}"
+    )
+
+
+def statuses(page: Page, key: str = "groups-table") -> list[list[str]]:
+    """Return group, status and lag of each row."""
+    return [row[:3] for row in cells(page, key)[1:]]
+
+
+def screenshot(page: Page, name: str) -> None:
+    """Save a screenshot of the page without the empty space below it, as in docs/page*.png."""
+    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
+    page.get_by_test_id("stMainBlockContainer").screenshot(path=SCREENSHOTS / name)

@@ -1,0 +1,200 @@
+"""A real OpenTelemetry Collector on loopback, and what it sends on. `python -m support.collector` builds it.
+
+It is built once from its Go modules, by its own builder, into the user's cache. It has no queue and no retries: its
+answer to a request is that of its destination, which is here in the test's process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from support.wait import wait_until
+from tallystream_aggregator.jars import cache_dir
+from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.sinks.otlp.sink import OtlpSink
+from tallystream_cli.servers.influxd_build import BuildError, Found, _intact, _record
+from tallystream_cli.servers.process import Server, free_port, spawn, tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VERSION = "0.155.0"
+CORE = "go.opentelemetry.io/collector"
+CONTRIB = "github.com/open-telemetry/opentelemetry-collector-contrib"
+BUILDER = f"""
+dist: {{name: otelcol, description: For the tests of Tallystream, output_path: out}}
+receivers: [{{gomod: {CORE}/receiver/otlpreceiver v{VERSION}}}]
+processors: [{{gomod: {CORE}/processor/batchprocessor v{VERSION}}}]
+exporters:
+  - gomod: {CORE}/exporter/debugexporter v{VERSION}
+  - gomod: {CORE}/exporter/otlphttpexporter v{VERSION}
+  - gomod: {CONTRIB}/exporter/kafkaexporter v{VERSION}
+"""
+MAX_BUILD_S = 1800
+
+_CONFIG = """
+receivers:
+  otlp: {{protocols: {{http: {{endpoint: "127.0.0.1:{port}"{tls}}}}}}}
+exporters:
+  otlp_http:
+    endpoint: {destination}
+    encoding: json
+    compression: none
+    sending_queue: {{enabled: false}}
+    retry_on_failure: {{enabled: false}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines: {{metrics: {{receivers: [otlp], exporters: [otlp_http]}}}}
+"""
+
+
+def cached_path() -> Path:
+    """Return the place of the binary in the cache, whether or not it exists: a name for each list of components."""
+    digest = hashlib.sha256(BUILDER.encode()).hexdigest()[:8]
+    return cache_dir() / "otelcol" / f"otelcol-{VERSION}-{digest}"
+
+
+def find_or_build() -> Found:
+    """Return the Collector in the cache. Build it if it is missing or damaged and Go is installed: it takes minutes.
+
+    A file lock lets one process build while others wait.
+
+    Raises:
+        BuildError: the build failed.
+    """
+    target = cached_path()
+    if _intact(target):
+        return Found(target, "")
+    if shutil.which("go") is None:
+        return Found(None, "there is no OpenTelemetry Collector, and to build one, Go >= 1.25 is missing")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _intact(target):
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as work:
+                _build(Path(work)).replace(target)
+            _record(target)
+    return Found(target, "")
+
+
+def _build(work: Path) -> Path:
+    sys.stderr.write(f"otelcol: building the OpenTelemetry Collector {VERSION} from source, once: some minutes\n")
+    (work / "builder.yaml").write_text(BUILDER, encoding="utf-8")
+    env = {**os.environ, "GOBIN": str(work), "GOWORK": "off", "CGO_ENABLED": "0"}
+    for command in (
+        ["go", "install", f"{CORE}/cmd/builder@v{VERSION}"],
+        [str(work / "builder"), "--config=builder.yaml"],
+    ):
+        done = subprocess.run(
+            command, cwd=work, env=env, capture_output=True, text=True, check=False, timeout=MAX_BUILD_S
+        )
+        if done.returncode != 0:
+            raise BuildError(f"otelcol: {command[0]} failed: {(done.stdout + done.stderr).strip()[-2000:]}")
+    return work / "out" / "otelcol"
+
+
+class Destination:
+    """Where the Collector sends everything: keeps each request that it accepts, as JSON.
+
+    `respond` returns the status of the answer to a request.
+    """
+
+    def __init__(self) -> None:
+        self.received: list[dict[str, Any]] = []
+        self.respond: Callable[[dict[str, Any]], int] = lambda _: 200
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address on which it listens."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def start(self) -> None:
+        """Answer requests until `stop`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; safe to call again."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(destination: Destination) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status = destination.respond(body)
+            if status == 200:
+                destination.received.append(body)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
+            """Write nothing."""
+
+    return Handler
+
+
+class Collector(Server):
+    """One Collector. Its port stays the same over restarts. With `tls`, a certificate and its key, it speaks TLS."""
+
+    def __init__(self, folder: Path, binary: Path, *, tls: tuple[Path, Path] | None = None) -> None:
+        super().__init__(folder / "otelcol.log", max_wait_s=20)
+        self._folder, self._binary, self._tls = folder, binary, tls
+        self._port = free_port()
+        self.destination = Destination()
+
+    @property
+    def url(self) -> str:
+        """The URL for --store otlp:URL."""
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
+
+    def start(self) -> Self:
+        """Start it and wait until it answers."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        tls = f', tls: {{cert_file: "{self._tls[0]}", key_file: "{self._tls[1]}"}}' if self._tls else ""
+        config = self._folder / "otelcol.yaml"
+        config.write_text(_CONFIG.format(port=self._port, tls=tls, destination=self.destination.url))
+        self._process = spawn([str(self._binary), f"--config={config}"], self.log)
+        wait_until(self._answers, 60, "the Collector answers")
+        return self
+
+    def _answers(self) -> bool:
+        assert self.pid is not None, tail(self.log)
+        sink = OtlpSink(self.url, ca_file=str(self._tls[0]) if self._tls else "")
+        try:
+            sink.setup()
+        except SinkUnavailableError:
+            return False
+        finally:
+            sink.close()
+        return True
+
+    def __enter__(self) -> Self:
+        self.destination.start()
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self.destination.stop()
+
+
+if __name__ == "__main__":
+    find_or_build()

@@ -1,0 +1,70 @@
+"""Run `tallystream` and uv as processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from support.processes import end
+from tallystream_cli.servers.process import spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command line of `tallystream` with this interpreter."""
+    return [sys.executable, "-m", "tallystream_cli.main", *arguments]
+
+
+def run(
+    *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, and return its exit code and output.
+
+    `env` is added to this process's environment; `folder` is the command's working directory.
+    """
+    return subprocess.run(
+        command(*arguments),
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd=folder,
+    )
+
+
+def start(log: Path, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Start a command, its output appended to `log`; on SIGABRT it writes the stacks of its threads there."""
+    return spawn(command(*arguments), log, {"PYTHONFAULTHANDLER": "1", **(env or {})})
+
+
+@contextmanager
+def running(
+    log: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command until the block ends, then end it with SIGTERM; its exit code is the process's `returncode`.
+
+    Raises:
+        AssertionError: it has not ended `timeout` seconds after SIGTERM.
+    """
+    process = start(log, *arguments, env=env)
+    try:
+        yield process
+    finally:
+        end(process, log, timeout)
+
+
+def uv(*arguments: str | Path) -> str:
+    """Run this environment's uv, offline if its cache has everything, and return its output."""
+    program = Path(sys.executable).with_name("uv")
+    for mode in (["--offline"], []):
+        done = subprocess.run([program, *arguments, *mode], capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode == 0:
+            return done.stdout
+    raise AssertionError(done.stderr)

@@ -1,0 +1,100 @@
+"""Compare the sums that an aggregator published with two references: a replay of the topic, and journals.
+
+The replay is support/oracle.py, the journals are those of support/fleet.py.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from support.fleet import NAME
+from support.kafka import TopicRecord, committed, latest_sums, read_topic
+from support.oracle import expected
+from support.wait import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from support.fleet import Fleet
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
+
+
+def assert_exact(broker: KafkaBroker, topics: Topics, earlier: Sequence[TopicRecord] = ()) -> dict[Any, Any]:
+    """Wait until all of `metrics` is committed, then compare every field of every sum; return the expected sums.
+
+    `earlier` are the records that were read before they were deleted.
+    """
+    records = [*earlier, *read_topic(broker.bootstrap_servers, topics.metrics)]
+    ends: dict[int, int] = {}
+    for record in records:
+        ends[record.partition] = max(ends.get(record.partition, 0), record.offset + 1)
+    wait_all_committed(broker.bootstrap_servers, topics, ends)
+    found = latest_sums(broker.bootstrap_servers, topics.agg)
+    wanted = expected(records)
+    wrong = {
+        key: (found.get(key), wanted.get(key))
+        for key in found.keys() | wanted.keys()
+        if key not in found or key not in wanted or _fields(found[key], wanted[key]) != wanted[key]
+    }
+    assert not wrong, wrong
+    return wanted
+
+
+def wait_all_committed(bootstrap_servers: str, topics: Topics, ends: dict[int, int]) -> None:
+    """Wait until the aggregator has committed these offsets of `metrics`, by partition."""
+    group = topics.prefix + "tallystream-aggregator"
+
+    def reached() -> bool:
+        return all(committed(bootstrap_servers, group, topics.metrics, p) >= end for p, end in ends.items())
+
+    wait_until(reached, 300, f"the batches up to {ends} (partition: end) are finished")
+
+
+def assert_exact_at_their_offsets(broker: KafkaBroker, topics: Topics) -> None:
+    """Compare every sum with the replay up to the offsets that the sum says it includes."""
+    records = read_topic(broker.bootstrap_servers, topics.metrics)
+    wanted = {}
+    for key, row in latest_sums(broker.bootstrap_servers, topics.agg).items():
+        at = tuple(sorted((int(p), offset) for p, offset in row.offsets[topics.metrics].items()))
+        if at not in wanted:
+            reach = dict(at)
+            wanted[at] = expected(record for record in records if record.offset <= reach.get(record.partition, -1))
+        assert _fields(row, wanted[at][key]) == wanted[at][key]
+
+
+def assert_as_acknowledged(broker: KafkaBroker, topics: Topics, fleets: Sequence[Fleet]) -> None:
+    """Compare with the journals: every acknowledged increment is summed, every malformed record is a dead letter."""
+    found = latest_sums(broker.bootstrap_servers, topics.agg)
+    for fleet in fleets:
+        counts = {
+            dict(tags)["part"]: row.count
+            for (app, name, _, tags), row in found.items()
+            if (app, name) == (fleet.app, NAME)
+        }
+        assert counts == fleet.journal.totals()
+    assert dead_letters(broker, topics) == set().union(*(fleet.journal.malformed for fleet in fleets))
+
+
+def dead_letters(broker: KafkaBroker, topics: Topics) -> set[tuple[int, int]]:
+    """Return the partition and offset of every dead letter; one that was written twice counts once."""
+    rows = (json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.dead))
+    return {(row["partition"], row["offset"]) for row in rows}
+
+
+def assert_ledger_has_no_gaps(broker: KafkaBroker, topics: Topics) -> None:
+    """Check that the batches of the ledger follow one another to the end of `metrics`, and that epochs increase."""
+    rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
+    batches = {row["batch"]: row for row in rows if row["kind"] == "batch"}
+    end = 0
+    for _, row in sorted(batches.items()):
+        assert (row["start"][topics.metrics]["0"] if row.get("start") else 0) == end
+        end = row["end"][topics.metrics]["0"]
+    assert end == len(read_topic(broker.bootstrap_servers, topics.metrics))
+    epochs = [row["epoch"] for row in rows if row["kind"] == "opened"]
+    assert epochs == sorted(set(epochs))
+
+
+def _fields(row: Any, wanted: dict[str, Any]) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in wanted}

@@ -1,0 +1,163 @@
+"""Run a table over the records of a random schedule, and compare it with the judges: for test_properties.py."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from support import oracle
+from support.batches import DAY_MS, HOUR_MS, Batch
+from support.oracle_decode import LASTING
+from support.schedules import RETIRE_AFTER_MS, TopicRecord, may_lower_counts
+from support.tables import Tables, table_settings
+from tallystream_aggregator.jobs.aggregate.wake_up import instances as wake_up_instances
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Sequence
+
+    from support.clock_schedules import Played
+    from support.tables import Sums
+
+
+def new_tables(records: Iterable[TopicRecord], rules: dict[str, int], *args: Any, **kwargs: Any) -> Tables:
+    """Return tables whose lives retire after a minute."""
+    return Tables(records, table_settings(retire_after_ms=RETIRE_AFTER_MS, **rules), *args, **kwargs)
+
+
+def require_no_fall(before: Sums, after: Sums) -> None:
+    """Require that no count and no position is lower than before."""
+    for key, fields in before.items():
+        for name in ("count", "position"):
+            assert (after[key].get(name) or 0) >= (fields.get(name) or 0), (key, name)
+
+
+def require_equal(tables: Tables, wanted: oracle.Outcome) -> None:
+    """Require the sums of the oracle. A metric that only a crashed batch had, before a tombstone, has no sum."""
+    assert tables.sums == {
+        key: fields for key, fields in wanted.sums.items() if key in tables.sums or any(fields.values())
+    }
+    assert set(tables.dead) <= set(wanted.dead)
+
+
+def move(records: list[TopicRecord], chance: random.Random) -> list[TopicRecord]:
+    """Return the records with each instance sometimes in another one of three partitions."""
+    partitions: dict[bytes | None, int] = {}
+    sizes: Counter[int] = Counter()
+    moved = []
+    for record in records:
+        partition = partitions.get(record.key, 0)
+        partitions[record.key] = partition = chance.randrange(3) if chance.random() < 0.15 else partition
+        moved.append(record._replace(partition=partition, offset=sizes[partition]))
+        sizes[partition] += 1
+    return moved
+
+
+def jump(records: list[TopicRecord], hours: list[int]) -> list[TopicRecord]:
+    """Return the records with append times of a broker whose clock is off by so many hours, for ten records each."""
+    off_ms = (hours[number // 10 % len(hours)] * HOUR_MS for number in range(len(records)))
+    return [r._replace(timestamp_ms=r.timestamp_ms + off) for r, off in zip(records, off_ms, strict=True)]
+
+
+def on_one_clock(records: list[TopicRecord]) -> list[TopicRecord]:
+    """Return the records as a broker appends them whose clock is never set back: shards see it at different times."""
+    highest: dict[int, int] = {}
+    out = []
+    for record in records:
+        highest[record.partition] = max(record.timestamp_ms, highest.get(record.partition, 0))
+        out.append(record._replace(timestamp_ms=highest[record.partition]))
+    return out
+
+
+def wake_all(tables: Tables, records: list[TopicRecord]) -> list[TopicRecord]:
+    """Append a record to each partition for each shard, so all shards have the same clocks, and run a batch of them.
+
+    Return them.
+    """
+    ends: dict[int, int] = {}
+    woken: list[TopicRecord] = []
+    for partition in sorted({record.partition for record in records}):
+        mine = [record for record in records if record.partition == partition]
+        now_ms = max(record.timestamp_ms for record in mine)
+        keys = [instance.encode() for instance in wake_up_instances(tables.shards).values()]
+        woken += [TopicRecord(key, None, now_ms, partition, len(mine) + number) for number, key in enumerate(keys)]
+        ends[partition] = len(mine) + len(keys)
+    tables.extend(woken)
+    tables.batch(Batch(0, ends, all_read=False))
+    return woken
+
+
+def random_settings(chance: random.Random, **chosen: int) -> Any:
+    """Return settings with random times. No count depends on them."""
+    retire = chance.choice([1, 6, 12, 24, 48, 240]) * HOUR_MS
+    times = {"retire_after_ms": retire, "forget_after_ms": chance.choice([7, 7, 10, 30]) * DAY_MS}
+    return table_settings(**times | chosen)
+
+
+def lasting(sums: Sums) -> Sums:
+    """Return the fields of sums that do not depend on living lives."""
+    return {
+        key: {name: value for name, value in fields.items() if name in LASTING[key[2]]}
+        for key, fields in sums.items()
+        if LASTING[key[2]]
+    }
+
+
+def counts(sums: Sums) -> dict[tuple[str, str, str], int]:
+    """Return counts and positions as the programs know them."""
+    found = {
+        (app, kind, name): fields["position" if kind == "position" else "count"]
+        for (app, name, kind, _), fields in lasting(sums).items()
+    }
+    return {key: count for key, count in found.items() if count}
+
+
+def is_splittable(played: Played) -> bool:
+    """Tell whether no record forgets a metric: such a record names the number of shards."""
+    return not any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
+
+
+def run(batches: Sequence[Batch], tables: Tables, chance: random.Random, broken: float, *, splits: bool) -> None:
+    """Run the batches. Before this share of them, something breaks. No count falls unless a record removes it."""
+    read: list[TopicRecord] = []
+    for batch in batches:
+        before = dict(tables.sums)
+        while tables.has_read and chance.random() < broken:
+            read += break_down(batch, tables, chance, splits=splits)
+        read += tables.batch(batch)
+        if tables.published:
+            if not any(map(may_lower_counts, read)):
+                require_no_fall(before, tables.sums)
+            read.clear()
+    silence_all(batches, tables)
+
+
+def silence_all(batches: Sequence[Batch], tables: Tables) -> None:
+    """Let days pass, so that every life is silent. The clocks of a rebuilt table begin with its first batch."""
+    for days in (1, 2):
+        tables.batch(batches[-1]._replace(wall_ms=batches[-1].wall_ms + days * DAY_MS, all_read=True))
+
+
+def break_down(batch: Batch, tables: Tables, chance: random.Random, *, splits: bool) -> list[TopicRecord]:
+    """Crash within a batch or before it, and continue as the next writer or rebuilt. Return what the batch read."""
+    if chance.random() < 0.2:
+        tables.compact()
+    read = tables.batch(batch, written=chance) if chance.random() < 0.7 else []
+    if chance.random() < 0.3:
+        tables.take_over()
+    else:
+        tables.rebuild(chance.choice([0, 0, 1, 2]) if splits and tables.shards < 6 else 0, behind=chance.random() < 0.2)
+    return read
+
+
+def judge(played: Played, tables: Tables) -> None:
+    """Compare sums with the oracle and with the programs' counts, dead letters with the refused records."""
+    wanted = oracle.replay(played.records)
+    assert counts(wanted.sums) == {key: count for key, count in played.counted.items() if count}
+    assert set(wanted.dead) == played.refused
+    found = lasting(tables.sums)
+    assert found == {
+        key: fields for key, fields in lasting(wanted.sums).items() if key in found or any(fields.values())
+    }
+    assert all(fields["lives"] == fields["instances"] == 0 for fields in tables.sums.values())
+    assert set(tables.dead) <= played.refused

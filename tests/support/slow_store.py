@@ -1,0 +1,154 @@
+"""A store that takes long for each write: a proxy that delays requests, and the check that points wait on Kafka."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from support.processes import tree
+from support.shipping import Sums, shipper
+from support.wait import wait_until
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_cli.servers.broker import KafkaBroker
+
+FORWARDED = ("Authorization", "Content-Type", "Content-Encoding", "Accept")
+
+
+class Forwarded(NamedTuple):
+    """A request that was answered: its path, its body's encoding, bytes and lines, and the response's status."""
+
+    path: str
+    encoding: str
+    size: int
+    lines: int
+    status: int
+
+
+class SlowProxy:
+    """Listens on a free port of loopback, and forwards every request to `url` after `delay_s` seconds."""
+
+    def __init__(self, url: str, delay_s: float) -> None:
+        self.delay_s = delay_s
+        self.forwarded: list[Forwarded] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, url))
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address that it listens on."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def writes(self) -> list[Forwarded]:
+        """Return the requests that wrote points to InfluxDB."""
+        return [one for one in list(self.forwarded) if one.path == "/api/v2/write"]
+
+    def written(self) -> int:
+        """Return how many points were written."""
+        return sum(one.lines for one in self.writes())
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(proxy: SlowProxy, url: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            threading.Event().wait(proxy.delay_s)
+            headers = {name: self.headers[name] for name in FORWARDED if self.headers[name]}
+            request = urllib.request.Request(url + self.path, data=body, headers=headers)
+            try:
+                with urllib.request.urlopen(request, timeout=60) as response:
+                    status, kind, content = response.status, response.headers.get("Content-Type", ""), response.read()
+            except urllib.error.HTTPError as error:
+                status, kind, content = error.code, error.headers.get("Content-Type", ""), error.read()
+            encoding = self.headers.get("Content-Encoding", "")
+            lines = sum(map(bool, (gzip.decompress(body) if encoding == "gzip" else body).splitlines()))
+            proxy.forwarded.append(Forwarded(self.path.partition("?")[0], encoding, len(body), lines, status))
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the library's name)
+            """Log nothing."""
+
+    return Handler
+
+
+def assert_points_wait_on_kafka(
+    broker: KafkaBroker,
+    topics: Topics,
+    folder: Path,
+    *,
+    store: StoreSettings,
+    proxy: SlowProxy,
+    rows: int,
+    batch: int = 20_000,
+    slow: int = 0,
+    growth_mib: int = 128,
+    padding: int = 0,
+) -> None:
+    """Ship `rows` sums to InfluxDB behind the proxy: memory does not grow, and in the end every point is stored.
+
+    Each request is compressed and has at most the points of one batch of InfluxDB's. `padding` makes rows larger. Until
+    `slow` rows are written (0: all but a batch), the shipper has read no more than the `batch` that it is writing.
+    Then the proxy stops delaying.
+    """
+    wanted = Sums(broker.bootstrap_servers, topics.agg, padding=padding)
+    wanted.publish(batch)
+    options = ("--no-events", "--max-records", str(batch))
+    mib: list[float] = []
+    ahead: list[int] = []
+    with shipper(broker.bootstrap_servers, topics.prefix, folder, store, *options) as process:
+        # The first request reads the settings of the bucket.
+        wait_until(lambda: len(proxy.forwarded) >= 2, 300, "a write is answered")
+        mib.append(resident_mib(process))
+        wanted.publish(rows - batch)
+        while proxy.written() < (slow or rows - batch):
+            before = len(proxy.forwarded)
+            wait_until(lambda before=before: len(proxy.forwarded) > before, 120, "another write")  # type: ignore[misc]
+            read = _read_by_spark(folder / "checkpoint", topics.agg)
+            ahead.append(read - proxy.written())
+            mib.append(resident_mib(process))
+        proxy.delay_s = 0
+        wait_until(lambda: wanted.missing(store) == 0, 300, "every point is stored", poll=1)
+    assert {(one.status, one.encoding) for one in proxy.writes()} == {(204, "gzip")}
+    print(  # noqa: T201
+        f"{rows} rows waited: {mib[0]:.0f} MiB after the first write, at most {max(mib):.0f} MiB; "
+        f"at most {max(ahead)} rows were read and not written"
+    )
+    assert max(mib) < mib[0] + growth_mib
+    assert max(ahead) <= batch
+
+
+def _read_by_spark(checkpoint: Path, topic: str) -> int:
+    """Return the end of the newest batch that Spark has started: what it has read, or is about to read."""
+    offsets = checkpoint / "offsets"
+    newest = max(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
+    return int(json.loads((offsets / str(newest)).read_text().splitlines()[-1])[topic]["0"])
+
+
+def resident_mib(process: subprocess.Popen[bytes]) -> float:
+    """Return the resident memory of a command's Python processes, in MiB: the JVM's is bounded by its heap."""
+    return float(sum(member.memory_info().rss for member in tree(process.pid) if "java" not in member.name())) / 2**20

@@ -1,0 +1,93 @@
+"""The plan of `tallystream forget`: its records, the lives, and the sums before and after."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tallystream.errors import TallystreamError
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.jobs.forget import Plan, plan
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.decode import Forget
+from tallystream_aggregator.table.shards import shard_of
+
+BEGIN_MS = 1_700_000_000_000
+LARGEST = 2**63 - 1
+A, B = (new_ulid(BEGIN_MS + number) for number in range(2))
+INSTANCES = ("app-1", "app-11")
+"""One instance for each of two shards."""
+
+
+def states(number: int) -> list[State]:
+    """Return the states of a table: a life in each of two partitions, and one more of the first instance."""
+    tables = [Table(State(shard=shard, shards=number)) for shard in range(number)]
+    published = ((INSTANCES[0], A, 0, LARGEST), (INSTANCES[0], B, 0, 3), (INSTANCES[1], A, 1, 4))
+    for offset, (instance, life, partition, count) in enumerate(published):
+        header = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
+        metrics = [
+            {"type": "counter", "name": "n", "count": count},
+            {"type": "histogram", "name": "h", "count": 1, "sum": count, "min": count, "max": count},
+        ]
+        value = json.dumps(header | {"metrics": metrics}).encode()
+        table = tables[shard_of(instance.encode(), number)]
+        table.apply([Record("metrics", partition, offset, BEGIN_MS + offset, instance.encode(), value)])
+        table.changes()
+    return [table.state for table in tables]
+
+
+def changes(found: Plan, field: str) -> dict[str, tuple[Any, Any]]:
+    """Return a field of each sum before and after."""
+    return {one.before.metric[1]: (one.before.totals[field], one.after.totals[field]) for one in found.sums}
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_life_is_removed_by_one_record_in_its_partition(shards: int) -> None:
+    """The new sums have no overflow, and new extremes."""
+    found = plan(states(shards), Forget(life=A), INSTANCES[0])
+    (record,) = found.records
+    assert (record.topic, record.partition, record.key) == ("metrics", 0, INSTANCES[0].encode())
+    assert json.loads(record.value or b"") == {"v": 1, "forget": {"life": A}}
+    assert found.lives == [("shop", INSTANCES[0], A, True, 2)]
+    assert changes(found, "count") == {"h": (3, 2), "n": (LARGEST, 7)}
+    assert [(one.before.overflow, one.after.overflow) for one in found.sums if one.before.metric[1] == "n"] == [
+        (True, False)
+    ]
+    (h,) = (one.after.totals for one in found.sums if one.before.metric[1] == "h")
+    assert (h["min"], h["max"]) == (3, 4)
+
+
+def test_a_life_with_rows_of_an_unfinished_batch_is_removed() -> None:
+    """While a batch is written, a life's rows may include later records than its shard's offsets."""
+    (state,) = states(1)
+    state.lives[INSTANCES[0]][0].offsets[0] = 99
+    assert changes(plan([state], Forget(life=A), INSTANCES[0]), "count") == {"h": (3, 2), "n": (LARGEST, 7)}
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_metric_is_removed_by_a_record_for_each_shard_in_each_partition(shards: int) -> None:
+    """Its sum becomes 0, and other metrics do not change."""
+    found = plan(states(shards), Forget(metric="n", type="counter"), None)
+    places = {(record.partition, shard_of(record.key, shards)) for record in found.records}
+    assert places == {(partition, shard) for partition in (0, 1) for shard in range(shards)}
+    assert len(found.records) == len(places)
+    assert {json.loads(record.value or b"")["forget"].get("shards", 1) for record in found.records} == {shards}
+    assert [(life, metrics) for _, _, life, _, metrics in found.lives] == [(A, 2), (B, 2), (A, 2)]
+    assert changes(found, "count") == {"n": (LARGEST, 0)}
+
+
+@pytest.mark.parametrize(
+    ("forget", "instance", "error"),
+    [
+        (Forget(), "app-2", "instance app-2: no life in the table matches"),
+        (Forget(app="mail"), INSTANCES[0], "no life in the table matches"),
+        (Forget(metric="m"), None, "metric m: nothing in the table matches"),
+        (Forget(metric="n", tags={"a": "b"}), None, "metric n: nothing in the table matches"),
+    ],
+)
+def test_a_name_without_a_match_is_an_error(forget: Forget, instance: str | None, error: str) -> None:
+    """So a misspelt name is noticed."""
+    with pytest.raises(TallystreamError, match=error):
+        plan(states(1), forget, instance)

@@ -1,0 +1,105 @@
+"""Records that are published: they count as written when the broker has acknowledged all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from tallystream_aggregator.jobs.aggregate.wake_up import WakeUps
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
+from tallystream_aggregator.shipping.shipper import RejectedPoints
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.table.shards import shard_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RECORD = ProducerRecord("t", b"k", b"v")
+TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+class FakeProducer:
+    """A producer whose broker does not answer for `left` records, and reports `error` for the others.
+
+    Its queue is full until `full` calls of `poll`.
+    """
+
+    def __init__(self, *, left: int = 0, error: KafkaError | None = None, full: int = 0) -> None:
+        self._left, self._error, self._full = left, error, full
+        self.produced: list[tuple[Any, ...]] = []
+        self._waiting: list[Callable[[object, object], None]] = []
+
+    def produce(self, topic: str, *, on_delivery: Callable[[object, object], None], **record: Any) -> None:
+        """Add a record to the queue."""
+        if self._full:
+            raise BufferError("Local: Queue full")
+        self.produced.append((topic, record["partition"], record["key"], record["value"]))
+        self._waiting.append(on_delivery)
+
+    def poll(self, _timeout: float) -> int:
+        """Remove a record from the full queue."""
+        self._full -= 1
+        return 0
+
+    def flush(self, _timeout: float) -> int:
+        """Report the deliveries, and return how many records are still in the queue."""
+        for report in self._waiting[: len(self._waiting) - self._left]:
+            report(self._error, None)
+        return self._left
+
+
+def _use(producer: FakeProducer, monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
+    monkeypatch.setattr(clients, "producer", lambda _options: producer)
+    return producer
+
+
+def test_a_record_without_an_acknowledgement_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No delivery report came, and the queue still has the record after the timeout."""
+    _use(FakeProducer(left=1), monkeypatch)
+    with pytest.raises(KafkaException, match="1 of 1 records"):
+        RecordProducer({}).deliver([RECORD])
+
+
+def test_a_record_that_the_broker_rejects_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of its delivery report is raised."""
+    _use(FakeProducer(error=TOO_LARGE), monkeypatch)
+    with pytest.raises(KafkaException) as raised:
+        RecordProducer({}).deliver([RECORD])
+    assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_a_full_queue_delays_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is produced as soon as the queue has space."""
+    producer = _use(FakeProducer(full=2), monkeypatch)
+    RecordProducer({}).deliver([RECORD])
+    assert len(producer.produced) == 1
+
+
+def test_a_queue_that_stays_full_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`deliver` does not wait longer than its timeout."""
+    _use(FakeProducer(full=10**9), monkeypatch)
+    with pytest.raises(KafkaException) as raised:
+        RecordProducer({}, timeout=0.01).deliver([RECORD])
+    assert raised.value.args[0].code() == KafkaError._QUEUE_FULL
+
+
+def test_each_shard_that_is_woken_gets_its_own_tombstone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tombstones are in the given partition. Other shards get none."""
+    producer = _use(FakeProducer(), monkeypatch)
+    WakeUps({}, shards=4).deliver("t", 3, [0, 2])
+    assert [(topic, partition, value) for topic, partition, _, value in producer.produced] == [("t", 3, None)] * 2
+    assert [shard_of(key, 4) for _, _, key, _ in producer.produced] == [0, 2]
+
+
+@pytest.mark.parametrize("producer", [FakeProducer(left=1), FakeProducer(error=TIMED_OUT)], ids=["silent", "timed out"])
+def test_a_dead_letter_without_an_acknowledgement_is_sent_again(
+    producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shipper waits as it does for an unavailable store."""
+    _use(producer, monkeypatch)
+    with pytest.raises(SinkUnavailableError, match="metrics-dead"):
+        RejectedPoints("metrics-dead", {}, "local:x").send([(Point("n", {}, {"count": 1}, 0), "why")])

@@ -1,0 +1,98 @@
+"""The input of a table: a pattern of topics, or some partitions."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.topic_selection import Selection, parse_partitions
+from tallystream_aggregator.kafka.topics import Topics, policies
+
+
+@pytest.mark.parametrize("pattern", [".*", "metrics.*", "metrics-.*", "metrics-agg", "metrics-agg|metrics", "(?i:M.*)"])
+@pytest.mark.parametrize("prefix", ["", "other-", "metrics-"])
+def test_no_pattern_matches_the_output_of_an_aggregator(pattern: str, prefix: str) -> None:
+    """Nor does it match Kafka's own topics, with any prefix."""
+    topics = Topics(prefix)
+    selection = Selection("metrics", pattern)
+    outputs = policies(topics).keys() - {topics.metrics}
+    assert [topic for topic in (*outputs, "__consumer_offsets") if selection.reads(topic, 0)] == []
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    """All partitions of the topics that match are read."""
+    selection = Selection("metrics", "metrics-(?:shop|mail)|metrics")
+    assert [t for t in ("metrics", "metrics-shop", "metrics-shops", "a-metrics-mail") if selection.reads(t, 7)] == [
+        "metrics",
+        "metrics-shop",
+    ]
+
+
+def test_partitions_select_a_part_of_one_topic() -> None:
+    """Other topics are not read."""
+    selection = Selection("metrics", partitions=(0, 2))
+    assert [p for p in range(4) if selection.reads("metrics", p)] == [0, 2]
+    assert not selection.reads("metrics-shop", 0)
+
+
+def test_each_selection_is_an_option_of_spark_s_source() -> None:
+    """The source has three options for it."""
+    assert Selection("m").source() == {"subscribe": "m"}
+    assert Selection("m", partitions=(2, 0)).source() == {"assign": '{"m": [0, 2]}'}
+    (option,) = Selection("m", "m.*").source()
+    assert option == "subscribePattern"
+
+
+def test_otlp_topics_are_read_beside_metrics_and_beside_a_pattern() -> None:
+    """Whole names: no character of them is a pattern."""
+    assert Selection("m", otlp=("o.1", "p")).source() == {"subscribe": "m,o.1,p"}
+    selection = Selection("m", "m.*", otlp=("o.1",))
+    assert [re.fullmatch(selection.regex, name) is not None for name in ("m", "m2", "o.1", "o-1", "x")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert selection.reads("o.1", 7)
+    assert not selection.reads("o-1", 0)
+
+
+@pytest.mark.parametrize("name", ["m", "", "a b"])
+def test_what_is_no_otlp_topic_is_one_sentence(name: str) -> None:
+    """The topic of snapshots, and what can't be the name of a topic."""
+    with pytest.raises(ConfigError, match=r"^--otlp-topic"):
+        Selection("m", otlp=(name,))
+
+
+def test_partitions_exclude_otlp_topics() -> None:
+    """Spark's source reads named partitions or whole topics."""
+    with pytest.raises(ConfigError, match=r"^--partitions: .*--otlp-topic"):
+        Selection("m", partitions=(0,), otlp=("o",))
+
+
+@pytest.mark.parametrize(("text", "partitions"), [(None, None), ("0", (0,)), ("2,0, 2", (0, 2))])
+def test_partitions_are_numbers_with_commas(text: str | None, partitions: tuple[int, ...] | None) -> None:
+    """They may come in any order, and more than once."""
+    assert parse_partitions(text) == partitions
+
+
+@pytest.mark.parametrize(
+    ("option", "pattern", "partitions"),
+    [("--topic-pattern", "metrics-(", None), ("--partitions", "metrics", (0,)), ("--partitions", None, (-1,))],
+)
+def test_the_error_of_an_invalid_selection_names_the_option(
+    option: str, pattern: str | None, partitions: tuple[int, ...] | None
+) -> None:
+    """The pattern is invalid, both are given, or a number is negative."""
+    with pytest.raises(ConfigError, match=f"^{option}: "):
+        Selection("metrics", pattern, partitions)
+
+
+@pytest.mark.parametrize("text", ["", "a", "0-2", "0,,1"])
+def test_the_error_of_invalid_partitions_has_an_example(text: str) -> None:
+    """The text is not a list of numbers."""
+    with pytest.raises(ConfigError, match=r"^--partitions.*as in 0,2"):
+        parse_partitions(text)

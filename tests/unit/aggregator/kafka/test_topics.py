@@ -1,0 +1,86 @@
+"""The names, the configuration and the creation of the topics, as docs/topics.md describes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.topics import DAY_MS, Topics, create_topics, policies, require_partitions
+
+PAGE = Path(__file__).parents[4] / "docs" / "topics.md"
+
+
+def test_every_topic_has_the_prefix() -> None:
+    """So several systems can share a broker."""
+    topics = Topics("test-1.")
+    assert topics.agg == "test-1.metrics-agg"
+    assert set(policies(topics)) == {f"test-1.{name}" for name in policies(Topics())}
+
+
+@pytest.mark.parametrize("prefix", ["a b", "ä", "x" * 240, "a/b"])
+def test_a_prefix_that_kafka_does_not_allow_is_rejected(prefix: str) -> None:
+    """The error names the option, before a broker rejects a topic."""
+    with pytest.raises(ConfigError, match="--topic-prefix"):
+        Topics(prefix)
+
+
+def admin(**partitions: int) -> Any:
+    """Return an admin client of a broker whose topics have these numbers of partitions, by default one."""
+    names = ("agg", "table", "events", "ledger", "dead")
+    found = {
+        getattr(Topics("t-"), name): SimpleNamespace(partitions=dict.fromkeys(range(partitions.get(name, 1))))
+        for name in names
+    }
+    return SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics=found))
+
+
+def test_a_table_needs_a_partition_for_each_shard() -> None:
+    """More are accepted: they are added before a rebuild with more shards. Fewer are rejected with a remedy."""
+    for partitions in (4, 8):
+        require_partitions(admin(table=partitions), Topics("t-"), shards=4)
+    with pytest.raises(ConfigError, match=r"t-metrics-table.*3.*4 shards.*--topic t-metrics-table --partitions 4"):
+        require_partitions(admin(table=3), Topics("t-"), shards=4)
+
+
+def test_topics_are_created_with_the_replication_of_the_broker() -> None:
+    """A fixed factor of 1 would lose data on a cluster whose `default.replication.factor` is 3."""
+    known: dict[str, Any] = {}
+    created: list[Any] = []
+
+    def create(topics: list[Any], **_: object) -> dict[str, Any]:
+        created.extend(topics)
+        known.update({topic.topic: SimpleNamespace(partitions={0: None}) for topic in topics})
+        return {topic.topic: SimpleNamespace(result=lambda: None) for topic in topics}
+
+    broker: Any = SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics=known), create_topics=create)
+    assert set(create_topics(broker, Topics())) == set(policies(Topics()))
+    assert {topic.replication_factor for topic in created} == {-1}
+
+
+@pytest.mark.parametrize("name", ["agg", "events", "ledger", "dead"])
+def test_the_other_topics_have_one_partition(name: str) -> None:
+    """Readers read only partition 0."""
+    with pytest.raises(ConfigError, match=rf"topic t-metrics-{name}.*2.*must have one.*delete the topic"):
+        require_partitions(admin(**{name: 2}), Topics("t-"), shards=1)
+
+
+def test_the_configuration_has_what_the_guarantees_need() -> None:
+    """`metrics` has append times, and compaction keeps every sum for a week, so that the shipper may be unavailable."""
+    of = policies(Topics())
+    assert of["metrics"]["message.timestamp.type"] == "LogAppendTime"
+    assert of["metrics-agg"]["cleanup.policy"] == of["metrics-table"]["cleanup.policy"] == "compact"
+    assert int(of["metrics-agg"]["min.compaction.lag.ms"]) >= 7 * DAY_MS
+    assert {of[name]["cleanup.policy"] for name in of.keys() - {"metrics-agg", "metrics-table"}} == {"delete"}
+
+
+def test_the_documentation_has_the_configuration_of_every_topic() -> None:
+    """docs/topics.md has each option with its value."""
+    page = PAGE.read_text(encoding="utf-8")
+    for name, config in policies(Topics()).items():
+        section = page.split(f"\n## `{name}`\n")[1].split("\n## ")[0]
+        for option, value in config.items():
+            assert f"`{option}={value}`" in section

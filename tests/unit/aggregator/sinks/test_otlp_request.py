@@ -1,0 +1,254 @@
+"""Which OTLP metric each value of a point becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from support.levels import VALUES, sum_point
+from support.stores import NOW_MS
+from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.otlp.request import encode, unfit
+from tallystream_aggregator.sums import Sum
+
+NOW = str(NOW_MS * 10**6)
+MONOTONIC = {"aggregationTemporality": "AGGREGATION_TEMPORALITY_CUMULATIVE", "isMonotonic": True}
+UPDOWN = {"aggregationTemporality": "AGGREGATION_TEMPORALITY_CUMULATIVE"}
+
+
+def decoded(*points: Point) -> list[dict[str, Any]]:
+    """Return the resources of the request for some points."""
+    request = ExportMetricsServiceRequest.FromString(encode(points))
+    resources: list[dict[str, Any]] = MessageToDict(request)["resourceMetrics"]
+    return resources
+
+
+def metrics(*points: Point) -> dict[str, Any]:
+    """Return the metrics of points of one app, by name; each name occurs once."""
+    (resource,) = decoded(*points)
+    (scope,) = resource["scopeMetrics"]
+    found = {metric.pop("name"): metric for metric in scope["metrics"]}
+    assert len(found) == len(scope["metrics"])
+    return found
+
+
+def attributes(kind: str, **more: str) -> list[dict[str, Any]]:
+    """Return the attributes of a data point of a sum with the tag topic=x."""
+    pairs = {"topic": "x", "metric_type": kind, **more}
+    return [{"key": key, "value": {"stringValue": value}} for key, value in pairs.items()]
+
+
+def data_point(kind: str, *, start: bool = False, **values: Any) -> dict[str, Any]:
+    """Return a data point at NOW, with the start of a cumulative stream or without one."""
+    more = {"startTimeUnixNano": "1"} if start else {}
+    return {"attributes": attributes(kind), "timeUnixNano": NOW, **more, **values}
+
+
+def gauge(kind: str, field: str, **value: Any) -> dict[str, Any]:
+    """Return the gauge of a further field."""
+    return {"gauge": {"dataPoints": [{"attributes": attributes(kind, field=field), "timeUnixNano": NOW, **value}]}}
+
+
+def every_sum(kind: str) -> dict[str, Any]:
+    """Return the gauges that each sum has."""
+    values = {"lives": "2", "instances": "1", "retired": "7"}
+    return {f"m.{field}": gauge(kind, field, asInt=value) for field, value in values.items()}
+
+
+MAIN: dict[str, dict[str, Any]] = {
+    "counter": {"m": {"sum": {**MONOTONIC, "dataPoints": [data_point("counter", start=True, asInt="7")]}}},
+    "meter": {
+        "m": {"sum": {**MONOTONIC, "dataPoints": [data_point("meter", start=True, asInt="7")]}},
+        "m.mean_rate": gauge("meter", "mean_rate", asDouble=0.5),
+        "m.m1_rate": gauge("meter", "m1_rate", asDouble=0.25),
+        "m.m5_rate": gauge("meter", "m5_rate", asDouble=0.125),
+        "m.m15_rate": gauge("meter", "m15_rate", asDouble=0.0625),
+    },
+    "gauge": {
+        "m": {"gauge": {"dataPoints": [data_point("gauge", asDouble=0.5)]}},
+        "m.min": gauge("gauge", "min", asDouble=-1.5),
+        "m.max": gauge("gauge", "max", asDouble=2.0),
+        "m.mean": gauge("gauge", "mean", asDouble=0.25),
+        "m.number": gauge("gauge", "number", asInt="2"),
+    },
+    "updown": {
+        "m": {"sum": {**UPDOWN, "dataPoints": [data_point("updown", start=True, asDouble=-3.0)]}},
+        "m.min": gauge("updown", "min", asDouble=-3.0),
+        "m.max": gauge("updown", "max", asDouble=0.0),
+        "m.mean": gauge("updown", "mean", asDouble=-1.5),
+        "m.number": gauge("updown", "number", asInt="2"),
+    },
+    "histogram": {
+        "m": {
+            "summary": {
+                "dataPoints": [
+                    data_point(
+                        "histogram",
+                        start=True,
+                        count="7",
+                        sum=4.5,
+                        quantileValues=[
+                            {"value": 0.1},
+                            {"quantile": 0.5, "value": 0.5},
+                            {"quantile": 0.75, "value": 0.6},
+                            {"quantile": 0.98, "value": 0.8},
+                            {"quantile": 0.999, "value": 0.9},
+                            {"quantile": 1.0, "value": 0.9},
+                        ],
+                    )
+                ]
+            }
+        }
+    },
+    "timer": {
+        "m": {
+            "unit": "s",
+            "summary": {
+                "dataPoints": [
+                    data_point(
+                        "timer",
+                        start=True,
+                        count="7",
+                        sum=0.25,
+                        quantileValues=[
+                            {"value": 0.25},
+                            {"quantile": 0.95, "value": 0.25},
+                            {"quantile": 0.99, "value": 0.25},
+                            {"quantile": 1.0, "value": 0.25},
+                        ],
+                    )
+                ]
+            },
+        },
+        "m.m1_rate": gauge("timer", "m1_rate", asDouble=1.0),
+    },
+    "position": {
+        "m": {"sum": {**MONOTONIC, "dataPoints": [data_point("position", start=True, asInt="17")]}},
+        "m.start": gauge("position", "start", asInt="3"),
+    },
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_each_type_has_the_metric_that_it_is_in_opentelemetry(kind: str) -> None:
+    """Counts are monotonic Sums, an updown a Sum that may fall, distributions Summaries, other fields gauges."""
+    assert metrics(sum_point(kind, 7, NOW_MS, "m", {"topic": "x"})) == MAIN[kind] | every_sum(kind)
+
+
+def test_an_app_is_a_resource_and_a_metric_has_the_points_of_all_its_series() -> None:
+    """The resource has the service's name and no instance; the scope has no version, which would start new streams."""
+    points = [Sum(app=app, name="m", type="counter", tags={"n": n}, count=1, ts=NOW_MS) for n in "12" for app in "ab"]
+    resources = decoded(*map(point, points))
+    assert [resource["resource"] for resource in resources] == [
+        {"attributes": [{"key": "service.name", "value": {"stringValue": app}}]} for app in "ab"
+    ]
+    for resource in resources:
+        assert resource["scopeMetrics"][0]["scope"] == {"name": "tallystream"}
+        assert [metric["name"] for metric in resource["scopeMetrics"][0]["metrics"]].count("m") == 1
+        assert len(resource["scopeMetrics"][0]["metrics"][0]["sum"]["dataPoints"]) == 2
+
+
+def test_the_start_is_the_same_for_every_sum_at_every_time() -> None:
+    """Sums of different series, tables and times have one start, also after a sum has fallen: none is a reset."""
+    points = [sum_point(kind, n, ts, str(n)) for kind in VALUES for n in (5, 3) for ts in (1, NOW_MS, 2**43)]
+    starts = {
+        one.get("startTimeUnixNano")
+        for metric in (metric for one in points for metric in metrics(one).values())
+        for kind in ("sum", "summary")
+        for one in metric.get(kind, {}).get("dataPoints", ())
+    }
+    assert starts == {"1"}
+
+
+def test_metrics_of_one_name_and_different_types_are_not_mixed() -> None:
+    """A counter and a gauge `m` are two metrics, and their series differ in metric_type."""
+    (resource,) = decoded(sum_point("counter", 1, NOW_MS, "m"), sum_point("gauge", 1, NOW_MS, "m"))
+    named = [metric for metric in resource["scopeMetrics"][0]["metrics"] if metric["name"] == "m"]
+    assert [set(metric) for metric in named] == [{"name", "sum"}, {"name", "gauge"}]
+
+
+def test_metrics_of_one_identity_are_one() -> None:
+    """A counter and a meter `m` are series of one monotonic Sum, and the gauge `m.max` is one with the field of `m`."""
+    points = [sum_point(kind, 1, NOW_MS, name) for kind, name in (("counter", "m"), ("meter", "m"), ("gauge", "m.max"))]
+    found = metrics(*points, sum_point("gauge", 1, NOW_MS, "m.max.max"), sum_point("updown", 1, NOW_MS, "n"))
+    assert len(found["m"]["sum"]["dataPoints"]) == 2
+    assert len(found["m.max.max"]["gauge"]["dataPoints"]) == 2
+
+
+def test_a_field_is_not_mistaken_for_a_metric_of_that_name() -> None:
+    """The field `max` of `m` and a metric `m.max` differ in the attribute `field`; a tag of that name is renamed."""
+    points = [sum_point("gauge", 1, NOW_MS, name, {"field": "max"}) for name in ("m", "m.max")]
+    found = metrics(points[0])["m.max"], metrics(points[1])["m.max"]
+    keys = [{one["key"] for one in metric["gauge"]["dataPoints"][0]["attributes"]} for metric in found]
+    assert keys == [{"tag_field", "metric_type", "field"}, {"tag_field", "metric_type"}]
+
+
+def test_labels_that_receivers_make_themselves_are_left_to_them() -> None:
+    """Tags `job` and `quantile`, which Prometheus would overwrite, get a prefix, and so does one that has it."""
+    (metric,) = (metrics(sum_point("counter", 1, NOW_MS, "m", {"job": "a", "quantile": "b", "tag_job": "c"}))["m"],)
+    found = {one["key"]: one["value"]["stringValue"] for one in metric["sum"]["dataPoints"][0]["attributes"]}
+    assert found == {"tag_job": "a", "tag_quantile": "b", "tag_tag_job": "c", "metric_type": "counter"}
+
+
+def test_a_distribution_with_negative_values() -> None:
+    """OTLP's Summary has no negative quantile, and no sum that may fall: these are gauges, the others stay."""
+    row = Sum(app="a", name="m", type="histogram", count=3, sum=-1.0, min=-3.0, max=4.0, p50=-2.0, p75=1.0, ts=NOW_MS)
+    found = metrics(point(row))
+    (summary,) = found["m"]["summary"]["dataPoints"]
+    assert (summary["count"], "sum" in summary) == ("3", False)
+    assert summary["quantileValues"] == [{"quantile": 0.75, "value": 1.0}, {"quantile": 1.0, "value": 4.0}]
+    gauges = {name: metric["gauge"]["dataPoints"][0]["asDouble"] for name, metric in found.items() if name in LOWERED}
+    assert gauges == LOWERED
+
+
+LOWERED = {"m.sum": -1.0, "m.min": -3.0, "m.p50": -2.0}
+
+
+def test_a_count_of_a_single_instance_is_no_cumulative_stream() -> None:
+    """It restarts with the instance, whose lives share a series: each field is a gauge, the life's text is left out."""
+    tags = {"app": "a", "metric_type": "counter", "instance": "i"}
+    found = metrics(Point("instance:m", tags, {"count": 7, "life": "L"}, NOW_MS))
+    assert found.keys() == {"instance:m.count"}
+    assert found["instance:m.count"]["gauge"]["dataPoints"][0]["asInt"] == "7"
+
+
+def test_a_point_that_is_no_sum() -> None:
+    """Each number is a gauge, true is 1; without an app, the resource has no name."""
+    (resource,) = decoded(Point("m", {}, {"up": True, "text": "x"}, NOW_MS))
+    assert "resource" not in resource or resource["resource"] == {}
+    (metric,) = resource["scopeMetrics"][0]["metrics"]
+    assert (metric["name"], metric["gauge"]["dataPoints"][0]["asInt"]) == ("m.up", "1")
+
+
+@pytest.mark.parametrize(("text", "stored"), [("", "%"), ("%", "%%"), ("%%", "%%%"), ("50 %", "50 %")])
+def test_an_empty_name_has_a_code_of_its_own(text: str, stored: str) -> None:
+    """OTLP allows no empty name of a metric or an attribute; no other text has the code."""
+    found = metrics(sum_point("counter", 1, NOW_MS, text, {text: ""}))
+    assert found[stored]["sum"]["dataPoints"][0]["attributes"][0] == {"key": stored, "value": {"stringValue": ""}}
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (Point("m", {}, {"count": 2**63}, NOW_MS), [2**63]),
+        (sum_point("counter", 1, 0), "the time 0"),
+        (sum_point("counter", 1, -1), "the time -1"),
+        (sum_point("counter", 1, 18_446_744_073_709), "the time 18446744073709"),
+        (sum_point("histogram", -1, NOW_MS), "the count -1"),
+        (Point("m", {}, {"text": "x"}, NOW_MS), "it has no number"),
+    ],
+)
+def test_what_no_receiver_can_take_has_a_reason(bad: Point, reason: object) -> None:
+    """A number beyond 64 bits, a time that OTLP can't state, a negative number of values, a point without a number."""
+    assert unfit(bad) == reason
+
+
+def test_the_last_time_of_otlp_can_be_sent() -> None:
+    """Nanoseconds have 64 bits without a sign: the last millisecond is in the year 2554."""
+    last = sum_point("counter", 1, 18_446_744_073_708, "m")
+    assert unfit(last) is None
+    assert metrics(last)["m"]["sum"]["dataPoints"][0]["timeUnixNano"] == "18446744073708000000"

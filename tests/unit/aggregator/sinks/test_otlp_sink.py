@@ -1,0 +1,372 @@
+"""What the sink of OTLP does with each answer of a receiver: a stub that answers as each test says."""
+
+from __future__ import annotations
+
+import gzip
+import ssl
+import threading
+import time
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsPartialSuccess,
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+
+from support.certificates import self_signed
+from support.levels import sum_point
+from support.stores import NOW_MS
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.otlp.sink import BATCH, OtlpSink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_cli.servers.process import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SECRET = "hush-hush-4711"
+
+
+class Request(NamedTuple):
+    """What the receiver got: the counts of the counters in it, in order, and where and how it was sent."""
+
+    counts: list[int]
+    path: str
+    headers: dict[str, str]
+    client_port: int
+
+
+class Response(NamedTuple):
+    """What the receiver answers."""
+
+    status: int = 200
+    body: bytes = b""
+    kind: str = "application/x-protobuf"
+    retry_after: str | None = None
+
+
+OK = Response()
+
+
+class Receiver:
+    """A receiver on loopback that keeps all requests and answers each as `respond` says."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.respond: Callable[[list[int]], Response] = lambda _: OK
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"127.0.0.1:{self.server.server_address[1]}"
+
+
+def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
+            resources = ExportMetricsServiceRequest.FromString(body).resource_metrics
+            metrics = [metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics]
+            counts = [one.as_int for metric in metrics for one in metric.sum.data_points]
+            headers = {name.lower(): ", ".join(self.headers.get_all(name, ())) for name in self.headers}
+            receiver.requests.append(Request(counts, self.path, headers, self.client_address[1]))
+            response = receiver.respond(counts)
+            self.send_response(response.status)
+            if response.retry_after is not None:
+                self.send_header("Retry-After", response.retry_after)
+            self.send_header("Content-Type", response.kind)
+            self.send_header("Content-Length", str(len(response.body)))
+            self.end_headers()
+            self.wfile.write(response.body)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    return Handler
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver that accepts everything until a test says otherwise."""
+    made = Receiver()
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.02,))
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def sink(receiver: Receiver) -> Iterator[OtlpSink]:
+    """A sink of the receiver."""
+    opened = OtlpSink(f"http://{receiver.address}")
+    yield opened
+    opened.close()
+    opened.close()
+
+
+def counters(*counts: int) -> list[Point]:
+    """Return the points of one counter, one a millisecond."""
+    return [sum_point("counter", count, NOW_MS + count) for count in counts]
+
+
+def test_a_request_is_compressed_protobuf_over_one_connection(receiver: Receiver) -> None:
+    """To the URL of the settings, with their headers; a request of no points checks it first."""
+    env = {"OTEL_EXPORTER_OTLP_HEADERS": f"Authorization=Bearer%20{SECRET}, X-Scope-OrgID=team"}
+    sink = open_sink(StoreSettings.parse(f"otlp:http://{receiver.address}/api/v1/otlp", env=env))
+    sink.setup()
+    sink.write(counters(1, 2))
+    sink.write(counters(3))
+    sink.flush()
+    sink.close()
+    assert [request.counts for request in receiver.requests] == [[], [1, 2], [3]]
+    assert {request.path for request in receiver.requests} == {"/api/v1/otlp"}
+    assert len({request.client_port for request in receiver.requests}) == 1
+    due = {
+        "content-type": "application/x-protobuf",
+        "content-encoding": "gzip",
+        "authorization": f"Bearer {SECRET}",
+        "x-scope-orgid": "team",
+    }
+    for request in receiver.requests:
+        assert due.items() <= request.headers.items()
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_url_without_a_path_gets_the_default_one(receiver: Receiver, end: str) -> None:
+    """/v1/metrics, as OpenTelemetry's exporters append it."""
+    OtlpSink(f"http://{receiver.address}{end}").setup()
+    assert [request.path for request in receiver.requests] == ["/v1/metrics"]
+
+
+def test_no_header_of_the_settings_replaces_those_of_the_protocol(receiver: Receiver) -> None:
+    """However it is written: the content type and the encoding describe the body."""
+    OtlpSink(f"http://{receiver.address}", headers=[("content-type", "text/plain"), ("X-A", "b")]).setup()
+    assert receiver.requests[0].headers.items() >= {"content-type": "application/x-protobuf", "x-a": "b"}.items()
+
+
+@pytest.mark.parametrize("status", [202, 204])
+def test_any_success_is_one(receiver: Receiver, sink: OtlpSink, status: int) -> None:
+    """OTLP's is 200; other receivers accept points with another status."""
+    receiver.respond = lambda _: Response(status)
+    sink.write(counters(1))
+    assert sink.rejected == 0
+
+
+def test_a_large_write_is_several_requests_in_order(receiver: Receiver, sink: OtlpSink) -> None:
+    """At most BATCH points each; no points make no request."""
+    sink.write([])
+    sink.write(counters(*range(2 * BATCH + 1)))
+    assert [len(request.counts) for request in receiver.requests] == [BATCH, BATCH, 1]
+    assert [count for request in receiver.requests for count in request.counts] == list(range(2 * BATCH + 1))
+
+
+def test_points_of_one_identity_are_one_data_point(receiver: Receiver, sink: OtlpSink) -> None:
+    """The later fields win, as in every sink: a receiver would refuse a request with two values of one time."""
+    sink.write([*counters(1), sum_point("counter", 2, NOW_MS + 1), *counters(3)])
+    assert [request.counts for request in receiver.requests] == [[2, 3]]
+
+
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
+def test_an_answer_after_which_the_request_may_succeed(receiver: Receiver, sink: OtlpSink, status: int) -> None:
+    """The sink is unavailable, and the same write is sent again in full; nothing is refused."""
+    receiver.respond = lambda counts: OK if counts == [1] else Response(status, b"try later", "text/plain")
+    with pytest.raises(SinkUnavailableError, match=f"/v1/metrics: {status} try later") as caught:
+        sink.write(counters(2, 3))
+    assert caught.value.retry_after_s == 0
+    receiver.respond = lambda _: OK
+    sink.write(counters(2, 3))
+    assert [request.counts for request in receiver.requests] == [[2, 3], [2, 3]]
+    assert sink.rejected == 0
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7), ("0", 0), ("100000", 3600), ("soon", 0), ("Sun, 06 Nov 1994 08:49:37 GMT", 0)]
+)
+def test_retry_after(receiver: Receiver, sink: OtlpSink, header: str, seconds: float) -> None:
+    """Seconds or a date, at most an hour; what is neither, or has passed, is no wait."""
+    receiver.respond = lambda _: Response(503, retry_after=header)
+    with pytest.raises(SinkUnavailableError) as caught:
+        sink.write(counters(1))
+    assert caught.value.retry_after_s == seconds
+
+
+def test_retry_after_a_date(receiver: Receiver, sink: OtlpSink) -> None:
+    """The wait is the time until then."""
+    date = formatdate(time.time() + 600, usegmt=True)
+    receiver.respond = lambda _: Response(503, retry_after=date)
+    with pytest.raises(SinkUnavailableError) as caught:
+        sink.write(counters(1))
+    assert 0 < caught.value.retry_after_s <= 600
+
+
+def test_no_answer_is_unavailable() -> None:
+    """No server, and one that closes the connection: the error names the URL."""
+    url = f"http://127.0.0.1:{free_port()}"
+    sink = OtlpSink(url)
+    for call in (sink.setup, lambda: sink.write(counters(1))):
+        with pytest.raises(SinkUnavailableError, match=f"OTLP {url}/v1/metrics: "):
+            call()
+    assert sink.rejected == 0
+
+
+@pytest.mark.parametrize("status", [400, 409, 413, 422, 500, 501])
+def test_a_refused_point_is_found_and_the_others_are_written(receiver: Receiver, sink: OtlpSink, status: int) -> None:
+    """The request is sent again in halves, without what was accepted, until the refused points are alone."""
+    bad = {3, 4, 17}
+    receiver.respond = lambda counts: Response(status, b"out of order", "text/plain") if bad & {*counts} else OK
+    reported: list[tuple[Point, str]] = []
+    sink.refusals.listen = lambda point, reason: reported.append((point, reason))
+    sink.write(counters(*range(20)))
+    reason = f"OTLP rejects a point of 'orders.processed' permanently: {status} out of order"
+    assert reported == [(point, reason) for point in counters(3, 4, 17)]
+    assert sink.rejected == 3
+    accepted = [count for request in receiver.requests if not bad & {*request.counts} for count in request.counts]
+    assert accepted == [count for count in range(20) if count not in bad]
+
+
+def test_a_receiver_that_refuses_a_request_of_no_points_is_there(receiver: Receiver, sink: OtlpSink) -> None:
+    """Setting up tells nothing about data."""
+    receiver.respond = lambda counts: OK if counts else Response(400)
+    sink.setup()
+    sink.write(counters(1))
+    assert sink.rejected == 0
+
+
+def test_a_receiver_with_errors_of_its_own_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
+    """500 for everything, as with a full disk, refuses no point, whether few points are written or many.
+
+    A few points alone are tried, not thousands. When the receiver is available again, everything is written.
+    """
+    receiver.respond = lambda _: Response(500, b"no space left on device", "text/plain")
+    with pytest.raises(SinkUnavailableError, match="500 no space left on device"):
+        sink.setup()
+    for number in (1, 2, 5 * BATCH):
+        receiver.requests.clear()
+        with pytest.raises(SinkUnavailableError, match="500 no space left on device"):
+            sink.write(counters(*range(number)))
+        assert len(receiver.requests) <= 40
+    assert sink.rejected == 0
+    receiver.respond = lambda _: OK
+    receiver.requests.clear()
+    sink.write(counters(1, 2))
+    assert [request.counts for request in receiver.requests] == [[1, 2]]
+
+
+def test_a_receiver_that_fails_in_the_middle_of_a_write_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
+    """What it accepted before its first error says nothing about the points after it."""
+    receiver.respond = lambda counts: Response(500) if max(counts) >= BATCH else OK
+    with pytest.raises(SinkUnavailableError):
+        sink.write(counters(*range(BATCH + 2)))
+    assert sink.rejected == 0
+
+
+def test_a_write_that_fails_later_has_counted_no_refused_point(receiver: Receiver, sink: OtlpSink) -> None:
+    """The whole write is repeated, and refuses the point then: it is counted once."""
+    answers = iter([400, 400, 503, 400, 400, 200])
+    receiver.respond = lambda _: Response(next(answers))
+    with pytest.raises(SinkUnavailableError):
+        sink.write(counters(1, 2))
+    assert sink.rejected == 0
+    sink.write(counters(1, 2))
+    assert sink.rejected == 1
+
+
+def test_the_message_of_a_protobuf_error_is_the_reason(receiver: Receiver, sink: OtlpSink) -> None:
+    """OTLP's errors are a google.rpc.Status: code, message and details, of which the message is quoted."""
+    status = b"\x08\x03\x12\x0csamples late\x1a\x07\x0a\x05other"
+    receiver.respond = lambda counts: Response(400, status) if counts else OK
+    reported: list[str] = []
+    sink.refusals.listen = lambda _, reason: reported.append(reason)
+    sink.write(counters(1))
+    assert reported == ["OTLP rejects a point of 'orders.processed' permanently: 400 samples late"]
+    receiver.respond = lambda _: Response(503, b"\xff\xff")
+    with pytest.raises(SinkUnavailableError, match="503 Service Unavailable"):
+        sink.write(counters(1))
+
+
+def partial(rejected: int, message: str) -> Response:
+    """Return the response of a receiver that accepted a part."""
+    success = ExportMetricsPartialSuccess(rejected_data_points=rejected, error_message=message)
+    return Response(200, ExportMetricsServiceResponse(partial_success=success).SerializeToString())
+
+
+def test_a_partial_success_is_counted_and_not_sent_again(
+    receiver: Receiver, sink: OtlpSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OTLP forbids another request and names no point: the number and the reason are logged."""
+    receiver.respond = lambda _: partial(3, "duplicate")
+    sink.write(counters(1, 2, 3))
+    assert len(receiver.requests) == 1
+    assert sink.rejected == 3
+    assert "OTLP rejects 3 data points of 3 points permanently: duplicate" in caplog.text
+
+
+def test_the_point_of_a_partial_success_of_one_is_known(receiver: Receiver, sink: OtlpSink) -> None:
+    """A request of one point names it: it is refused as any other."""
+    receiver.respond = lambda _: partial(1, "duplicate")
+    reported: list[tuple[Point, str]] = []
+    sink.refusals.listen = lambda point, reason: reported.append((point, reason))
+    sink.write(counters(1))
+    assert reported == [(counters(1)[0], "OTLP rejects a point of 'orders.processed' permanently: duplicate")]
+    assert sink.rejected == 1
+
+
+def test_a_warning_is_logged_once(receiver: Receiver, sink: OtlpSink, caplog: pytest.LogCaptureFixture) -> None:
+    """A partial success without rejected points is a warning of the receiver: logged when it changes."""
+    receiver.respond = lambda _: partial(0, "use a newer protocol")
+    for count in (1, 2):
+        sink.write(counters(count))
+    receiver.respond = lambda _: Response(200, b"<ok>", "text/html")
+    sink.write(counters(3))
+    assert caplog.text.count("use a newer protocol") == 1
+    assert sink.rejected == 0
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_access_is_a_wrong_header(receiver: Receiver, status: int) -> None:
+    """Waiting does not help: the error names the variable and none of its text."""
+    receiver.respond = lambda _: Response(status, b"no such token", "text/plain")
+    sink = OtlpSink(f"http://{receiver.address}", headers=[("Authorization", SECRET)])
+    for call in (sink.setup, lambda: sink.write(counters(1))):
+        with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_HEADERS: ") as caught:
+            call()
+        assert f"refuses access: {status} no such token" in str(caught.value)
+        assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [301, 307, 404, 405, 415])
+def test_a_url_that_is_no_receiver(receiver: Receiver, sink: OtlpSink, status: int) -> None:
+    """The error names --store, what was asked and the answer; a redirect is not followed."""
+    receiver.respond = lambda _: Response(status)
+    spec = f"otlp:http://{receiver.address}/v1/metrics"
+    with pytest.raises(ConfigError, match=f"--store: '{spec}' can't be used; it answers {status} "):
+        sink.setup()
+    assert len(receiver.requests) == 1
+
+
+def test_an_authority_of_our_own_is_trusted_where_it_is_named(receiver: Receiver, tmp_path: Path) -> None:
+    """With OTEL_EXPORTER_OTLP_CERTIFICATE points are sent over TLS; without, the error says which setting to make."""
+    certificate, key = self_signed(tmp_path, "receiver")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    receiver.server.socket = context.wrap_socket(receiver.server.socket, server_side=True)
+    spec = f"otlp:https://{receiver.address}"
+    trusted = open_sink(StoreSettings.parse(spec, env={"OTEL_EXPORTER_OTLP_CERTIFICATE": str(certificate)}))
+    trusted.write(counters(1))
+    trusted.close()
+    assert [request.counts for request in receiver.requests] == [[1]]
+    stranger = open_sink(StoreSettings.parse(spec, env={}))
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_CERTIFICATE is not set; the certificate of https://"):
+        stranger.setup()
+    stranger.close()

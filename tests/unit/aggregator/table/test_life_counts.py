@@ -1,0 +1,113 @@
+"""The counts and bounds of lives, which are updated by differences, against a visit to all lives each time."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, TopicRecord, cut, cuts, play, schedules
+from support.topic import counter
+from tallystream.ulid import new_ulid
+from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
+from tallystream_aggregator.table.disk import MemoryChunks
+from tallystream_aggregator.table.layouts import metric_count
+from tallystream_aggregator.table.lives import LifeCounts
+from tallystream_aggregator.table.table import run_batch
+
+SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+
+
+class FullScan(LifeCounts):
+    """Visits every life whenever it is asked, and keeps nothing."""
+
+    def flush(self) -> None:
+        """Count everything."""
+        lives = [life for known in self._state.lives.values() for life in known]
+        self.lives, self.living = len(lives), sum(life.living for life in lives)
+        self.instances = len({life.instance for life in lives if life.living})
+        self.rows = sum(metric_count(life) for life in lives)
+        dues: dict[str, list[int]] = {}
+        for life in lives:
+            if life.living:
+                dues.setdefault(life.partition, []).append(life.last_seen_ms + 3 * life.every_ms)
+        self._next_silence_ms = {partition: min(each) for partition, each in dues.items()}
+
+    def rescan(self) -> None:
+        """Do nothing: `flush` visits all lives."""
+
+    def may_any_retire(self) -> bool:
+        """Have all lives visited."""
+        return True
+
+
+def new_scanning_table() -> Table:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lives, "LifeCounts", FullScan)
+        return Table(State(), SETTINGS)
+
+
+def record(written: TopicRecord) -> Record:
+    return Record("metrics", written.partition, written.offset, written.timestamp_ms, written.key, written.value)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(schedules, cuts, st.integers(0, 2**32))
+def test_a_batch_gives_the_same_as_with_a_visit_to_all_lives(schedule: list[int], sizes: list[int], seed: int) -> None:
+    """Changes, states and stored differences are the same after every batch, over silence and retirement.
+
+    A batch may run when the shard is due or at another time, have no records, leave records unread, or be followed by
+    a restart.
+    """
+    chance = random.Random(seed)
+    chunks = MemoryChunks()
+    tested, scanning = Table(State(), SETTINGS, chunks), new_scanning_table()
+    now_ms = 0
+
+    def both(records: list[Record]) -> None:
+        waiting = chance.choice([(), (), ("metrics:0",)])
+        found, wanted = (run_batch(one, records, now_ms=now_ms, waiting=waiting) for one in (tested, scanning))
+        assert found == wanted
+
+    for cut_off in cut(play(schedule), sizes):
+        records = [record(written) for written in cut_off]
+        lag_ms = chance.choice([0, 5, 40, 40, 3_000])
+        now_ms = max(now_ms + 1, max(one.timestamp_ms for one in records) + lag_ms)
+        both(records)
+        while chance.random() < 0.5:
+            due_ms = tested.state.due_ms if chance.random() < 0.7 else now_ms + chance.choice([10, 9_000])
+            now_ms = max(now_ms + 1, due_ms)
+            both([])
+        assert pack(tested.state) == pack(scanning.state)
+        if chance.random() < 0.5:
+            assert pack(tested.pop_difference()) == pack(scanning.pop_difference())
+        tested.disk.flush()
+        scanning.disk.flush()
+        if chance.random() < 0.1:
+            tested = Table(unpack(pack(tested.state)), SETTINGS, chunks)
+            tested.pop_difference()
+            scanning.pop_difference()
+
+
+def test_all_lives_are_visited_once_in_several_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty instances report once a second, each in a batch of its own: one of twenty batches visits all lives.
+
+    The same holds after nineteen of them have stopped, fallen silent and retired.
+    """
+    visits, each = [], lives.Lives.__iter__
+    monkeypatch.setattr(lives.Lives, "__iter__", lambda known: visits.append(1) or each(known))
+    table, life = Table(State(), TableSettings(retire_after_ms=20_000)), new_ulid(BEGIN_MS)
+    for number in range(3_000):
+        instance, at_ms = number % 20, BEGIN_MS + 50 * number
+        if number >= 1_200 and instance:
+            continue
+        value = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": number + 1, "ts": 0, "every_ms": 1_000}
+        value |= {"final": False, "metrics": [counter(number)], "prev": max(at_ms - 1_000, BEGIN_MS)}
+        written = Record("metrics", 0, number, at_ms, b"app-%d" % instance, json.dumps(value).encode())
+        run_batch(table, [written], now_ms=at_ms + number % 7)
+        assert not table._lives.life_counts._changed
+    assert (len(table.state.lives), len(table.disk)) == (1, 19)
+    assert 4 <= len(visits) <= (1_200 + 90) / 20

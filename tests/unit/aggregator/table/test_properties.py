@@ -1,0 +1,355 @@
+"""The table on random schedules gives the sums of the oracle, in every way in which it runs.
+
+The variants are: live batches, catch-up with compaction, shards, restore after crashes, splits into more shards, and
+repair after replaced writers. Two generators make the records: `schedules` has everything that may be written to a
+topic, `clock_schedules` has programs under clocks that jump. verify's replay is the second judge.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, example, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from support import oracle, oracle_decode
+from support.batches import DAY_MS, MODES, Batch, batches_of, divide
+from support.clock_schedules import clock_schedules
+from support.clock_schedules import play as play_programs
+from support.runs import (
+    counts,
+    is_splittable,
+    judge,
+    jump,
+    lasting,
+    move,
+    new_tables,
+    on_one_clock,
+    random_settings,
+    require_equal,
+    require_no_fall,
+    run,
+    silence_all,
+    wake_all,
+)
+from support.schedules import (
+    TopicRecord,
+    cuts,
+    may_lower_counts,
+    play,
+    play_steadily,
+    schedules,
+    short_schedules,
+)
+from support.tables import Tables
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.published import parse, unequal
+from tallystream_aggregator.verify.replay import Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tallystream_aggregator.table import Changes
+
+
+RULES = {"short_form_every_ms": 5_000, "max_metrics": 8, "max_app_metrics": 12}
+SMALL = {"short_form_every_ms": 5_000, "max_metrics": 8}
+UNLIMITED = {"short_form_every_ms": 5_000}  # docs/table.md exempts the limit of metrics per life after a rebuild
+slow = list(HealthCheck)
+chances = st.randoms(use_true_random=False)
+few_or_many = st.one_of(short_schedules, short_schedules, schedules)
+
+
+# Live: one writer, one shard.
+
+
+def check_live(records: list[TopicRecord], batches: Iterable[Batch]) -> None:
+    """Run the batches, and compare the table with the replay after each one and with the oracle at the end."""
+    tables, replay = new_tables(records, RULES), Replay(Settings(**RULES))
+    newest: dict[Any, Any] = {}
+    in_order: list[TopicRecord] = []
+    for batch in batches:
+        before, dead, first = dict(tables.sums), tables.dead.copy(), len(tables.rows)
+        read = tables.batch(batch)
+        in_order += read
+        assert tables.dead - dead == Counter((r.partition, r.offset) for r in read for _ in replayed(replay, r))
+        for key, value in tables.rows[first:]:
+            row = parse(key, value)
+            newest[row.identity] = row.fields
+            assert not unequal(row.fields, replay.sum(row.identity)), row.identity
+        if not any(map(may_lower_counts, read)):
+            require_no_fall(before, tables.sums)
+    assert len(in_order) == len(records)
+    for identity in replay.identities():
+        assert not unequal(newest[identity], replay.sum(identity)), identity
+    wanted = oracle.replay(in_order, **RULES)
+    (state,) = tables.states
+    assert tables.sums == wanted.sums
+    assert tables.dead == wanted.dead
+    assert tables.events == wanted.events
+    assert state.stale == replay.stale == wanted.stale
+    assert (state.records, state.dead) == (len(records), tables.dead.total())
+    assert {state.metrics[n] for n in state.overflowed} == {k for k, one in tables.sums.items() if "overflow" in one}
+
+
+def replayed(replay: Replay, record: TopicRecord) -> list[str]:
+    return replay.apply(f"metrics:{record.partition}", record.timestamp_ms, record.key, record.value)
+
+
+@examples(max_examples=350, deadline=None, suppress_health_check=slow)
+@given(few_or_many, cuts | st.just([1_000]))
+def test_the_table_equals_the_oracle_and_the_replay_in_any_batches(schedule: list[int], sizes: list[int]) -> None:
+    """Sums of every type, lives, dead letters, events and stale counts are the same; no count falls."""
+    records = play(schedule)
+    check_live(records, divide(records, sizes))
+
+
+@examples(max_examples=60, deadline=None, suppress_health_check=slow)
+@given(few_or_many, cuts, chances)
+def test_the_table_equals_the_oracle_and_the_replay_while_instances_move(
+    schedule: list[int], sizes: list[int], chance: random.Random
+) -> None:
+    """Each instance is in several partitions, whose records are read in any order."""
+    records = move(play(schedule), chance)
+    check_live(records, divide(records, sizes, chance))
+
+
+@examples(max_examples=50, deadline=None, suppress_health_check=slow)
+@given(schedules, cuts, st.integers(1, 3))
+def test_a_batch_that_runs_again_from_its_checkpoint_gives_the_same(
+    schedule: list[int], sizes: list[int], shards: int
+) -> None:
+    """Run twice from the same stored state, a batch publishes the same records and stores the same bytes."""
+    records = play(schedule, shards)
+    tables = new_tables(records, SMALL, shards)
+    for batch in divide(records, sizes):
+        repeated = copy.deepcopy(tables)
+        tables.batch(batch)
+        repeated.batch(batch)
+        assert repeated.changes == tables.changes
+        assert (repeated.rows, repeated.log) == (tables.rows, tables.log)
+        for store, other in zip(tables.stores, repeated.stores, strict=True):
+            assert (store.entries, store.chunks) == (other.entries, other.chunks)  # each head has a token of its own
+
+
+def test_the_oracle_shares_no_code_with_the_table() -> None:
+    """The two modules of the oracle import only each other and the standard library."""
+    for module in (oracle, oracle_decode):
+        tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+        imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert {name.partition(".")[0] for name in imported - {"support.oracle_decode"}} <= sys.stdlib_module_names
+
+
+# Catch-up: the table over compacted records.
+
+jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
+"""By how many hours the broker's clock is off, for ten records each."""
+
+
+def check_compaction(records: list[TopicRecord], sizes: list[int], segment: int, shards: int) -> Counter[str]:
+    """Run a table over all records and one over compacted ones, and compare them after every batch."""
+    whole = new_tables(records, SMALL, shards)
+    compacted = new_tables(records, SMALL, shards, segment=segment)
+    for batch in divide(records, sizes):
+        whole.batch(batch)
+        compacted.batch(batch)
+        assert {n: comparable(one) for n, one in compacted.changes.items()} == {
+            n: comparable(one) for n, one in whole.changes.items()
+        }
+        assert compacted.sums == whole.sums
+        assert [msgspec.to_builtins(state, str_keys=True) for state in compacted.states] == [
+            msgspec.to_builtins(state, str_keys=True) for state in whole.states
+        ]
+        assert [store.chunks for store in compacted.stores] == [store.chunks for store in whole.stores]
+    return compacted.compaction
+
+
+def comparable(changes: Changes) -> Any:
+    """Return changes without the order of dead letters and events, and rows as bytes."""
+    letters = Counter((letter.key(), letter.value()) for letter in changes.dead)
+    rows = {row.key: row.value(epoch=1, batch=1) for row in changes.rows}
+    sums = {one.metric: one for one in changes.shard_sums}
+    return changes.totals, letters, Counter(changes.events), rows, sums
+
+
+@examples(max_examples=100, deadline=None, suppress_health_check=slow)
+@given(few_or_many, cuts | st.just([40]), st.integers(2, 100), st.sampled_from([play, play_steadily]), jumps)
+@example(list(range(60)), [100], 100, play_steadily, [0])
+def test_compaction_changes_no_result(
+    schedule: list[int],
+    sizes: list[int],
+    segment: int,
+    play: Callable[[list[int]], list[TopicRecord]],
+    hours: list[int],
+) -> None:
+    """Totals, dead letters, events with their offsets, rows and state are the same, wherever batches end."""
+    check_compaction(jump(play(schedule), hours), sizes, segment, shards=1)
+
+
+@examples(max_examples=25, deadline=None, suppress_health_check=slow)
+@given(few_or_many, cuts | st.just([40]), st.integers(2, 100), jumps)
+def test_compaction_changes_no_result_in_shards(
+    schedule: list[int], sizes: list[int], segment: int, hours: list[int]
+) -> None:
+    """Each shard has clocks of its own, also if its records are compacted together with those of others."""
+    check_compaction(jump(play_steadily(schedule), hours), sizes, segment, shards=2)
+
+
+def test_compaction_drops_many_records_and_expands_few_batches() -> None:
+    """The schedules of the tests above have much to compact."""
+    found: Counter[str] = Counter()
+    for seed in range(10):
+        records = play_steadily(list(range(seed * 1000, seed * 1000 + 60)))
+        found += check_compaction(records, [100], 100, shards=1)
+    assert found["kept"] < 0.8 * found["read"]
+    assert 0 < found["expanded"] < found["read"] / 100
+
+
+# Shards, crashes, rebuilds and splits.
+
+
+@examples(max_examples=150, deadline=None, suppress_health_check=slow)
+@given(few_or_many, cuts, st.integers(2, 5))
+def test_the_sums_do_not_depend_on_shards(schedule: list[int], sizes: list[int], shards: int) -> None:
+    """Counts, sums, extremes, positions, living lives and dead letters are those of the oracle, which has no shards."""
+    records = on_one_clock(play(schedule, shards))
+    tables = new_tables(records, SMALL, shards)
+    for batch in divide(records, sizes):
+        tables.batch(batch)
+    wanted = oracle.replay([*records, *wake_all(tables, records)], **SMALL)
+    require_equal(tables, wanted)
+    assert tables.dead == wanted.dead
+
+
+@examples(max_examples=220, deadline=None, suppress_health_check=slow)
+@given(few_or_many, cuts, st.integers(1, 4), st.booleans(), chances)
+@example([0, 0, 0, 0, 1_000_000], [3], 2, True, random.Random(23))  # the first batch of a split crashes
+def test_a_rebuilt_table_equals_the_oracle(
+    schedule: list[int], sizes: list[int], shards: int, splits: bool, chance: random.Random
+) -> None:
+    """Whichever rows of a crashed batch were written, however often the checkpoint is lost and the table is split."""
+    # A record that forgets a metric is for a number of shards. One shard sees every clock of its partitions.
+    records = play(schedule, 0 if splits else shards)
+    records = on_one_clock(records) if splits or shards > 1 else records
+    tables, rebuilds = new_tables(records, UNLIMITED, shards, chance), 0
+    for batch in divide(records, sizes):
+        while tables.has_read and rebuilds < 3 and chance.random() < 0.3:
+            rebuilds += 1
+            if chance.random() < 0.6:
+                tables.batch(batch, written=chance)
+            more = chance.choice([0, 1, 2]) if splits else 0
+            tables.rebuild(more, behind=chance.random() < 0.2)
+        tables.batch(batch)
+    require_equal(tables, oracle.replay([*records, *wake_all(tables, records)], **UNLIMITED))
+
+
+# Programs under clocks that jump, by the wall clock.
+
+
+@pytest.mark.parametrize("broken", [0, 0.2])
+@pytest.mark.parametrize("mode", MODES)
+@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, st.integers(1, 4), chances)
+def test_no_count_depends_on_clocks_settings_batches_shards_or_crashes(
+    mode: str, broken: float, schedule: list[int], shards: int, chance: random.Random
+) -> None:
+    """Crashes are batches that end within their rows, other writers, lost checkpoints, and splits into more shards."""
+    check_programs(schedule, mode, shards, chance, broken)
+
+
+def check_programs(schedule: list[int], mode: str, shards: int, chance: random.Random, broken: float) -> None:
+    played = play_programs(schedule, shards)
+    tables = Tables(played.records, random_settings(chance), shards, chance)
+    run(batches_of(played, mode, chance), tables, chance, broken, splits=is_splittable(played))
+    judge(played, tables)
+    if not broken:
+        assert set(tables.dead) == played.refused
+
+
+def test_a_life_falls_silent_in_a_shard_that_lost_earlier_clocks() -> None:
+    """Two batches after a split crashed, so no earlier row has a clock; the rows of lives have one."""
+    schedule = [2059, 6300932, 457, 1022, 1189, 1, 1, 1, 1, 15927147, 1703758, 4160, 6087, 0]
+    check_programs(schedule, "live", 1, random.Random(244), broken=0.2)
+
+
+@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, st.integers(1, 4), chances)
+def test_every_division_into_batches_and_shards_gives_the_same(
+    schedule: list[int], shards: int, chance: random.Random
+) -> None:
+    """Sums and dead letters are the same. If no instance moves, so are events and the number of stale records.
+
+    No life is forgotten: a new life is no restart of a forgotten one, and when that is forgotten depends on batches.
+    """
+    played = play_programs(schedule, shards)
+    outcomes = []
+    for mode in chance.sample(MODES, 2):
+        number = chance.choice([1, shards]) if is_splittable(played) else shards
+        tables = Tables(played.records, random_settings(chance, forget_after_ms=365 * DAY_MS), number, chance)
+        run(batches_of(played, mode, chance), tables, chance, broken=0, splits=False)
+        # The time of an event is its shard's clock.
+        events = Counter((kind, app, instance, life, detail) for kind, app, instance, life, _, detail in tables.events)
+        ordered = (events, sum(state.stale for state in tables.states))
+        is_ordered = is_splittable(played) and "partitions" not in played.features
+        outcomes.append((lasting(tables.sums), tables.dead, ordered if is_ordered else None))
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, st.integers(1, 4), chances)
+def test_no_count_depends_on_what_replaced_writers_overwrite(
+    mode: str, schedule: list[int], shards: int, chance: random.Random
+) -> None:
+    """Nor on compaction, which keeps what they wrote last, once the table has published these keys again."""
+    played = play_programs(schedule, shards)
+    tables = Tables(played.records, random_settings(chance), shards, chance)
+    batches = batches_of(played, mode, chance)
+    for batch in batches:
+        if not tables.batches or chance.random() < 0.7:
+            tables.batch(batch)
+            continue
+        tables.take_over()
+        tables.batch(batch, republish=tables.overwrite(chance))
+        if chance.random() < 0.5:
+            tables.rebuild()
+    silence_all(batches, tables)
+    judge(played, tables)
+
+
+@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@given(clock_schedules, chances)
+def test_living_lives_of_a_backlog_are_those_of_its_partitions_clocks(
+    schedule: list[int], chance: random.Random
+) -> None:
+    """Gauges, rates and numbers of lives of a backlog that one batch reads are the oracle's, whatever retires."""
+    played = play_programs(schedule)
+    tables = Tables(played.records, random_settings(chance))
+    tables.batch(batches_of(played, "one batch", chance)[0])
+    require_equal(tables, oracle.replay(played.records))
+
+
+def test_the_oracle_and_the_programs_agree_on_every_schedule() -> None:
+    """The two share nothing: the oracle reads the topic, the programs compare the acknowledged append times."""
+    features: set[str] = set()
+    refused = 0
+    for seed in range(150):
+        chance = random.Random(seed)
+        played = play_programs([chance.randrange(2**32) for _ in range(chance.randint(10, 90))])
+        wanted = oracle.replay(played.records)
+        assert counts(wanted.sums) == {key: count for key, count in played.counted.items() if count}, seed
+        assert set(wanted.dead) == played.refused, seed
+        features |= played.features
+        refused += len(played.refused)
+    assert features == {"jumps", "partitions", "copies", "outages", "days"}
+    assert refused > 100

@@ -1,0 +1,69 @@
+"""Numbers, durations, rates and times as text."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tallystream_dashboards import formatting
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, formatting.DASH),
+        (0, "0"),
+        (1234567, "1,234,567"),
+        (9_007_199_254_740_993, "9,007,199,254,740,993"),
+        (2.0, "2"),
+        (1234.56, "1,234.6"),
+        (3.14159, "3.14"),
+        (0.00123, "0.00123"),
+        (-5, "-5"),
+    ],
+)
+def test_numbers(value: float | None, text: str) -> None:
+    """Integers are exact, with separators. Other numbers are rounded."""
+    assert formatting.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-3, "0 s"),
+        (0.9, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (273_600, "3 d 4 h"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    """A duration has at most two units and is never negative."""
+    assert formatting.duration(seconds) == text
+
+
+def test_rates() -> None:
+    """A rate has its unit. An unknown rate is a dash."""
+    assert (formatting.per_second(2000.04), formatting.per_second(None)) == ("2,000/s", formatting.DASH)
+    assert [formatting.rate(value) for value in (31.62, 0.04, 1234.56, 7)] == ["31.6", "0", "1,234.6", "7"]
+
+
+def test_a_time_of_another_day_has_its_date() -> None:
+    """Times are in the given time zone. A time that is not today's has its date."""
+    noon = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
+    assert formatting.clock(noon, UTC, now_ms=noon) == "22:13:20"
+    assert formatting.clock(noon, UTC, now_ms=noon + 86_400_000) == "2023-11-14 22:13:20"
+    assert formatting.clock(noon, ZoneInfo("Asia/Tokyo"), now_ms=noon) == "07:13:20"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (0.000_003_21, "3.21 µs"), (0.0125, "12.5 ms"), (0.9996, "1 s"), (1.5, "1.5 s"), (75.2, "1 min 15 s")],
+)
+def test_a_mean_time_has_a_unit(seconds: float, text: str) -> None:
+    """A mean time has three digits and a unit. From a minute on it is a duration."""
+    assert formatting.mean_time(seconds) == text

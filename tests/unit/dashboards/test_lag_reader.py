@@ -1,0 +1,277 @@
+"""What is read back from the store agrees with what the collector evaluated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.lag import Rounds, group, round_of
+from tallystream_aggregator.sinks.base import Point, Series
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.lag.catch_up import Between, CatchUp, time_to_catch_up
+from tallystream_dashboards.lag.collector.recorder import Downsampler, spans
+from tallystream_dashboards.lag.formatting import catches_up_in
+from tallystream_dashboards.lag.reader import evaluate, read_group, read_groups, read_groups_by_rules
+from tallystream_dashboards.lag.samples import Rates
+from tallystream_dashboards.lag.status import Rules, Status
+from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS
+from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tallystream_dashboards.lag.offsets import RoundOffsets
+
+T0 = 1_700_000_100_000
+"""The first round, epoch ms: the beginning of a slot of five minutes."""
+RULES = Rules(window_s=100)
+
+SCHEDULES = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=120
+)  # the records produced and consumed in each round, and whether the group has a member
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LocalStore]:
+    """Yield a local store without retention."""
+    opened = LocalStore(tmp_path / "store.db", retention_ms=0)
+    opened.setup()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[LocalReader]:
+    """Yield a reader of the same store."""
+    opened = LocalReader(tmp_path / "store.db")
+    yield opened
+    opened.close()
+
+
+def series(points: Sequence[Point]) -> list[Series]:
+    """Return the partitions' points as a store returns them."""
+    fields: dict[tuple[tuple[tuple[str, str], ...], str], dict[int, object]] = {}
+    for point in sorted(points, key=lambda one: one.ts_ms):
+        for name, value in point.fields.items() if point.measurement == LAG else ():
+            fields.setdefault((tuple(point.tags.items()), name), {})[point.ts_ms] = value
+    return [
+        Series(LAG, dict(tags), name, list(values), list(values.values()))  # type: ignore[arg-type]
+        for (tags, name), values in fields.items()
+    ]
+
+
+def collected(*rounds: tuple[int, RoundOffsets], rules: Rules = RULES) -> list[Series]:
+    """Return the partitions' points of rounds at these seconds."""
+    collector = Rounds(rules)
+    return series([point for second, offsets in rounds for point in collector.points(offsets, second * 1000)])
+
+
+@given(SCHEDULES)
+@settings(max_examples=60)
+def test_points_that_are_left_out_change_nothing(schedule: list[tuple[int, int, bool]]) -> None:
+    """Unchanged points are not written. The others give the lag and the status of every round."""
+    rounds, points, states = Rounds(RULES), [], []
+    end = committed = 0
+    for number, (produced, consumed, member) in enumerate(schedule):
+        end += produced
+        committed = min(end, committed + consumed)
+        ts_ms = T0 + number * 3000
+        points += rounds.points(round_of(group("g", (committed, end), members=int(member))), ts_ms)
+        states.append((ts_ms, rounds.states[0]))
+    for ts_ms, state in states:
+        (read,) = evaluate(series(points), now_ms=ts_ms, rules=RULES)
+        assert (read.lag, read.evaluation.status) == (state.lag, state.evaluation.status)
+
+
+def test_a_group_is_evaluated_by_all_partitions() -> None:
+    """Lags and rates are added, the largest time lag and the worst status count, and the rates give the range."""
+    well, behind, idle = ((s, s * 10, 500 + s * 5) for s in range(101)), range(101), group("idle", (7, 7), topic="i")
+    rounds = [
+        (s, round_of(group("g", (committed, end), (at * 5, at * 5)), idle))
+        for (s, committed, end), at in zip(well, behind, strict=True)
+    ]
+    series = collected(*rounds)
+    caught_up, unchanged = evaluate(series, now_ms=100_000, rules=RULES)
+    assert (caught_up.group, caught_up.lag, caught_up.rates) == ("g", 0, Rates(10.0, 15.0))
+    assert (unchanged.lag, unchanged.time_lag) == (0, NO_LAG)
+    assert (unchanged.evaluation.status, unchanged.catch_up) == (Status.OK, CatchUp.NOW)
+    middle = evaluate(series, now_ms=50_000, rules=RULES)[0]
+    assert (middle.group, middle.lag, middle.catch_up) == ("g", 250, Between(50.0, 50.0))
+
+
+def test_a_stopped_consumer_has_a_reason() -> None:
+    """A consumer that stopped at 100 s is OK at 100 s. At 175 s it is ERR because of STOP, and 75 s old."""
+    series = collected(
+        *((s, round_of(group("g", (min(s, 100) * 5, s * 5), members=1 if s <= 100 else 0))) for s in range(176))
+    )
+    well, stopped = (evaluate(series, now_ms=at, rules=RULES)[0] for at in (100_000, 175_000))
+    assert well.evaluation.status is Status.OK
+    assert (stopped.evaluation.status, stopped.partitions[0].evaluation.status) == (Status.ERR, Status.STOP)
+    assert stopped.evaluation.reason == (
+        "STOP in orders/0 (1 of 1 partitions): 375 records wait, and the committed offset has not moved for 75 s; "
+        "the group has no members."
+    )
+    assert (stopped.lag, stopped.time_lag) == (375, TimeLag(75.0))
+
+
+def test_a_partition_without_a_commit_has_no_lag() -> None:
+    """It has no lag and no time lag, and the reason says why."""
+    (state,) = evaluate(collected(*((s, round_of(group("g", (None, 5)))) for s in range(10))), now_ms=9000, rules=RULES)
+    assert (state.lag, state.time_lag, state.catch_up) == (None, None, CatchUp.UNKNOWN)
+    assert (state.evaluation.status, state.evaluation.reason) == (
+        Status.NOTFOUND,
+        "The group has committed nothing here.",
+    )
+
+
+def test_a_commit_past_the_end_is_not_ok() -> None:
+    """After a topic was created again, the lag is not shown as 0 and the status is not OK."""
+    (state,) = evaluate(collected(*((s, round_of(group("g", (50, 5)))) for s in range(10))), now_ms=9000, rules=RULES)
+    assert (state.lag, state.evaluation.status) == (None, Status.NOTFOUND)
+    assert "past the end" in state.evaluation.reason
+
+
+def test_a_group_without_newer_points_is_notfound() -> None:
+    """A group that is no longer collected keeps its last lag."""
+    rounds = ((s, round_of(group("g", (s, s + 8), members=0))) for s in range(10))
+    (state,) = evaluate(collected(*rounds), now_ms=10_000_000, rules=RULES)
+    assert (state.lag, state.evaluation.status, state.seen_ms) == (8, Status.NOTFOUND, 9000)
+
+
+def test_later_points_do_not_change_the_past() -> None:
+    """The state of a moment depends only on the points up to then."""
+    rounds = [(s, round_of(group("g", (s * 3, s * 5)))) for s in range(200)]
+    early, late = collected(*rounds[:101]), collected(*rounds)
+    assert evaluate(early, now_ms=100_000, rules=RULES) == evaluate(late, now_ms=100_000, rules=RULES)
+
+
+def test_the_store_returns_what_the_collector_evaluated(store: LocalStore, reader: LocalReader) -> None:
+    """Groups and their partitions are read for now and for a past moment. A deleted group is marked."""
+    rounds = Rounds(RULES)
+    for number in range(61):
+        groups = [group("well", (number, number)), group("slow", (number, number * 3), (None, 5))]
+        groups += [group("gone", (1, 4))] if number < 30 else []
+        store.write(rounds.points(round_of(*groups), T0 + number * 5000))
+    now_ms = T0 + 300_000
+    slow, gone, well = read_groups(reader, at_ms=now_ms)
+    assert [one.group for one in (slow, gone, well)] == ["slow", "gone", "well"]
+    evaluated = next(state for state in rounds.states if state.group == "slow")
+    assert (slow.evaluation, slow.lag, slow.uncommitted_records) == (evaluated.evaluation, 120, 5)
+    assert (slow.time_lag, slow.catch_up, slow.rates) == (evaluated.time_lag, evaluated.catch_up, evaluated.rates)
+    assert (gone.gone, gone.lag, gone.seen_ms) == (True, 3, T0 + 150_000)
+    earlier = {state.group: state for state in read_groups(reader, at_ms=T0 + 100_000)}
+    assert (earlier["gone"].gone, earlier["slow"].lag) == (False, 40)
+    detailed = read_group(reader, "slow", at_ms=now_ms)
+    assert detailed is not None
+    assert [(one.name, one.lag) for one in detailed.partitions] == [("orders/0", 120), ("orders/1", None)]
+    assert detailed.partitions[0].time_lag == evaluated.time_lag
+    assert read_group(reader, "nobody", at_ms=now_ms) is None
+    strict = read_groups_by_rules(reader, at_ms=now_ms, rules=Rules(window_s=100, err_age_s=1))
+    assert [(one.group, one.evaluation.status) for one in strict] == [
+        ("slow", Status.ERR),
+        ("gone", Status.NOTFOUND),
+        ("well", Status.OK),
+    ]
+
+
+@pytest.mark.parametrize("speed", [0, 3, 2, 4])
+def test_the_time_to_catch_up_is_read_back(store: LocalStore, reader: LocalReader, speed: int) -> None:
+    """Every kind of time to catch up is the same after it was stored: never, steady, and a range."""
+    rounds = Rounds(RULES)
+    for second in range(40):
+        store.write(rounds.points(round_of(group("g", (second * speed, 900 + second * 3))), T0 + second * 1000))
+    (state,) = read_groups(reader, at_ms=T0 + 39_000)
+    assert state.catch_up == rounds.states[0].catch_up != CatchUp.UNKNOWN
+    (text,) = reader.read(GROUPS, ["drain"], start_ms=T0, end_ms=T0 + 39_001)
+    assert text.values[-1] == catches_up_in(state.catch_up), "Grafana shows the stored text"
+
+
+def test_partitions_are_evaluated_by_the_collectors_rules(store: LocalStore, reader: LocalReader) -> None:
+    """The rules of a round are stored with it, so the status of a group and those of its partitions agree."""
+    rounds = Rounds(Rules(window_s=12, allowed_lag=2))
+    for second in range(31):
+        store.write(rounds.points(round_of(group("g", (min(second, 15), second))), T0 + second * 1000))
+    detailed = read_group(reader, "g", at_ms=T0 + 30_000)
+    assert detailed is not None
+    (partition,) = detailed.partitions
+    assert (detailed.evaluation.status, partition.evaluation.status) == (Status.ERR, Status.STALL)
+    assert partition.evaluation.reason in detailed.evaluation.reason
+
+
+def test_an_unchanged_group_was_seen_in_the_newest_round(store: LocalStore, reader: LocalReader) -> None:
+    """Unchanged points are not written in every round, but the newest round has read the group."""
+    rounds = Rounds(RULES)
+    for second in range(20):
+        store.write(rounds.points(round_of(group("idle", (7, 7))), T0 + second * 1000))
+    (idle,) = read_groups(reader, at_ms=T0 + 19_000)
+    assert (idle.seen_ms, idle.time_lag) == (T0 + 19_000, NO_LAG)
+
+
+def test_a_group_deleted_while_no_collector_ran_is_gone(store: LocalStore, reader: LocalReader) -> None:
+    """If newer rounds do not have a group, it is marked as gone."""
+    store.write(Rounds().points(round_of(group("g", (1, 4)), group("other", (1, 1))), T0))
+    store.write(Rounds().points(round_of(group("other", (1, 1))), T0 + 3_600_000))
+    assert [(one.group, one.gone) for one in read_groups(reader, at_ms=T0 + 3_600_000)] == [
+        ("g", True),
+        ("other", False),
+    ]
+
+
+def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, reader: LocalReader) -> None:
+    """Of old history one whole round in five minutes is kept. Newer history is kept in full."""
+    rounds = Rounds(RULES)
+    for second in range(0, 1201, 10):
+        groups = round_of(group("busy", (second, second * 2)), group("idle", (7, 7), topic="quiet"))
+        store.write(rounds.points(groups, T0 + second * 1000))
+    now_ms = T0 + 1_200_000
+    Downsampler(store, reader, full_ms=600_000, clock=lambda: now_ms).run()
+    for measurement, field, tags in (
+        (LAG, "end", {"group": "idle"}),
+        (LAG, "end", {"group": "busy"}),
+        (GROUPS, "lag", {"group": "busy"}),
+        (ROUNDS, "groups", {}),
+        (ENDS, "end", {"topic": "quiet"}),
+    ):
+        (one,) = reader.read(measurement, [field], start_ms=T0, end_ms=now_ms + 1, tags=tags)
+        old = [ts for ts in one.times_ms if ts < T0 + 600_000]
+        assert old == [T0, T0 + 300_000], (measurement, tags)
+    (busy,) = [one for one in read_groups(reader, at_ms=T0 + 500_000) if one.group == "busy"]
+    assert busy.lag == 300
+    detailed = read_group(reader, "busy", at_ms=T0 + 500_000)
+    assert detailed is not None
+    assert "downsampled" in detailed.partitions[0].evaluation.reason
+    full = len(reader.read(ROUNDS, ["groups"], start_ms=T0 + 600_000, end_ms=now_ms + 1)[0].times_ms)
+    assert full == 61
+
+
+def test_only_slots_that_are_over_are_downsampled() -> None:
+    """A slot with one round has nothing to delete. A slot that ends after the limit is kept."""
+    minute = 60_000
+    times = [T0, T0 + minute, T0 + 5 * minute, T0 + 10 * minute, T0 + 11 * minute]
+    assert spans(times, before_ms=T0 + 12 * minute) == [(T0 + 1, T0 + 5 * minute)]
+
+
+def test_time_to_catch_up() -> None:
+    """A group catches up in a range of time, now, or never, keeps up, or it is not known."""
+    assert time_to_catch_up(100, [Rates(5, 15), Rates(5, 10)]) == Between(10.0, 20.0)
+    assert time_to_catch_up(100, [Rates(5, 15), Rates(5, 5)]) == Between(10.0, None)
+    assert time_to_catch_up(100, [Rates(5, 4.9)]) is CatchUp.NEVER
+    assert time_to_catch_up(100, [Rates(0, 0)]) is CatchUp.NEVER
+    assert time_to_catch_up(100, [Rates(500, 499), Rates(500, 501)]) is CatchUp.STEADY
+    assert time_to_catch_up(33, [Rates(46, 45), Rates(46, 40)]) is CatchUp.STEADY
+    assert time_to_catch_up(0, [Rates(5, 5)]) is CatchUp.NOW
+    assert time_to_catch_up(9, []) is CatchUp.UNKNOWN
+
+
+@given(st.integers(1, 10**12), st.lists(st.builds(Rates, st.floats(0, 1e6), st.floats(0, 1e6)), max_size=5))
+def test_a_range_is_positive_and_in_order(lag: int, rates: list[Rates]) -> None:
+    """The lower time is above 0 and not above the higher one."""
+    time = time_to_catch_up(lag, rates)
+    if isinstance(time, Between):
+        assert time.low_s > 0
+        assert time.high_s is None or time.high_s >= time.low_s

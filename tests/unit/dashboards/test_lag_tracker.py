@@ -1,0 +1,174 @@
+"""The state of every group, round after round: what the tracker evaluates and what it keeps in memory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.lag import Rounds, group, round_of
+from tallystream_dashboards.lag.offsets import NextRecord, PartitionOffsets
+from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples, Rates
+from tallystream_dashboards.lag.state import GONE_MS
+from tallystream_dashboards.lag.status import Rules, Status
+from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
+
+T0 = 1_700_000_100_000
+RULES = Rules(window_s=100)
+OFFSETS = st.integers(0, 2**63 - 1)
+
+
+@given(OFFSETS, OFFSETS, st.none() | OFFSETS)
+def test_lag_is_end_minus_committed(start: int, end: int, committed: int | None) -> None:
+    """The lag is never negative. It is unknown without a commit, and if the commit is past the end."""
+    lag = PartitionOffsets("t", 0, start, end, committed).lag
+    assert lag == (None if committed is None or committed > end else end - committed)
+
+
+def test_deleted_records_count_as_lag() -> None:
+    """Records that retention deleted before the group read them count: losing records is no progress."""
+    assert PartitionOffsets("t", 0, start=50, end=60, committed=10).lag == 50
+
+
+def samples(*rows: tuple[int, int, int], window_s: int = 100) -> OffsetSamples:
+    """Return samples of (seconds, committed, end)."""
+    history = OffsetSamples(window_s * 1000)
+    for second, committed, end in rows:
+        history.add(OffsetSample(second * 1000, committed, end))
+    return history
+
+
+def test_rates_are_records_by_time() -> None:
+    """A rate is the difference divided by the time. An offset or an end that went back has the rate 0."""
+    assert samples((0, 0, 100), (10, 80, 150)).rates(10_000)[0] == Rates(5.0, 8.0)
+    assert samples((0, 50, 100), (10, 20, 90)).rates(10_000)[0] == Rates(0.0, 0.0)
+    assert samples((0, 0, 0), (50, 100, 50), (100, 300, 100)).rates(100_000) == (Rates(1.0, 3.0), Rates(1.0, 4.0))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=120))
+def test_rates_are_those_of_all_samples(schedule: list[tuple[int, int]]) -> None:
+    """Samples that are left out change no rate: a rate is that of all samples since the period began."""
+    history, complete = OffsetSamples(100_000), []
+    end = committed = 0
+    for number, (produced, consumed) in enumerate(schedule):
+        end += produced
+        committed = min(end, committed + consumed)
+        now_ms = number * 3000
+        complete.append((now_ms, committed, end))
+        history.add(OffsetSample(*complete[-1]))
+        for rates, begin_ms in zip(history.rates(now_ms), (now_ms - 100_000, now_ms - 50_000), strict=True):
+            first_ms, *first = next((max(one[0], begin_ms), *one[1:]) for one in complete if one[0] + 3000 > begin_ms)
+            seconds = (now_ms - first_ms) / 1000
+            expected = [
+                (now - before) / seconds for now, before in zip((committed, end), first, strict=True) if seconds
+            ]
+            assert ([] if rates is None else [rates.consumed, rates.produced]) == expected
+
+
+def test_a_rate_needs_a_second() -> None:
+    """There is no rate from one sample, or from two within a second."""
+    assert samples().rates(0) == (None, None)
+    assert samples((0, 1, 2)).rates(0) == (None, None)
+    history = samples((0, 1, 2))
+    history.add(OffsetSample(999, 5, 6))
+    assert history.rates(999) == (None, None)
+
+
+def test_samples_are_kept_for_the_window() -> None:
+    """Equal samples take the space of two. Of the samples before the window only the last one is kept."""
+    history = OffsetSamples(60_000)
+    for second in range(0, 300, 5):
+        history.add(OffsetSample(T0 + second * 1000, min(second, 100), 400, None))
+    kept = history.all()
+    assert kept[-1] == OffsetSample(T0 + 295_000, 100, 400, None)
+    assert len(kept) <= 60 / 5
+    assert kept[0].ts_ms < T0 + 235_000
+
+
+def test_a_deleted_group_is_shown_for_a_week() -> None:
+    """A group that is deleted is GONE with its last lag, and forgotten after a week. Created again, it is not GONE."""
+    rounds = Rounds()
+    rounds.points(round_of(group("g", (3, 10)), group("other", (1, 1))), T0)
+    rounds.points(round_of(group("other", (1, 1))), T0 + 2000)
+    (gone,) = [state for state in rounds.states if state.group == "g"]
+    assert (gone.gone, gone.lag, gone.seen_ms, gone.since_ms) == (True, 7, T0, T0)
+    assert gone.evaluation.reason == "The group is no longer on the broker; when it was last seen its lag was 7."
+    rounds.points(round_of(group("g", (10, 10)), group("other", (1, 1))), T0 + 4000)
+    assert not any(state.gone for state in rounds.states)
+    rounds.points(round_of(group("other", (1, 1))), T0 + 6000)
+    rounds.points(round_of(group("other", (1, 1))), T0 + 6000 + GONE_MS)
+    assert [state.group for state in rounds.states] == ["other"]
+
+
+def test_a_group_that_could_not_be_read_is_not_gone() -> None:
+    """A group whose offsets could not be read keeps its last state."""
+    rounds = Rounds()
+    rounds.points(round_of(group("g", (3, 10))), T0)
+    rounds.points(round_of(unread=("g",)), T0 + 2000)
+    assert [(state.gone, state.lag) for state in rounds.states] == [(False, 7)]
+
+
+def test_since_is_when_the_status_began() -> None:
+    """The time since which a group is ERR stays the same while it is ERR."""
+    rounds = Rounds(RULES)
+    for number in range(40):
+        rounds.points(round_of(group("g", (min(number, 5), number), members=0)), T0 + number * 5000)
+    (state,) = rounds.states
+    assert state.evaluation.status is Status.ERR
+    assert state.since_ms is not None
+    assert T0 + 25_000 + 50_000 < state.since_ms <= T0 + 25_000 + 60_000
+
+
+def test_partitions_without_a_commit_make_the_lag_a_lower_bound() -> None:
+    """Records in a partition without a commit are counted, but not added to the lag."""
+    rounds = Rounds()
+    rounds.points(round_of(group("g", (3, 10), (None, 40))), T0)
+    (state,) = rounds.states
+    assert (state.lag, state.unknown_partitions, state.uncommitted_records, state.partition_count) == (7, 1, 40, 2)
+
+
+def test_offsets_without_a_record_are_no_lag() -> None:
+    """If there is no record up to the end (transaction markers, compaction), the status is OK, with the reason."""
+    rounds = Rounds(RULES)
+    rounds.records = {(("orders", 0), 9): NextRecord(None, exists=False)}
+    for second in range(0, 200, 10):
+        rounds.points(round_of(group("g", (9, 10), members=0)), T0 + second * 1000)
+    (state,) = rounds.states
+    assert (state.evaluation.status, state.time_lag, state.lag) == (Status.OK, NO_LAG, 1)
+    assert "transaction markers" in state.partitions[0].evaluation.reason
+
+
+def test_an_age_can_be_a_threshold() -> None:
+    """With --warn-age and --err-age, OK becomes WARN and ERR as the oldest unconsumed record gets older."""
+    rounds = Rounds(Rules(window_s=100, warn_age_s=20, err_age_s=60))
+    statuses = []
+    for number in range(20):
+        rounds.points(round_of(group("g", (number, number * 2 + 10))), T0 + number * 10_000)
+        statuses.append(rounds.states[0].evaluation.status)
+    assert [statuses[1], statuses[4], statuses[-1]] == [Status.OK, Status.WARN, Status.ERR]
+    assert "over 60 s" in rounds.states[0].evaluation.reason
+
+
+def test_a_partition_without_a_commit_does_not_change_the_time_lag() -> None:
+    """The group's time lag is that of its oldest unconsumed record, and exact while rounds are frequent."""
+    rounds = Rounds()
+    for number in range(10):
+        rounds.points(round_of(group("g", (10, 10 + number), (None, 3))), T0 + number * 1000)
+    assert rounds.states[0].time_lag == TimeLag(9.0)
+
+
+def test_a_slow_clock_is_detected_by_the_newest_record() -> None:
+    """The record at offset 7 arrived after T0; its timestamp is 30 s before. A record after the end has no skew."""
+    rounds = Rounds()
+    rounds.points(round_of(group("g", (5, 5), (5, 5))), T0)
+    rounds.newest_records = {("orders", 0): (7, T0 - 30_000), ("orders", 1): (10, T0 - 30_000)}
+    rounds.points(round_of(group("g", (5, 10), (5, 10))), T0 + 30_000)
+    assert {one.name: one.skew_ms for one in rounds.states[0].partitions} == {"orders/0": -30_000, "orders/1": None}
+
+
+@pytest.mark.parametrize(("members", "state"), [(1, "Stable"), (0, "Empty")])
+def test_members_and_the_brokers_state_are_kept(members: int, state: str) -> None:
+    """A group has the number of members and the state that the broker reports."""
+    rounds = Rounds()
+    rounds.points(round_of(group("g", (1, 2), members=members)), T0)
+    assert (rounds.states[0].members, rounds.states[0].broker_state) == (members, state)

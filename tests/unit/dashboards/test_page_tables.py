@@ -1,0 +1,125 @@
+"""The page's tables, and the texts of lag and of the pipeline in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from tallystream_aggregator.sinks.base import Series
+from tallystream_dashboards import formatting
+from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
+from tallystream_dashboards.lag.formatting import lag_range, why
+from tallystream_dashboards.lag.state import GroupState
+from tallystream_dashboards.lag.status import Evaluation, Status
+from tallystream_dashboards.lag.time_lag import TimeLag
+from tallystream_dashboards.page import tables
+from tallystream_dashboards.page.data.lines import Line
+from tallystream_dashboards.page.data.pipeline import hops
+from tallystream_dashboards.page.data.sums import counted, metrics
+from tallystream_dashboards.page.views.lag import worst_of
+
+
+def state(lag: int | None = 3, status: Status = Status.OK, **known: object) -> GroupState:
+    evaluation = Evaluation(status, "No progress.")
+    return GroupState("g", lag, TimeLag(75), None, Between(60, None), evaluation, (), 1000, partition_count=4, **known)  # type: ignore[arg-type]
+
+
+def test_the_reason_includes_unknown_partitions_and_skew() -> None:
+    """The reason of the status is followed by sentences about partitions without a lag and about clock skew."""
+    assert why(state()) == "No progress."
+    assert why(state(unknown_partitions=1, uncommitted_records=40)) == (
+        "No progress. Nothing valid is committed in 1 of 4 partitions, which hold 40 records."
+    )
+    assert why(state(stored_skew_ms=37_000)).startswith("No progress. Timestamps are 37 s ahead")
+
+
+def test_a_lag_that_is_known_in_part_is_a_lower_bound() -> None:
+    """If the lag of some partitions is unknown, the sum has a sign. If none is known, it is a dash."""
+    assert (lag_range(state(4421)), lag_range(state(4421, uncommitted_records=9)), lag_range(state(None))) == (
+        "4,421",
+        "≥ 4,421",
+        formatting.DASH,
+    )
+
+
+def test_the_table_of_groups() -> None:
+    """A lag is exact, an unknown one is an empty cell. Status, time lag and time to catch up are text."""
+    trends = {"g": Line("g", [0, 1000], [8, 3])}
+    table = tables.groups([state(2**53 + 1, Status.ERR), state(None, gone=True)], trends, str, now_ms=2000)
+    assert table["Lag"][0] == 2**53 + 1
+    assert table["Lag"].isna().tolist() == [False, True]
+    assert table.loc[0, ["Status", "Time lag", "Catches up in"]].tolist() == [["ERR"], "1 min 15 s", "1 min or never"]
+    assert table["Status"][1] == ["GONE"]
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [
+        (Between(60, None), "3 records behind. Catches up in 1 min or never. No progress."),
+        (CatchUp.NEVER, "3 records behind. Catches up: never at this rate. No progress."),
+        (CatchUp.STEADY, "3 records behind. It keeps up. No progress."),
+        (CatchUp.UNKNOWN, "3 records behind. No progress."),
+    ],
+)
+def test_a_hop_has_its_time_to_catch_up(time: TimeToCatchUp, text: str) -> None:
+    """The text is that of the tiles. There is none if the time is not known."""
+    pipeline = hops(replace(state(), catch_up=time), None, arrived_ms=None, stored_ms=None, now_ms=0)
+    assert pipeline[1].detail == text
+
+
+def test_the_worst_group_is_a_consumer() -> None:
+    """One of Tallystream's own groups is shown as the worst only if it is WARN or worse."""
+    own = replace(state(900), group="prod.tallystream-aggregator")
+    app, unknown = state(3), replace(state(None), group="new")
+    assert worst_of([own, unknown, app]) is app
+    assert worst_of([own, unknown]) is None
+    stopped = replace(own, evaluation=Evaluation(Status.STOP, "No progress."))
+    assert worst_of([stopped, app]) is stopped
+
+
+def test_a_status_has_a_duration_from_a_minute_on() -> None:
+    """A status that began less than a minute ago has no duration."""
+    assert tables.since(state(since_ms=0), 59_000) == ""
+    assert tables.since(state(since_ms=0), 200_000) == " for 3 min 20 s"
+
+
+def test_tables_without_rows_keep_their_columns() -> None:
+    """A group without partitions has an empty table with all columns."""
+    assert tables.partitions([], str).columns.tolist()[:4] == ["Topic", "Partition", "Status", "Lag"]
+
+
+def sums_table(name: str, type_: str, **fields: float) -> pd.DataFrame:
+    """Return the table of one sum with these fields."""
+    tags = {"app": "a", "metric_type": type_}
+    return tables.sums(metrics(Series(name, tags, field, [5], [value]) for field, value in fields.items()), str)
+
+
+def test_the_table_of_sums_is_exact() -> None:
+    """A count above 2**53 is text, so that the browser does not round it."""
+    assert sums_table("n", "counter", count=2**63 - 1)["Sum"].tolist() == ["9,223,372,036,854,775,807"]
+
+
+def test_a_distribution_shows_its_count_and_its_mean() -> None:
+    """A timer has a number of calls and a mean time, a histogram a number of values and their mean."""
+    timer, histogram = (
+        sums_table("batch", "timer", count=1234, sum=15.425),
+        sums_table("size", "histogram", count=4, sum=10.0),
+    )
+    table = pd.concat([timer, histogram])
+    assert table[["Sum", "Mean"]].to_numpy().tolist() == [["1,234 calls", "12.5 ms"], ["4 values", "2.50"]]
+    assert [counted(type_, "x") for type_ in ("timer", "histogram", "position", "counter", "gauge")] == [
+        "Calls of x",
+        "Values of x",
+        "Position of x",
+        "Sum of x",
+        "Sum of x",
+    ]
+
+
+def test_a_trend_ends_with_the_last_value() -> None:
+    """The sparkline has a fixed number of points, from the first to the last value."""
+    trend = tables.trend(Line("g", [0, 500, 1000], [4, 9, 2]))
+    assert (len(trend), trend[0], trend[-1]) == (tables.TREND_POINTS, 4, 2)
+    assert tables.trend(Line("g")) == []

@@ -1,0 +1,116 @@
+"""The text formats, and the selection of metrics, attributes and units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream import ConfigError, ConsoleReporter, GraphiteReporter, InfluxReporter, MetricRegistry
+from tallystream.record import Counter, Gauge, Meter, Sketch, Timer
+from tallystream.reporters.filters import AttributeFilter, MetricFilter
+from tallystream.reporters.graphite import graphite_lines
+from tallystream.reporters.influx import influx_line
+from tallystream.reporters.text import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=20)
+TIMER = Timer(name="t", count=2, sum=0.5, min=0.1, max=0.4, p99=0.4, m1_rate=2.0, sketch=Sketch(scale=6))
+
+
+GRAPHITE: dict[str, Any] = {"instance": "i"}
+INFLUX: dict[str, Any] = {"instance": "i", "url": "http://localhost:1", "token": "t", "org": "o", "bucket": "b"}
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "field"),
+    [
+        (GraphiteReporter, {**GRAPHITE, "instance": ""}, "instance"),
+        (GraphiteReporter, {**GRAPHITE, "attributes": ["no"]}, "attributes"),
+        (InfluxReporter, {**INFLUX, "instance": ""}, "instance"),
+        (InfluxReporter, {**INFLUX, "url": "localhost"}, "url"),
+        (InfluxReporter, {**INFLUX, "rate_unit": "day"}, "rate_unit"),
+        (ConsoleReporter, {"duration_unit": "h"}, "duration_unit"),
+    ],
+)
+def test_a_rejected_reporter_leaves_no_metric_behind(
+    make: Callable[..., object], arguments: dict[str, Any], field: str
+) -> None:
+    """The error names the argument, and the registry is unchanged."""
+    registry = MetricRegistry("app")
+    with pytest.raises(ConfigError) as caught:
+        make(registry, **arguments)
+    assert caught.value.field == field
+    assert registry.metrics() == []
+
+
+def test_readable() -> None:
+    """Name, sorted tags, type and attributes, without line breaks."""
+    metric = Counter(name="a\nb", tags={"y": "2", "x": "1\u2028"}, count=3)
+    assert readable(metric, {"count": 3, "rate": 1 / 3}) == "a\\nb{x=1\\u2028,y=2} counter count=3 rate=0.333333"
+    assert readable(Gauge(name="g", value=1), {}) == "g gauge"
+
+
+def test_graphite() -> None:
+    """One line for each attribute, with Graphite's tags and the time in seconds."""
+    metric = Meter(name="a b", tags={"t=": "x;y", "empty": ""}, count=3)
+    assert graphite_lines(metric, {"count": 3, "m1_rate": 0.5}, "pre", {"app": "o"}, 1_700_000_000_999) == [
+        "pre.a_b.count;app=o;t_=x_y 3 1700000000",
+        "pre.a_b.m1_rate;app=o;t_=x_y 0.5 1700000000",
+    ]
+
+
+def test_influx() -> None:
+    """The escapes of line protocol, integers with i, floats without, milliseconds; no line without fields."""
+    metric = Counter(name="a b,c\n", tags={"k=": "v w", "end": "\\", "empty": ""}, count=3)
+    line = influx_line(metric, {"count": 3, "sum": 4, "mean": 0.5}, {"app": "o"}, 1_700_000_000_999)
+    assert line == "a\\ b\\,c\\n,app=o,end=\\_,k\\==v\\ w count=3i,sum=4.0,mean=0.5 1700000000999"
+    assert influx_line(metric, {}, {}, 0) is None
+
+
+@given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
+def test_no_text_creates_a_second_line(name: str, tag: str, value: str) -> None:
+    """With any name or tag, each format has one line, and Graphite's has three words."""
+    metric = Counter(name=name, tags={tag: value}, count=1)
+    values = {"count": 1.0}
+    texts = [readable(metric, values), influx_line(metric, values, {}, 0) or ""]
+    [line] = graphite_lines(metric, values, "p", {}, 0)
+    for text in (*texts, line):
+        assert "\n" not in text
+        assert "\r" not in text
+    assert len(line.split(" ")) == 3
+
+
+def test_units_and_attributes() -> None:
+    """Rates per minute, durations in ms, and only the selected attributes; a sketch is not one."""
+    assert AttributeFilter().values(TIMER)["sum"] == 0.5
+    assert "sketch" not in AttributeFilter().values(TIMER)
+    assert "p50" not in AttributeFilter().values(TIMER)
+    shape = AttributeFilter(attributes=["p99", "m1_rate", "count"], rate_unit="minute", duration_unit="ms")
+    assert shape.values(TIMER) == {"count": 2, "p99": 400.0, "m1_rate": 120.0}
+    assert shape.values(Gauge(name="g", value=1)) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"attributes": ["p42"]}, "attributes"),
+        ({"rate_unit": "day"}, "rate_unit"),
+        ({"duration_unit": "m"}, "duration_unit"),
+    ],
+)
+def test_invalid_units_and_attributes_are_named(arguments: dict[str, Any], field: str) -> None:
+    """The error lists the possible values."""
+    with pytest.raises(ConfigError, match=r"use (one|some) of") as caught:
+        AttributeFilter(**arguments)
+    assert caught.value.field == field
+
+
+def test_selection() -> None:
+    """Included and not excluded names are selected, case-sensitively."""
+    selection = MetricFilter(["a.*", "b"], ["*.x"])
+    assert [name for name in ("a.1", "a.x", "b", "c", "A.1") if selection.selects(name)] == ["a.1", "b"]
