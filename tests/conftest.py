@@ -54,8 +54,8 @@ def influxdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Influx]:
 
     Each test keeps to measurements of its own.
     """
+    from support.influxd import InfluxServer, find_or_build
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
     if os.environ.get("INFLUXDB_URL"):
         given = StoreSettings.parse("influxdb")

@@ -374,7 +374,7 @@ def test_influxdb_refuses_a_second_type_of_a_field_and_takes_the_rest(
 @pytest.mark.integration
 def test_influxdb_killed_between_two_writes_is_away_until_it_is_back(influxdb: Influx, tmp_path: Path) -> None:
     """The same sink raises SinkUnavailableError while the server is dead and goes on when it is back."""
-    from tallystream_cli.servers.influxd import InfluxServer, find_or_build
+    from support.influxd import InfluxServer, find_or_build
 
     binary = find_or_build().path
     if binary is None:

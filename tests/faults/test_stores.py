@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from support import carbon as carbons
+from support.influxd import InfluxServer, find_or_build
 from support.slow_proxy import SlowProxy
 from support.store_faults import broker_away, influx_store, long_outage, slow_store
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_cli.servers.broker import KafkaBroker
-from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ from support.health import ask
 from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import open_reader
-from tallystream_cli.influx_tokens import make_tokens
+from tallystream_cli.influx_tokens import create_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,7 +148,7 @@ def test_the_services_come_up_do_their_work_and_stop(
         "0.0.0.0": "127.0.0.1",
         "/run/influxdb": str(tmp_path / "tokens"),
     }
-    make_tokens(store, tmp_path / "tokens")
+    create_tokens(store, tmp_path / "tokens")
     for name in ("shipper", "lag", "page"):
         services[name]["environment"] |= {
             "INFLUXDB_ORG": store.org,
@@ -168,8 +168,8 @@ def test_the_services_come_up_do_their_work_and_stop(
     wait_until(answers, LIMIT_S, "Kafka answers")
     with here.run(services, "aggregator", "shipper", "lag", "page", "sums") as running:
         here.pythons = {"page": own_python()}  # the applications need their data set, too
-        with here.run(services, "demo-feed") as feeding, ExitStack() as applications:
-            feeding["demo-feed"].wait_healthy(LIMIT_S)
+        with here.run(services, "demo-generator") as feeding, ExitStack() as applications:
+            feeding["demo-generator"].wait_healthy(LIMIT_S)
             applications.enter_context(here.run(services, "demo-app-1", "demo-app-2"))
             for name in ("page", "lag", "sums", "aggregator", "shipper"):
                 running[name].wait_healthy(LIMIT_S)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from support.influxd import InfluxError, InfluxServer, find_or_build
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
-from tallystream_cli.servers.influxd import InfluxError, InfluxServer, find_or_build
 
 if TYPE_CHECKING:
     from pathlib import Path

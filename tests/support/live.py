@@ -17,8 +17,8 @@ from support.kafka import aggregator, command
 from support.shipping import shipper
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings
-from tallystream_cli.demo import dataset
-from tallystream_cli.demo.consumers import AppProcess
+from tallystream_cli.demo import events
+from tallystream_cli.demo.scenario import AppProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ class Producing:
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._topic = topic
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
-        self._events = itertools.cycle(dataset.read_events(1000))
+        self._events = itertools.cycle(events.read_events(1000))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="producing")
         self.sent = 0

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.carbon import Carbon
+    from support.influxd import InfluxServer
     from support.slow_proxy import SlowProxy
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sinks.base import Point
     from tallystream_cli.servers.broker import KafkaBroker
-    from tallystream_cli.servers.influxd import InfluxServer
 
 DRAINED_S = 120.0 * PATIENCE
 FLOWS_S = 30.0 * PATIENCE

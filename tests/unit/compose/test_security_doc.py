@@ -9,7 +9,7 @@ from confluent_kafka.admin import AclOperation
 from support.acls import PAGE, acls
 from tallystream_aggregator.kafka.topics import Topics, policies
 from tallystream_cli import reference
-from tallystream_cli.influx_tokens import PARTS
+from tallystream_cli.influx_tokens import PERMISSIONS
 
 NO_KAFKA = {"page", "lag show", "dashboards generate", "dashboards push", "status", "down"}
 OWN_BROKER = {"up", "demo"}
@@ -56,6 +56,6 @@ def test_the_page_agrees_with_the_tokens_of_compose() -> None:
         "page": "`page`, `lag show`",
         "grafana": "Grafana's data source",
     }
-    for part, actions in PARTS.items():
+    for part, actions in PERMISSIONS.items():
         (said,) = re.findall(rf"^\| {re.escape(names[part])} \| (.+) \|$", text, re.MULTILINE)
         assert {action for action in ("read", "write") if re.search(rf"\b{action}\b", said)} == set(actions)
