@@ -61,9 +61,9 @@ def influxdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Influx]:
 
     Each test uses its own measurements.
     """
+    from support.influxd import InfluxServer, find_or_build
     from support.stores import Influx
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
     if os.environ.get("INFLUXDB_URL"):
         settings = StoreSettings.parse("influxdb")

@@ -15,7 +15,7 @@ import psutil
 from benchmarks.aggregator import kstreams_build
 from tallystream_aggregator import jars
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_cli.servers.process import end, spawn, tail
+from tallystream_cli.servers.process import spawn, tail, terminate
 
 if TYPE_CHECKING:
     import subprocess
@@ -152,7 +152,7 @@ class Running:
     def stop(self, patience: float = PATIENCE_S) -> float:
         """End it in order and return the seconds that this took; what is left after `patience` seconds is killed."""
         began, family = time.monotonic(), self._family()
-        end(self._process, patience=patience)
+        terminate(self._process, timeout_s=patience)
         took = time.monotonic() - began
         for process in psutil.wait_procs(family, timeout=min(patience, 10.0))[1]:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.aggregator.load import Fleet, Taken, Updates
 from benchmarks.aggregator.usage import Meter
 from benchmarks.alternatives.remote_write import Receiver
-from tallystream_cli.servers.process import end, free_port, spawn, tail
+from tallystream_cli.servers.process import free_port, spawn, tail, terminate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,4 +101,4 @@ def _running(binary: Path, folder: Path, receiver: Receiver) -> Iterator[tuple[s
                 time.sleep(0.05)
         yield url, process.pid
     finally:
-        end(process, patience=20)
+        terminate(process, timeout_s=20)

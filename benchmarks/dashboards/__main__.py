@@ -1,6 +1,7 @@
 """How long the queries of Grafana's dashboards and alert rules take on a real InfluxDB 2.7 with hours of many metrics.
 
-.venv/bin/python -m benchmarks.dashboards [--metrics 200] [--instances 50] [--hours 6] [--panel TITLE] [--keep FOLDER]
+    PYTHONPATH=tests .venv/bin/python -m benchmarks.dashboards [--metrics 200] [--instances 50] [--hours 6]
+        [--panel TITLE] [--keep FOLDER]
 
 Every metric has a point each ten seconds, and, as of a shipper with --rows, one of each instance; 20 groups lag in ten
 partitions each. Everything is chosen that can be: all apps, metrics, instances, groups; in Metric and Instances one
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.dashboards.asking import FLAVOURS, LIMIT_S, Server, panels, put_in
 from benchmarks.dashboards.points import lines
-from tallystream_cli.servers.influxd import InfluxServer
+from support.influxd import InfluxServer
 from tallystream_dashboards.grafana import Settings
 from tallystream_dashboards.grafana.alerts.flux import queries
 

@@ -13,7 +13,7 @@ from tallystream_dashboards.grafana import Settings, resources
 from tallystream_dashboards.grafana.queries.influxql import ALL
 
 if TYPE_CHECKING:
-    from tallystream_cli.servers.influxd import InfluxServer
+    from support.influxd import InfluxServer
     from tallystream_dashboards.grafana.settings import Flavour
 
 FLAVOURS: tuple[Flavour, ...] = ("flux", "influxql")

@@ -1,8 +1,8 @@
-"""A token of InfluxDB's for each part of the system, with no more permissions than the part needs.
+"""Create an InfluxDB token for each service of compose.yaml, with only the permissions that the service needs.
 
-`python -m tallystream_cli.influx_tokens FOLDER` creates the tokens that are missing, and writes each to
-FOLDER/PART/token. The server, the organization, the bucket and a token that may create others are in the environment,
-as for every command. It may run again at any time: a token that is there with these permissions stays.
+`python -m tallystream_cli.influx_tokens FOLDER` creates the tokens that are missing and writes each to
+FOLDER/SERVICE/token. The server, the organization, the bucket and a token that may create others come from the
+environment, as for every command. It can run again at any time: an existing token with the same permissions is kept.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
     from influxdb_client import Authorization, InfluxDBClient
 
-PARTS = {
+PERMISSIONS = {
     "shipper": ("write",),
-    "lag": ("read", "write"),  # it goes on with the ages that it knew, and thins out what is old
+    "lag": ("read", "write"),  # it reads its history after a restart, and downsamples old lag
     "page": ("read",),
     "grafana": ("read",),
 }
-"""What each part may do with the one bucket."""
+"""What each service may do with the bucket."""
 
 
-def make_tokens(settings: StoreSettings, folder: Path) -> None:
+def create_tokens(settings: StoreSettings, folder: Path) -> None:
     """Create the tokens that are missing and write each to its file.
 
-    A token of ours whose permissions are others, as after a bucket was replaced, is deleted.
+    A token of a service with other permissions is deleted, for example after the bucket was replaced.
 
     Raises:
-        ConfigError: the organization or the bucket is not there, the token may not create others, or a file can't be
-            written.
+        ConfigError: the organization or the bucket does not exist, the token may not create others, or a file can't
+            be written.
         TallystreamError: InfluxDB does not answer.
     """
     with open_client(
@@ -51,16 +51,16 @@ def make_tokens(settings: StoreSettings, folder: Path) -> None:
         try:
             org, bucket = _find(client, settings)
             api = AuthorizationsService(client.api_client)
-            found = api.get_authorizations(org_id=org).authorizations
-            for part in PARTS:
-                _write(folder / part, _token(api, found, part, org, bucket))
+            existing = api.get_authorizations(org_id=org).authorizations
+            for service in PERMISSIONS:
+                _write(folder / service, _token(api, existing, service, org, bucket))
         except ApiException as error:
-            if not error.status:  # TLS failed before there was an answer
+            if not error.status:  # TLS failed before a response
                 raise TallystreamError(f"InfluxDB {settings.where}: {error.reason}.") from error
             if error.status == 404:
-                raise ConfigError("INFLUXDB_BUCKET", settings.bucket, "make the bucket, or name another") from None
+                raise ConfigError("INFLUXDB_BUCKET", settings.bucket, "create the bucket, or name another") from None
             raise ConfigError(
-                "INFLUXDB_TOKEN", "***", f"InfluxDB refuses it ({error.status}): name one that may create tokens"
+                "INFLUXDB_TOKEN", "***", f"InfluxDB rejects it ({error.status}): name one that may create tokens"
             ) from None
         except HTTPError as error:
             raise TallystreamError(f"InfluxDB {settings.where}: {error}.") from error
@@ -75,19 +75,20 @@ def _find(client: InfluxDBClient, settings: StoreSettings) -> tuple[str, str]:
     return orgs[0], bucket.id
 
 
-def _token(api: AuthorizationsService, found: Iterable[Authorization], part: str, org: str, bucket: str) -> str:
-    actions, description = PARTS[part], f"tallystream {part}: bucket {bucket}"
-    wanted = {(action, "buckets", bucket) for action in actions}
-    for one in found:
-        if one.description != description:
+def _token(api: AuthorizationsService, existing: Iterable[Authorization], service: str, org: str, bucket: str) -> str:
+    actions, description = PERMISSIONS[service], f"tallystream {service}: bucket {bucket}"
+    required = {(action, "buckets", bucket) for action in actions}
+    for token in existing:
+        if token.description != description:
             continue
-        if one.status == "active" and {(p.action, p.resource.type, p.resource.id) for p in one.permissions} == wanted:
-            return str(one.token)
-        api.delete_authorizations_id(auth_id=one.id)
+        permitted = {(p.action, p.resource.type, p.resource.id) for p in token.permissions}
+        if token.status == "active" and permitted == required:
+            return str(token.token)
+        api.delete_authorizations_id(auth_id=token.id)
     resource = PermissionResource(type="buckets", id=bucket, org_id=org)
     permissions = [Permission(action=action, resource=resource) for action in actions]
-    made = api.post_authorizations(AuthorizationPostRequest(org, permissions=permissions, description=description))
-    return str(made.token)
+    created = api.post_authorizations(AuthorizationPostRequest(org, permissions=permissions, description=description))
+    return str(created.token)
 
 
 def _write(folder: Path, token: str) -> None:
@@ -95,16 +96,16 @@ def _write(folder: Path, token: str) -> None:
     try:
         if not path.exists() or path.read_text(encoding="ascii") != token:
             files.write_file(path, token.encode("ascii"))
-        # The folder is a volume of this part alone, whose user may be another one.
+        # The folder is a volume of this service alone, which may run as another user.
         path.chmod(0o444)
     except OSError as error:
-        raise ConfigError("folder", str(folder), f"let this user write it ({error.strerror})") from error
+        raise ConfigError("folder", str(folder), f"allow this user to write it ({error.strerror})") from error
 
 
 def main(arguments: list[str], env: Mapping[str, str] | None = None) -> int:
-    """Make the tokens; the exit code is 2 where a setting can't be used, 1 where InfluxDB does not answer."""
+    """Create the tokens. Return the exit code: 2 if a setting can't be used, 1 if InfluxDB does not answer."""
     try:
-        make_tokens(StoreSettings.parse("influxdb", env=env), Path(*arguments))
+        create_tokens(StoreSettings.parse("influxdb", env=env), Path(*arguments))
     except TallystreamError as error:
         sys.stderr.write(f"{error}\n")
         return 2 if isinstance(error, ConfigError) else 1

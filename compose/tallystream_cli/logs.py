@@ -1,4 +1,4 @@
-"""The log on standard error: lines for people, or one JSON object a line for machines."""
+"""The log on standard error, as text or as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -16,65 +16,65 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 FORMAT_ENV = "TALLYSTREAM_LOG_FORMAT"
-"""Handed down to the components of `up`, and to Spark's JVM, whose log4j2.properties asks for it."""
+"""Also read by the components of `up`, and by Spark's JVM through log4j2.properties."""
 
 BREAKS = "\n\t"
-"""What the trace of an exception, and the lines of a log that an error quotes, may hold."""
+"""Allowed in the traceback of an exception, and in an error that quotes lines of a log."""
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-class TextLines(logging.Formatter):
-    """Lines for people. A record is one line, whatever its message holds; only an exception's trace has several."""
+class TextFormatter(logging.Formatter):
+    """Formats a record as one line with all unprintable characters escaped; only a traceback has several lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
-        """Return the line."""
+        """Return the line without the traceback."""
         record.message = printable(record.message)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 (the same)
-        """Return the trace."""
+        """Return the traceback."""
         return printable(super().formatException(ei), keep=BREAKS)
 
 
-class JsonLines(logging.Formatter):
-    """`ts` (ISO 8601, UTC, milliseconds), `level`, `logger`, `message` and, where there is one, `exception`."""
+class JsonFormatter(logging.Formatter):
+    """Formats a record as JSON: `ts` (ISO 8601, UTC, milliseconds), `level`, `logger`, `message` and `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, whatever newlines are in its parts."""
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line = {"ts": at, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        """Return one line; `exception` is left out if there is none."""
+        ts = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = {"ts": ts, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return printable_json(json.dumps(line, ensure_ascii=False))
 
 
-def set_up(level: str, form: str) -> None:
-    """Begin to log. `level` and `form` are as --log-level and --log-format say.
+def configure(level: str, log_format: str) -> None:
+    """Configure the root logger; the arguments are the values of --log-level and --log-format.
 
     Raises:
-        ConfigError: one of them is none that there is.
+        ConfigError: there is no such level or format.
     """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ConfigError("--log-level", level, "give debug, info, warning or error")
-    if form not in ("text", "json"):
-        raise ConfigError("--log-format", form, "give text or json")
-    os.environ[FORMAT_ENV] = form
+    if log_format not in ("text", "json"):
+        raise ConfigError("--log-format", log_format, "give text or json")
+    os.environ[FORMAT_ENV] = log_format
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if form == "json" else TextLines(TEXT))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter(TEXT))
     logging.basicConfig(level=number, handlers=[handler])
-    if form == "json":
+    if log_format == "json":
         logging.captureWarnings(True)
         sys.excepthook = _log_exception
 
 
-def final_line(sentence: str) -> str:
-    """Return what a command says when it fails, as a line of the log that was chosen."""
+def error_line(sentence: str) -> str:
+    """Return the error of a command that failed, in the format of the log."""
     if os.environ.get(FORMAT_ENV) != "json":
         return printable(sentence, keep=BREAKS)
-    return JsonLines().format(logging.LogRecord("tallystream", logging.ERROR, "", 0, sentence, None, None))
+    return JsonFormatter().format(logging.LogRecord("tallystream", logging.ERROR, "", 0, sentence, None, None))
 
 
-def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    logging.getLogger("tallystream").critical("unexpected: %s", error, exc_info=(kind, error, trace))
+def _log_exception(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    logging.getLogger("tallystream").critical("unexpected error: %s", error, exc_info=(kind, error, traceback))

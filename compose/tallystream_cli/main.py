@@ -1,4 +1,4 @@
-"""The `tallystream` command line: its commands, and how it ends."""
+"""The `tallystream` command line: its commands, and its exit codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer.exceptions import TyperException
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import logs
 from tallystream_cli import options as o
-from tallystream_cli.commands import grafana, grafana_push, lag, stores, system, table, verify
+from tallystream_cli.commands import dashboards, forget, lag, stores, system, table, verify
 
 app = typer.Typer(
     name="tallystream",
@@ -25,12 +25,12 @@ app = typer.Typer(
 )
 lag_app = typer.Typer(
     help="The lag of every consumer group: `lag [GROUP]` shows it, `lag collect` keeps its history.",
-    cls=o.WithDefault,
+    cls=o.GroupWithDefault,
     rich_markup_mode=None,
 )
 app.add_typer(lag_app, name="lag")
 dashboards_app = typer.Typer(
-    help="Grafana's dashboards and alert rules: `generate` writes them as files, `push` brings them into a server.",
+    help="Grafana's dashboards and alert rules: `generate` writes them as files, `push` creates them in a server.",
     cls=o.Group,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -38,8 +38,8 @@ dashboards_app = typer.Typer(
 app.add_typer(dashboards_app, name="dashboards")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"tallystream {version('tallystream-cli')}")
         raise typer.Exit
 
@@ -53,24 +53,24 @@ def _common(
     log_format: Annotated[
         str, typer.Option(help="The format: text, or json with one object per line.", envvar=logs.FORMAT_ENV)
     ] = "text",
-    _show: Annotated[
+    _version_requested: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    logs.set_up(log_level, log_format)
+    logs.configure(log_level, log_format)
 
 
 app.command()(table.aggregate)
 app.command()(table.rebuild)
-app.command()(table.forget)
+app.command()(forget.forget)
 app.command()(stores.ship)
 app.command()(stores.replay)
 app.command()(verify.verify)
 app.command()(lag.page)
 lag_app.command("show")(lag.lag_show)
 lag_app.command("collect")(lag.lag_collect)
-dashboards_app.command("generate")(grafana.generate)
-dashboards_app.command("push")(grafana_push.push)
+dashboards_app.command("generate")(dashboards.generate)
+dashboards_app.command("push")(dashboards.push)
 app.command()(system.up)
 app.command()(system.down)
 app.command()(system.status)
@@ -78,9 +78,9 @@ app.command()(system.demo)
 
 
 def main() -> None:
-    """Run the command line: a wrong setting is one sentence and exit code 2, a failure one sentence and code 1."""
+    """Run the command line. Exit code 2 for an invalid setting, 1 for a failure, each with one sentence."""
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(standalone_mode=False) or 0)
     except TyperException as error:
         sys.exit(_print_error(_usage(error), error.exit_code))
     except (ConfigError, verify.UncheckedError) as error:
@@ -88,11 +88,11 @@ def main() -> None:
     except TallystreamError as error:
         sys.exit(_print_error(str(error), 1))
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(o.INTERRUPTED)
 
 
 def _usage(error: TyperException) -> str:
-    """Return what is wrong with the command line as one sentence; the help itself, where no command was given."""
+    """Return what is wrong with the command line as one sentence, or the help if no command is given."""
     message, context = error.format_message(), getattr(error, "ctx", None)
     if "\n" in message or context is None:
         return message
@@ -100,7 +100,7 @@ def _usage(error: TyperException) -> str:
 
 
 def _print_error(sentence: str, code: int) -> int:
-    sys.stderr.write(f"{logs.final_line(sentence)}\n")
+    sys.stderr.write(f"{logs.error_line(sentence)}\n")
     return code
 
 

@@ -20,28 +20,31 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.status import Rules
 
 KAFKA_ENV = "TALLYSTREAM_KAFKA_"
-"""TALLYSTREAM_KAFKA_SASL_PASSWORD is the option sasl.password: for what must not be on a command line."""
+"""The prefix of variables for librdkafka: TALLYSTREAM_KAFKA_SASL_PASSWORD sets sasl.password."""
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C or SIGTERM."""
 
 
 def _writable(param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """Return a path that can be made: what is there of it may be written by this user.
+    """Return `value` if this user can write it or create it. Creates nothing.
 
     Raises:
-        ConfigError: it may not. Nothing is made by the look.
+        ConfigError: this user can't.
     """
     if value is None:
         return None
     path = value.absolute()
-    there = next(one for one in (path, *path.parents) if os.path.exists(one))  # noqa: PTH110 (never raises)
-    # A checkpoint has files beside it, too.
-    for one in (there, there.parent) if there == path and there.is_dir() else (there,):
-        is_folder = one == path or one.is_dir()
-        if not is_folder or not os.access(one, os.W_OK):
-            why = os.strerror(errno.EACCES if is_folder else errno.ENOTDIR)
+    existing = next(one for one in (path, *path.parents) if os.path.exists(one))  # noqa: PTH110 (never raises)
+    # The aggregator also writes files beside its checkpoint.
+    for target in (existing, existing.parent) if existing == path and existing.is_dir() else (existing,):
+        usable = target == path or target.is_dir()
+        if not usable or not os.access(target, os.W_OK):
+            reason = os.strerror(errno.EACCES if usable else errno.ENOTDIR)
             raise ConfigError(
                 param.opts[0],
                 str(value),
-                f"{one} can't be written ({why}): give this user the right to write there, or name another path",
+                f"{target} can't be written ({reason}): allow this user to write there, or name another path",
             )
     return value
 
@@ -176,33 +179,33 @@ ErrAge = Annotated[
 Data = Annotated[Path, typer.Option(help="The folder with all data of the local system.", file_okay=False)]
 
 
-LONGEST = 10_000
-"""Letters that a sentence of the help may have."""
+MAX_SENTENCE = 10_000
+"""The number of characters of a command's first sentence in the help, so that none is cut."""
 
 
 class Group(TyperGroup):
-    """A group of commands whose help has each one's whole first sentence, however narrow the terminal."""
+    """A group of commands whose help has the whole first sentence of each command, at any width of the terminal."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands."""
         commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        rows = [(name, one.get_short_help_str(LONGEST)) for name, one in commands if one is not None]
+        rows = [(name, command.get_short_help_str(MAX_SENTENCE)) for name, command in commands if command is not None]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
-class WithDefault(Group):
-    """A group of commands of which `show` is meant when none is named: `lag orders` is `lag show orders`."""
+class GroupWithDefault(Group):
+    """A group of commands whose default is `show`: `lag orders` means `lag show orders`."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options of `show` after the commands: they may be given without its name."""
+        """Write the options of `show` after the commands, because they can be given without its name."""
         super().format_options(ctx, formatter)
         params = self.commands["show"].params
         with formatter.section("Options of show, the default command"):
-            formatter.write_dl([record for one in params if (record := one.get_help_record(ctx)) is not None])
+            formatter.write_dl([row for one in params if (row := one.get_help_record(ctx)) is not None])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default command in front, where the first argument is neither a command nor --help."""
+        """Insert `show` if the first argument is neither a command nor --help."""
         if not args or (args[0] not in self.commands and args[0] != "--help"):
             args = ["show", *args]
         parsed: list[str] = super().parse_args(ctx, args)
@@ -216,25 +219,25 @@ def rules(
     warn_age: float | None,
     err_age: float | None,
 ) -> Rules | None:
-    """Return the rules of a status; None where nothing of them was said."""
+    """Return the rules of the status; None if no option is given."""
     from tallystream_dashboards.lag.status import Rules
 
-    content = {
+    options = {
         "window_s": window,
         "stop_after_s": stop_after,
         "allowed_lag": allowed_lag,
         "warn_age_s": warn_age,
         "err_age_s": err_age,
     }
-    given = {name: value for name, value in content.items() if value is not None}
-    return Rules(**given) if given else None  # type: ignore[arg-type]  # each has its own type
+    given = {name: value for name, value in options.items() if value is not None}
+    return Rules(**given) if given else None  # type: ignore[arg-type]  # the types differ
 
 
-def moment(option: str, text: str) -> int:
-    """Return a time as epoch milliseconds; without an offset from UTC it is in UTC.
+def time_ms(option: str, text: str) -> int:
+    """Return an ISO 8601 time as epoch milliseconds; without an offset from UTC it is in UTC.
 
     Raises:
-        ConfigError: it is no time in ISO 8601, or not in the years 1970 to 2261.
+        ConfigError: `text` is no such time, or not in the years 1970 to 2261.
     """
     try:
         return parse_time_ms(text)
@@ -243,10 +246,10 @@ def moment(option: str, text: str) -> int:
 
 
 def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's options from the environment and from `KEY=VALUE` texts, which win.
+    """Return librdkafka's options from the environment and from `given`, each KEY=VALUE, which take precedence.
 
     Raises:
-        ConfigError: a text has no `=`. The value is never shown: it may be a secret.
+        ConfigError: one of `given` is not KEY=VALUE. The message does not contain it, as it may be a secret.
     """
     options = {
         name.removeprefix(KAFKA_ENV).lower().replace("_", "."): value
@@ -261,25 +264,25 @@ def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[s
     return options
 
 
-def need_spark() -> None:
-    """Return where PySpark and Java are there: the commands that need them say so before anything else.
+def require_spark() -> None:
+    """Check that PySpark and Java are installed.
 
     Raises:
-        ConfigError: one of them is not, or Java is of a version on which Spark does not run.
+        ConfigError: one of them is missing, or Spark does not support the Java version.
     """
     if find_spec("pyspark") is None:
         raise ConfigError("pyspark", "not installed", "install it with tallystream-cli[spark], and Java 17 or 21")
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # under spark-submit Java runs already
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # unset unless spark-submit has started Java
         from tallystream_aggregator.jars import java_version
 
         java_version()
 
 
 def one_of(option: str, value: str, *allowed: str) -> str:
-    """Return `value`, which must be one of `allowed`.
+    """Return `value`.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: it is not one of `allowed`.
     """
     if value not in allowed:
         raise ConfigError(option, value, f"give {' or '.join(allowed)}")

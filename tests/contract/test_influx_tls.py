@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.certificates import self_signed
+from support.influxd import InfluxServer, find_or_build
 from support.stores import NOW_MS, content, write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -368,7 +368,7 @@ def test_influxdb_rejects_a_second_type_of_a_field(influxdb: Influx, caplog: pyt
 @pytest.mark.integration
 def test_influxdb_is_unavailable_after_a_kill(influxdb: Influx, tmp_path: Path) -> None:
     """The same sink continues when the server runs again."""
-    from tallystream_cli.servers.influxd import InfluxServer, find_or_build
+    from support.influxd import InfluxServer, find_or_build
 
     binary = find_or_build().path
     if binary is None:

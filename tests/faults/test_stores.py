@@ -19,6 +19,7 @@ from support.exactness import assert_exact
 from support.faults import OUTAGE_S, PATIENCE, pause
 from support.fleet import Fleet
 from support.health import ask
+from support.influxd import InfluxServer, find_or_build
 from support.kafka import committed, end_offsets, read_topic
 from support.levels import Graphite, Readable, exposed, promised, samples
 from support.shipping import Sums, shipper
@@ -29,7 +30,6 @@ from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_cli.servers.broker import KafkaBroker
-from tallystream_cli.servers.influxd import InfluxServer, find_or_build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

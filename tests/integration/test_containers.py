@@ -25,7 +25,7 @@ from support.health import ask
 from support.stores import influx_bucket
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import open_reader
-from tallystream_cli.influx_tokens import make_tokens
+from tallystream_cli.influx_tokens import create_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +139,7 @@ def test_the_services_start_work_and_stop(
         "0.0.0.0": "127.0.0.1",
         "/run/influxdb": str(tmp_path / "tokens"),
     }
-    make_tokens(store, tmp_path / "tokens")
+    create_tokens(store, tmp_path / "tokens")
     for name in ("shipper", "lag", "page"):
         services[name]["environment"] |= {
             "INFLUXDB_ORG": store.org,
@@ -159,8 +159,8 @@ def test_the_services_start_work_and_stop(
     wait_until(answers, LIMIT_S, "Kafka answers")
     with runner.run(services, "aggregator", "shipper", "lag", "page", "sums") as running:
         runner.pythons = {"page": own_python()}  # the demo also needs its data set
-        with runner.run(services, "demo-feed") as feeding, ExitStack() as applications:
-            feeding["demo-feed"].wait_healthy(LIMIT_S)
+        with runner.run(services, "demo-generator") as feeding, ExitStack() as applications:
+            feeding["demo-generator"].wait_healthy(LIMIT_S)
             applications.enter_context(runner.run(services, "demo-app-1", "demo-app-2"))
             for name in ("page", "lag", "sums", "aggregator", "shipper"):
                 running[name].wait_healthy(LIMIT_S)

@@ -13,7 +13,7 @@ from support.stores import NOW_MS, content, influx_bucket, write
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_store
-from tallystream_cli.influx_tokens import PARTS, main
+from tallystream_cli.influx_tokens import PERMISSIONS, main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def environment(store: StoreSettings) -> dict[str, str]:
 
 def tokens(folder: Path) -> dict[str, str]:
     """Return the written tokens by part."""
-    return {part: (folder / part / "token").read_text() for part in PARTS}
+    return {part: (folder / part / "token").read_text() for part in PERMISSIONS}
 
 
 def test_each_part_has_the_permissions_that_it_needs(store: StoreSettings, influxdb: Influx, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_each_part_has_the_permissions_that_it_needs(store: StoreSettings, influ
     by_part = tokens(tmp_path)
     assert len({*by_part.values(), store.token}) == 5
     write(store, [POINT])
-    for part, actions in PARTS.items():
+    for part, actions in PERMISSIONS.items():
         settings = replace(store, token=by_part[part])
         if "write" in actions:
             assert write(settings, [POINT]) == 0
@@ -80,7 +80,7 @@ def test_a_second_run_keeps_the_tokens(store: StoreSettings, tmp_path: Path) -> 
     (tmp_path / "page" / "token").unlink()
     assert main([str(tmp_path)], env) == 0
     assert tokens(tmp_path) == first
-    assert {stat.S_IMODE((tmp_path / part / "token").stat().st_mode) for part in PARTS} == {0o444}
+    assert {stat.S_IMODE((tmp_path / part / "token").stat().st_mode) for part in PERMISSIONS} == {0o444}
 
 
 def test_wrong_settings_are_clear_errors(

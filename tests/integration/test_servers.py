@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.influxd import InfluxError, InfluxServer, find_or_build
 from support.kafka import read_topic
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 from tallystream_cli.servers.broker import KafkaBroker
-from tallystream_cli.servers.influxd import InfluxError, InfluxServer, find_or_build
 
 if TYPE_CHECKING:
     from pathlib import Path

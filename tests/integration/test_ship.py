@@ -113,7 +113,7 @@ def test_an_outage_of_influxdb_loses_no_point(
 
     During the outage the shipper is healthy and not ready, and SIGTERM ends it.
     """
-    from tallystream_cli.servers.influxd import InfluxServer, find_or_build
+    from support.influxd import InfluxServer, find_or_build
 
     found = find_or_build()
     if found.path is None:

@@ -108,7 +108,7 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
         again = run("up", "--data", str(data), *FREE_PORTS)
         assert again.returncode == 2
         assert again.stderr.startswith("--data: ")
-        assert "end it with down" in again.stderr
+        assert "stop it with tallystream down" in again.stderr
         assert len(again.stderr.splitlines()) == 1
 
         os.kill(component(data, "aggregate")["process"]["pid"], signal.SIGKILL)
@@ -119,14 +119,14 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
         status = run("status", "--data", str(data))
         assert status.returncode == 0, status.stdout
         log = (data / "up.log").read_text()
-        assert "aggregate died (code -9); it is started again in 0.5 s" in log
+        assert "aggregate died (code -9); it is restarted in 0.5 s" in log
         assert "aggregate is up again" in log
     finally:
         down = run("down", "--data", str(data), timeout=LIMIT_S)
     assert down.returncode == 0, down.stderr
     assert processes(data) == []
     assert run("status", "--data", str(data)).returncode == 1
-    assert run("down", "--data", str(data)).stdout.startswith("down: nothing ran")
+    assert run("down", "--data", str(data)).stdout.startswith("down: no system runs")
 
 
 def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:
@@ -173,5 +173,5 @@ def test_a_port_in_use_is_a_clear_error(tmp_path: Path, option: str) -> None:
         port = server.getsockname()[1]
         done = run("up", "--data", str(tmp_path / "data"), option, str(port), other, "0")
     assert done.returncode == 2
-    assert f"{option}: {port} can't be used; it is taken" in done.stderr
+    assert f"{option}: {port} can't be used; it can't be opened" in done.stderr
     assert processes(tmp_path / "data") == []

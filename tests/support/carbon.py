@@ -76,7 +76,7 @@ class Carbon(Server):
     """
 
     def __init__(self, folder: Path, settings: Path | None = None) -> None:
-        super().__init__(folder / "out.log", max_wait_s=60)
+        super().__init__(folder / "out.log", stop_timeout_s=60)
         self._folder = folder
         self._settings = settings
         self.port = free_port()

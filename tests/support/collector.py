@@ -19,11 +19,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from support.influxd_build import BuildError, Found, is_intact, record_digest
 from support.wait import wait_until
 from tallystream_aggregator.jars import cache_dir
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.otlp.sink import OtlpSink
-from tallystream_cli.servers.influxd_build import BuildError, Found, _intact, _record
 from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 if TYPE_CHECKING:
@@ -74,17 +74,17 @@ def find_or_build() -> Found:
         BuildError: the build failed.
     """
     target = cached_path()
-    if _intact(target):
+    if is_intact(target):
         return Found(target, "")
     if shutil.which("go") is None:
         return Found(None, "there is no OpenTelemetry Collector, and to build one, Go >= 1.25 is missing")
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _intact(target):
+        if not is_intact(target):
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as work:
                 _build(Path(work)).replace(target)
-            _record(target)
+            record_digest(target)
     return Found(target, "")
 
 
@@ -156,7 +156,7 @@ class Collector(Server):
     """One Collector. Its port stays the same over restarts. With `tls`, a certificate and its key, it speaks TLS."""
 
     def __init__(self, folder: Path, binary: Path, *, tls: tuple[Path, Path] | None = None) -> None:
-        super().__init__(folder / "otelcol.log", max_wait_s=20)
+        super().__init__(folder / "otelcol.log", stop_timeout_s=20)
         self._folder, self._binary, self._tls = folder, binary, tls
         self._port = free_port()
         self.destination = Destination()

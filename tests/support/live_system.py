@@ -16,8 +16,8 @@ from support.commands import running
 from support.shipping import shipper
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings
-from tallystream_cli.demo import dataset
-from tallystream_cli.demo.consumers import AppProcess
+from tallystream_cli.demo import events
+from tallystream_cli.demo.scenario import AppProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ class EventProducer:
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._topic = topic
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
-        self._events = itertools.cycle(dataset.read_events(1000))
+        self._events = itertools.cycle(events.read_events(1000))
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="event-producer")
         self.sent = 0

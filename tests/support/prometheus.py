@@ -33,7 +33,7 @@ class Prometheus(Server):
     """One server; `target` is the host:port whose /metrics it scrapes, empty for none."""
 
     def __init__(self, folder: Path, target: str = "") -> None:
-        super().__init__(folder / "prometheus.log", max_wait_s=30)
+        super().__init__(folder / "prometheus.log", stop_timeout_s=30)
         self._folder, self._target = folder, target
         self.url = f"http://127.0.0.1:{free_port()}"
 

@@ -1,1 +1,1 @@
-"""The commands of `tallystream`, each thin: options, settings, run; heavy imports wait until needed."""
+"""The commands of `tallystream`, one module a group. Heavy imports wait until a command runs."""

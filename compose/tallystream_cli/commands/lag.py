@@ -1,4 +1,4 @@
-"""The commands that show something: the page, and the lag of every consumer."""
+"""`page`, `lag show` and `lag collect`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tallystream_cli import options as o
+from tallystream_cli.local import discovery
 
 
 def page(
@@ -24,7 +25,6 @@ def page(
 ) -> None:
     """Show the sums, the living instances and the lag, on a page that refreshes by itself."""
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.local import discovery
     from tallystream_dashboards.page import PageSettings, run
     from tallystream_dashboards.page.server import password
 
@@ -36,7 +36,7 @@ def page(
         password=password.from_environment(),
         ready_file=ready_file,
     )
-    discovery.existing(settings.store)
+    discovery.require_existing(settings.store)
     raise typer.Exit(run(settings))
 
 
@@ -62,7 +62,6 @@ def lag_show(
 ) -> None:
     """Show the lag from the store. Exit code: 0 OK, 1 WARN, 2 ERR, 3 unknown, the worst of all groups."""
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.local import discovery
     from tallystream_dashboards.lag.cli import ShowSettings, run
 
     if store is None:
@@ -70,13 +69,13 @@ def lag_show(
         if local is None:
             raise discovery.no_store()
         store, org, bucket = local.store(org, bucket)
-        local.say(f"store {store}")
+        local.announce(f"store {store}")
     settings = ShowSettings(
-        store=discovery.existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable()),
+        store=discovery.require_existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable()),
         group=group,
         watch=watch,
         json=json,
-        at_ms=None if at is None else o.moment("--at", at),
+        at_ms=None if at is None else o.time_ms("--at", at),
         every_s=every,
         rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age),
     )

@@ -1,15 +1,20 @@
-"""The commands that fill a store: ship, and replay for a past period."""
+"""`ship`, and `replay` for a past period: they write sums to a store."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tallystream.errors import ConfigError
 from tallystream_cli import options as o
+from tallystream_cli.local import discovery
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.jobs.replay import ReplaySettings
 
 
 def ship(
@@ -79,7 +84,7 @@ def ship(
     if checkpoint is None:
         raise ConfigError("--checkpoint", None, "name a directory for Spark's offsets and commits")
 
-    o.need_spark()
+    o.require_spark()
     from tallystream_aggregator.jobs.ship import ShipSettings, run
     from tallystream_aggregator.spark.kafka_options import Fetch
 
@@ -120,22 +125,20 @@ def replay(
     """Write the points of a past period to a store again: the same points, of whole batches."""
     from tallystream_aggregator.jobs.replay import ReplaySettings
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.local import discovery
-    from tallystream_cli.output import replay as _replay
 
-    from_ms = o.moment("--from", start)
-    to_ms = int(time.time() * 1000) if end is None else o.moment("--to", end)
-    # A store that the environment names is that of another system: no sums of the local one go into it.
+    from_ms = o.time_ms("--from", start)
+    to_ms = int(time.time() * 1000) if end is None else o.time_ms("--to", end)
+    # A store in the environment belongs to another system, so it must not get the local system's sums.
     local = discovery.find() if bootstrap_servers is None and not os.environ.get("TALLYSTREAM_STORE") else None
     if local is not None:
-        taken = [f"broker {local.record.bootstrap_servers}"]
+        used = [f"broker {local.state.bootstrap_servers}"]
         if store is None:
             store, org, bucket = local.store(org, bucket)
-            taken.append(f"store {store}")
-        local.say(*taken)
-    if store is None:  # the local system's is not for the sums of another broker
+            used.append(f"store {store}")
+        local.announce(*used)
+    if store is None:
         raise discovery.no_store()
-    cluster = discovery.cluster(local, bootstrap_servers, topic_prefix, kafka)
+    cluster = discovery.cluster_of(local, bootstrap_servers, topic_prefix, kafka)
     settings = ReplaySettings(
         cluster.bootstrap_servers,
         StoreSettings.parse(
@@ -151,4 +154,20 @@ def replay(
         topic_prefix=cluster.topic_prefix,
         kafka=cluster.kafka,
     )
-    raise typer.Exit(_replay.replay(settings))
+    raise typer.Exit(write_period(settings))
+
+
+def write_period(settings: ReplaySettings) -> int:
+    """Replay, print the number of points, and return 0; 130 if SIGTERM or Ctrl-C stopped it between two writes."""
+    from tallystream_aggregator.jobs.replay import run
+    from tallystream_aggregator.shipping.shipper import StoppedError
+    from tallystream_aggregator.shutdown import StopRequest
+
+    stop = StopRequest().install()
+    try:
+        replayed = run(settings, stop, lambda sentence: sys.stderr.write(f"{sentence}\n"))
+    except StoppedError:
+        sys.stderr.write("stopped: the written points stay, and the next replay writes them again\n")
+        return o.INTERRUPTED
+    sys.stdout.write(f"{replayed.points:,} points of {replayed.period.batches} batches are in the store\n")
+    return 0

@@ -1,14 +1,36 @@
-"""The commands of the whole system on one machine: up, down, status, and the demonstration."""
+"""`up`, `down`, `status` and `demo`: the whole system on one machine."""
 
 from __future__ import annotations
 
+import contextlib
+import json as json_
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
+import psutil
 import typer
+from rich.console import Console
+from rich.table import Table
 
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator import files
 from tallystream_cli import options as o
+from tallystream_cli.local import state_file
+from tallystream_cli.local.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tallystream_cli.local.system import SystemSettings
+
+TICK_S = 0.2
+MAX_START_S = 600.0
+MAX_STOP_S = 300.0
 
 
 def up(
@@ -25,21 +47,33 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", help="Return when everything is up.")] = False,
 ) -> None:
     """Run the local system: broker, aggregator, shipper, lag collector and page; a component that dies is restarted."""
-    o.need_spark()
+    o.require_spark()
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.local import commands
     from tallystream_cli.local.system import SystemSettings
 
     parsed = None if store is None else StoreSettings.parse(store, org=org, bucket=bucket).require_readable()
     settings = SystemSettings(data, broker_port=broker_port, page_port=page_port, store=parsed)
-    raise typer.Exit(commands.detach(sys.argv[1:], data) if detach else commands.foreground(settings))
+    raise typer.Exit(_start_detached(sys.argv[1:], data) if detach else _run(settings))
 
 
 def down(*, data: o.Data = Path(".tallystream")) -> None:
-    """End the local system of a data folder; its data is kept."""
-    from tallystream_cli.local import commands
-
-    raise typer.Exit(commands.down(data))
+    """Stop the local system of a data folder; its data is kept."""
+    state = state_file.read(data / state_file.NAME)
+    if state is None or not state.supervisor.alive():
+        killed = 0 if state is None else state_file.kill_remaining(state)
+        result = f"{killed} remaining processes are killed" if killed else f"no system runs in {data}"
+        sys.stdout.write(f"down: {result}\n")
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        supervisor = psutil.Process(state.supervisor.pid)
+        supervisor.terminate()
+        try:
+            supervisor.wait(MAX_STOP_S)
+        except psutil.TimeoutExpired:
+            supervisor.kill()
+            supervisor.wait(MAX_STOP_S)
+    state_file.kill_remaining(state)
+    sys.stdout.write(f"down: stopped; {data} is kept\n")
 
 
 def status(
@@ -48,9 +82,26 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Show which components of the local system are up; exit code 0 if all are, 1 otherwise."""
-    from tallystream_cli.local import commands
-
-    raise typer.Exit(commands.status(data, as_json=json))
+    state = state_file.read(data / state_file.NAME)
+    if state is not None and not state.supervisor.alive():
+        state = None
+    components = [] if state is None else [_component(component) for component in state.components]
+    all_up = state is not None and state.up and all(component["state"] == "up" for component in components)
+    if json:
+        content = {"data": str(data.absolute()), "running": state is not None, "up": all_up}
+        addresses = {name: getattr(state, name, "") for name in ("bootstrap_servers", "page_url", "store")}
+        sys.stdout.write(json_.dumps({**content, **addresses, "components": components}) + "\n")
+    elif state is None:
+        sys.stdout.write(f"no system runs in {data}; start it with: tallystream up --data {data}\n")
+    else:
+        table = Table("component", "state", "restarts", "process")
+        for component in components:
+            table.add_row(
+                component["name"], component["state"], str(component["restarts"]), str(component["pid"] or "")
+            )
+        Console().print(table)
+        sys.stdout.write(f"broker {state.bootstrap_servers}, page {state.page_url}, store {state.store}\n")
+    raise typer.Exit(0 if all_up else 1)
 
 
 def demo(
@@ -69,11 +120,101 @@ def demo(
         bool, typer.Option("--json", help="Print one JSON object instead of tables; progress goes to standard error.")
     ] = False,
 ) -> None:
-    """The demonstration: a million real events, two consumers, a kill -9, and sums that agree to the integer."""
-    o.need_spark()
+    """Run the demonstration: a million real events, two consumers, a kill -9, and a comparison of every sum."""
+    o.require_spark()
     from tallystream_cli.demo.run import DemoSettings, run
 
     settings = DemoSettings(
         events=events, quick=quick, headless=headless, keep=keep, data=data, page_port=page_port, as_json=json
     )
     raise typer.Exit(run(settings))
+
+
+def _run(settings: SystemSettings) -> int:
+    """Run the system until SIGTERM, SIGINT or SIGHUP, stop it, and return 0. Progress goes to standard error.
+
+    Raises:
+        ConfigError: a port is taken, or another system uses the data folder.
+        StartError: a component did not start.
+    """
+    from tallystream_cli.local.system import LocalSystem
+
+    interrupts = Interrupts()
+    with interrupts.installed():
+        system = LocalSystem(settings, say=_say, check=interrupts.check)
+        try:
+            system.start()
+            _say(f"broker {system.bootstrap_servers}, store {system.store_spec}")
+            _say(f"page {system.page_url}")
+            while True:
+                system.tick()
+                time.sleep(TICK_S)
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            interrupts.ignore()
+            system.stop()
+
+
+def _start_detached(arguments: Sequence[str], data: Path) -> int:
+    """Run `up` in a new session and return 0 when it is up, or its exit code if it ended before.
+
+    Its output goes to `up.log` in the data folder and, until it is up, to standard error too. Ctrl-C and SIGTERM stop
+    it until then.
+
+    Raises:
+        ConfigError: the data folder can't be used.
+        TallystreamError: it was not up after ten minutes.
+    """
+    try:
+        files.make_folder(data)
+        out = (data / "up.log").open("ab+")
+    except OSError as error:
+        raise ConfigError("--data", str(data), f"the system reports: {error.strerror}") from error
+    command = [sys.executable, "-m", "tallystream_cli.main", *(a for a in arguments if a != "--detach")]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with out:
+        out.seek(0, os.SEEK_END)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        with (data / "up.log").open("rb") as log:
+            log.seek(out.tell())
+            try:
+                return _wait_until_up(process, data, log)
+            except BaseException:
+                process.terminate()
+                process.wait(MAX_STOP_S)
+                _copy_to_stderr(log)
+                raise
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], data: Path, log: IO[bytes]) -> int:
+    started_at = time.monotonic()
+    while time.monotonic() - started_at < MAX_START_S:
+        code = process.poll()
+        _copy_to_stderr(log)
+        if code is not None:
+            return code or 1
+        state = state_file.read(data / state_file.NAME)
+        if state is not None and state.supervisor.pid == process.pid and state.up:
+            sys.stdout.write(f"up: stop it with: tallystream down --data {data}\n")
+            return 0
+        time.sleep(TICK_S)
+    raise TallystreamError(f"up: not up after {MAX_START_S:g} s; see the logs in {data / 'logs'}")
+
+
+def _copy_to_stderr(log: IO[bytes]) -> None:
+    sys.stderr.write(log.read().decode("utf-8", errors="replace"))
+    sys.stderr.flush()
+
+
+def _component(component: state_file.ComponentState) -> dict[str, Any]:
+    """Return the component's state now, with its process ID if it runs."""
+    process = component.process
+    pid = process.pid if process is not None and process.alive() else None
+    state = "died" if pid is None and component.state == "up" else component.state
+    return {"name": component.name, "state": state, "restarts": component.restarts, "pid": pid}
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {sentence}\n")
+    sys.stderr.flush()

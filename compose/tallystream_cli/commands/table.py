@@ -1,22 +1,14 @@
-"""The commands of the table: aggregate, rebuild after a lost checkpoint, and forget."""
+"""`aggregate`, and `rebuild` after a lost checkpoint."""
 
 from __future__ import annotations
 
-import json as json_
 import os
-import signal
-import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
-from tallystream.errors import ConfigError
 from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.table.decode import Forget
 
 
 def aggregate(
@@ -83,7 +75,7 @@ def aggregate(
     ready_file: o.ReadyFile = None,
 ) -> None:
     """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
-    o.need_spark()
+    o.require_spark()
     from tallystream_aggregator.health import HealthSettings
     from tallystream_aggregator.jobs.aggregate.job import AggregateSettings, run
     from tallystream_aggregator.kafka.topic_selection import parse_partitions
@@ -106,7 +98,7 @@ def aggregate(
         accept_partial=accept_partial,
         standby=standby,
         catch_up=catch_up,
-        on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # just so
+        on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # one_of checks it
         table=TableSettings(
             retire_after_ms=int(retire_after_h * HOUR_MS),
             forget_after_ms=int(forget_after_days * 24 * HOUR_MS),
@@ -140,7 +132,7 @@ def rebuild(
         typer.Option(help="The number of partitions of Spark's state for the shards; by default one for each shard."),
     ] = None,
 ) -> None:
-    """Make a lost table again from metrics-table, as the beginning of a new checkpoint."""
+    """Rebuild a lost table from metrics-table, as the start of a new checkpoint."""
     from tallystream_aggregator.jobs.rebuild import RebuildSettings, run
 
     settings = RebuildSettings(
@@ -153,94 +145,3 @@ def rebuild(
         partitions=partitions,
     )
     raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))
-
-
-def forget(
-    *,
-    instance: Annotated[str | None, typer.Option(help="Remove the lives of this instance ID.")] = None,
-    life: Annotated[str | None, typer.Option(help="Remove only this life of the instance: its ULID.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Remove the metrics of this name from all lives.")] = None,
-    app: Annotated[str | None, typer.Option(help="Remove only from this app.")] = None,
-    type_: Annotated[
-        str | None, typer.Option("--type", help="Remove only metrics of this type, as in counter.")
-    ] = None,
-    tag: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Remove only metrics that have this tag; repeatable."),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Remove; without this option the command only shows what it would remove.")
-    ] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the aggregator to apply the removal.")] = 60.0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    bootstrap_servers: o.LocalServers = None,
-    topic_prefix: o.TopicPrefix = "",
-    kafka: o.Kafka = None,
-) -> None:
-    """Take an instance's lives, one life, or a metric out of the sums; shown first, done with --yes.
-
-    For what a broken or hostile instance left. What still publishes comes back with its next snapshot, as values are
-    absolute. Of an instance, what its forgotten lives counted stays: only a metric is taken out of that, too.
-    """
-    from rich.console import Console
-
-    from tallystream_aggregator.jobs.forget import ForgetSettings, publish, read_plan
-    from tallystream_aggregator.shutdown import stop_on_signals
-    from tallystream_cli.local import discovery
-    from tallystream_cli.output import forget as _forget
-
-    what = _chosen(instance, metric, {"app": app, "life": life, "type": type_, "tags": dict(map(_tag, tag or ()))})
-    if timeout <= 0:
-        raise ConfigError("--timeout", timeout, "give a number of seconds above 0")
-    local = discovery.find() if bootstrap_servers is None else None
-    if local is not None:
-        local.say(f"broker {local.record.bootstrap_servers}")
-    cluster = discovery.cluster(local, bootstrap_servers, topic_prefix, kafka)
-    settings = ForgetSettings(cluster.bootstrap_servers, what, instance, cluster.topic_prefix, cluster.kafka, timeout)
-
-    def say(line: str) -> None:
-        sys.stderr.write(f"{printable(line)}\n")
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the reading as Ctrl-C does
-    try:
-        plan = read_plan(settings, say)
-        if not json:
-            _forget.show(plan, Console(soft_wrap=True), of_instance=instance is not None)
-    except KeyboardInterrupt:
-        say("stopped: nothing is published")
-        raise
-    if yes:
-        with stop_on_signals() as stop:
-            if not publish(settings, plan, say, stop):
-                raise typer.Exit(_forget.INTERRUPTED)
-    else:
-        say("nothing is changed: give --yes to take it out")
-    if json:
-        sys.stdout.write(json_.dumps(_forget.as_dict(plan, published=yes)) + "\n")
-
-
-def _chosen(instance: str | None, metric: str | None, given: dict[str, Any]) -> Forget:
-    """Return what is to be taken out.
-
-    Raises:
-        ConfigError: the options do not go together, or one has no such value.
-    """
-    from tallystream_aggregator.table.decode import Forget
-
-    if (instance is None) == (metric is None):
-        raise ConfigError("--instance, --metric", [instance, metric], "give one of the two")
-    for name in ("life",) if instance is None else ("type", "tags"):
-        if given[name]:
-            other = "--instance" if instance is None else "--metric"
-            raise ConfigError(f"--{name.rstrip('s')}", given[name], f"give it with {other}")
-    try:
-        return msgspec.convert(given | {"metric": metric}, Forget)
-    except msgspec.ValidationError as error:
-        raise ConfigError("forget", given | {"metric": metric}, f"correct it: {error}") from error
-
-
-def _tag(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise ConfigError("--tag", text, "give NAME=VALUE, as in site=x")
-    return name, value

@@ -1,17 +1,35 @@
-"""The command that checks every sum: verify."""
+"""`verify`: compare every sum with an independent replay, and print the differences."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json as json_
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
+from tallystream_cli.local import discovery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+    from tallystream_aggregator.verify.check import Difference, Outcome
+    from tallystream_aggregator.verify.job import VerifySettings
+
+AGREE, DIFFER = 0, 1
+PROGRESS_INTERVAL_S = 5.0
 
 
 class UncheckedError(TallystreamError):
-    """The sums could not be checked. The command line ends with code 2, since 1 says that there are differences."""
+    """The sums could not be checked: exit code 2, because 1 means that there are differences."""
 
 
 def verify(
@@ -41,13 +59,8 @@ def verify(
     """
     from tallystream_aggregator.verify.job import VerifySettings
     from tallystream_aggregator.verify.lives import Settings
-    from tallystream_cli.local import discovery
-    from tallystream_cli.output import verify as _verify
 
-    local = discovery.find() if bootstrap_servers is None else None
-    if local is not None:
-        local.say(f"broker {local.record.bootstrap_servers}")
-    cluster = discovery.cluster(local, bootstrap_servers, topic_prefix, kafka)
+    cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
     settings = VerifySettings(
         cluster.bootstrap_servers,
         topic_prefix=cluster.topic_prefix,
@@ -58,9 +71,122 @@ def verify(
         rules=Settings(max_app_metrics=max_app_metrics, otlp_topics=tuple(otlp_topic or ())),
     )
     try:
-        code = _verify.verify(settings, as_json=json, most=most)
+        code = check(settings, as_json=json, max_rows=most)
     except ConfigError:
         raise
     except TallystreamError as error:
         raise UncheckedError(*error.args) from error
     raise typer.Exit(code)
+
+
+def check(settings: VerifySettings, *, as_json: bool, max_rows: int) -> int:
+    """Verify, print the outcome with up to `max_rows` differences, and return the exit code."""
+    from tallystream_aggregator.verify.job import run
+
+    outcome = run(settings, progress=Progress(sys.stderr))
+    if as_json:
+        sys.stdout.write(json_.dumps(as_dict(outcome)) + "\n")
+    else:
+        show(outcome, Console(soft_wrap=True), max_rows)
+    return DIFFER if outcome.differences else AGREE
+
+
+class Progress:
+    """Writes the number of replayed records to `stream` every few seconds, so nothing for a short topic."""
+
+    def __init__(self, stream: TextIO, clock: Any = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._started_at = self._printed_at = clock()
+
+    def __call__(self, records: int) -> None:
+        """Report the number of records replayed so far."""
+        if records % 1000:
+            return
+        now = self._clock()
+        if now - self._printed_at >= PROGRESS_INTERVAL_S:
+            self._printed_at = now
+            rate = records / (now - self._started_at)
+            self._stream.write(f"{records:,} records replayed, {rate:,.0f} a second\n")
+            self._stream.flush()
+
+
+def show(outcome: Outcome, console: Console, max_rows: int) -> None:
+    """Print a table of the first `max_rows` differences, the summary and the notes."""
+    if outcome.differences:
+        table = Table("app", "metric", "field", "published", "replayed", "offsets")
+        for difference in outcome.differences[:max_rows]:
+            table.add_row(*(Text(printable(cell)) for cell in _cells(difference)))
+        console.print(table)
+        if len(outcome.differences) > max_rows:
+            console.print(f"and {len(outcome.differences) - max_rows:,} more: --json has them all")
+    console.print(Text(printable(summary(outcome))))
+    for note in notes(outcome):
+        console.print(note)
+
+
+def summary(outcome: Outcome) -> str:
+    """Return one sentence: what was compared, and whether it agrees."""
+    ends = ", ".join(f"{partition}: {end:,}" for partition, end in _short_names(outcome.ends).items())
+    letters = f" and {outcome.letters:,} dead letters" if outcome.letters_checked else ""
+    number = len(outcome.differences)
+    result = f"{number:,} difference{'s' if number > 1 else ''}" if number else "all agree"
+    return f"{result}: {outcome.sums:,} sums{letters}, {outcome.records:,} records (partition: next offset {ends})"
+
+
+def notes(outcome: Outcome) -> list[str]:
+    """Return one sentence for each kind of record that was not compared, with the reason."""
+    counts = {
+        "sums: gauges and rates were compared only in part: they depend on when silence was noticed": (
+            outcome.undetermined
+        ),
+        "sums were not compared: they are of an earlier table, or lie across another writer's batches": (
+            outcome.unordered
+        ),
+        "metrics were not compared: only a sum later than the period is left": outcome.compacted,
+        "records of metrics-agg are no sums and were skipped": outcome.unreadable,
+    }
+    sentences = [f"{number:,} {what}" for what, number in counts.items() if number]
+    if not outcome.letters_checked:
+        sentences.append("dead letters were not compared: some have been deleted")
+    if not outcome.complete:
+        sentences.append("missing sums were not checked: the ledger does not say where the last batch ended")
+    return sentences
+
+
+def as_dict(outcome: Outcome) -> dict[str, Any]:
+    """Return the outcome as it is printed with --json."""
+    keys = ("records", "sums", "letters", "undetermined", "unordered", "compacted", "unreadable")
+    content: dict[str, Any] = {"agree": not outcome.differences} | {key: getattr(outcome, key) for key in keys}
+    content |= {"letters_checked": outcome.letters_checked, "complete": outcome.complete, "ends": outcome.ends}
+    return content | {"differences": [_difference(difference) for difference in outcome.differences]}
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    app, kind, name, tags = difference.identity or (None, None, None, ())
+    content = {"app": app, "type": kind, "name": name, "tags": dict(tags), "field": difference.field}
+    return content | {"published": difference.published, "replayed": difference.replayed, "ends": difference.ends}
+
+
+def _cells(difference: Difference) -> tuple[str, ...]:
+    app, kind, name, tags = difference.identity or ("", "", "", ())
+    labels = "".join(f" {tag}={value}" for tag, value in tags)
+    last_offsets = {partition: end - 1 for partition, end in _short_names(difference.ends or {}).items()}
+    return (
+        app,
+        f"{name}{labels} ({kind})" if name else "",
+        difference.field,
+        _number(difference.published),
+        _number(difference.replayed),
+        ", ".join(f"{partition}: {offset}" for partition, offset in last_offsets.items()),
+    )
+
+
+def _short_names(ends: Mapping[str, int]) -> dict[str, int]:
+    """Return the ends by partition, sorted; the topic is left out of the name if there is only one."""
+    split = {(name.rpartition(":")[0], int(name.rpartition(":")[2])): end for name, end in ends.items()}
+    one_topic = len({topic for topic, _ in split}) == 1
+    return {str(p) if one_topic else f"{topic}:{p}": end for (topic, p), end in sorted(split.items())}
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else str(value)

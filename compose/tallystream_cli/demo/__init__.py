@@ -1,1 +1,1 @@
-"""The demonstration: a million real events, two consumers, a kill in the worst moment, and sums that agree."""
+"""The demonstration: a million real events, two consumers, a kill between report and commit, and exact sums."""

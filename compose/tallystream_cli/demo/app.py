@@ -1,9 +1,9 @@
-"""The consumer application of the demonstration: a plain consumer-group process that embeds the reporter.
+"""The consumer application of the demonstration: a member of a consumer group that embeds the reporter.
 
     python -m tallystream_cli.demo.app --bootstrap-servers HOST:PORT --instance app-1 --journal FILE
 
-It processes flights in batches; after each it writes its journal, reports, and only then commits. So a committed event
-is always in the sums; one that was reported and not committed is processed again, and the sums say so.
+It processes flights in batches. After each batch it writes its journal, reports, and then commits. A committed event is
+therefore always in the sums. An event that was reported but not committed is processed again and counted twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tallystream import ConsumerProgress, KafkaReporter, MetricRegistry
 from tallystream.decoding import json_decoder
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shutdown import StopRequest
-from tallystream_cli.demo import dataset
+from tallystream_cli.demo import events
 from tallystream_cli.demo.journal import JournalWriter, Line, Span
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ POLL_S = 0.2
 
 
 class FlightsApp:
-    """One instance: its metrics, its consumer and its journal."""
+    """An instance with its metrics, its consumer and its journal."""
 
     def __init__(self, options: argparse.Namespace, journal: JournalWriter) -> None:
         self._options = options
         self._journal = journal
-        self._decode = json_decoder(dataset.Flight)
-        self._number = 0
+        self._decode = json_decoder(events.Flight)
+        self._batch_number = 0
         self._uncommitted: dict[int, int] = {}
         self.stop = StopRequest()
 
-        # What an application does to be counted: a registry, its metrics, a reporter.
+        # What an application needs to publish metrics: a registry, metrics, a reporter.
         self._registry = MetricRegistry(APP)
         self._progress = ConsumerProgress(self._registry, "flights.processed")
         self._delay = self._registry.histogram("flights.delay")
@@ -66,54 +66,54 @@ class FlightsApp:
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": options.session_timeout_ms,
                 "heartbeat.interval.ms": min(500, options.session_timeout_ms // 3),
-                # Little is fetched ahead: what is taken over from another instance then comes soon, not last.
+                # With little fetched ahead, partitions that are taken over from another instance are processed soon.
                 "queued.min.messages": options.batch,
                 "fetch.wait.max.ms": 50,
             }
         )
 
     def run(self) -> None:
-        """Process until `stop` is set; then finish the batch, leave the group and make a last report."""
+        """Process until `stop` is set, then finish the batch, leave the group and send a last report."""
         self._journal.write(Line("life"))
         self._consumer.subscribe([self._options.topic])
-        began, done = time.monotonic(), 0
+        started_at, processed = time.monotonic(), 0
         with self.reporter:
             while not self.stop.is_set():
                 messages = self._consumer.consume(self._options.batch, timeout=POLL_S)
                 if messages:
-                    self._batch(messages)
-                    done += len(messages)
+                    self._process_batch(messages)
+                    processed += len(messages)
                 elif self._uncommitted:
                     self._commit()
-                self._pace(began, done)
+                self._limit_rate(started_at, processed)
             self._consumer.close()
         self._journal.write(Line("end"))
 
-    def _batch(self, messages: Sequence[Message]) -> None:
+    def _process_batch(self, messages: Sequence[Message]) -> None:
         for message in messages:
             error = message.error()
             if error is not None:
                 raise KafkaException(error)
-        self._number += 1
+        self._batch_number += 1
         self._in_flight.set(len(messages))
         with self._timer.time():
-            delays = self._process(messages)
-        self._progress.processed(messages)  # the counter and the positions, in one step
-        line = Line("batch", self._number, len(messages), len(delays), sum(delays), spans(messages))
+            delays = self._delays(messages)
+        self._progress.processed(messages)  # updates counter and positions together
+        line = Line("batch", self._batch_number, len(messages), len(delays), sum(delays), spans(messages))
         self._journal.write(line)
         for partition, _, end in line.spans:
             self._uncommitted[partition] = max(end, self._uncommitted.get(partition, 0))
         if not self._report():
             return
         if self._options.hold_after_report and self._options.hold_after_report.exists():
-            self._journal.write(Line("hold", self._number))
+            self._journal.write(Line("hold", self._batch_number))
             self.stop.wait()
             return
         self._commit()
         self._in_flight.set(0)
 
-    def _process(self, messages: Iterable[Message]) -> list[int]:
-        """Do the work: here, to read each event and to take its delay, in minutes."""
+    def _delays(self, messages: Iterable[Message]) -> list[int]:
+        """Decode the events, update the histogram, and return their delays in minutes."""
         delays = []
         for message in messages:
             delay = self._decode(message.value() or b"").delay
@@ -126,62 +126,62 @@ class FlightsApp:
         while not self.reporter.report_now(timeout=10):
             if self.stop.is_set():
                 return False
-        self._journal.write(Line("acknowledged", self._number))
+        self._journal.write(Line("acknowledged", self._batch_number))
         return True
 
     def _commit(self) -> None:
-        # A partition that was taken away meanwhile is its new owner's to commit.
-        mine = {assigned.partition for assigned in self._consumer.assignment()}
-        self._uncommitted = {partition: end for partition, end in self._uncommitted.items() if partition in mine}
+        # The offsets of a revoked partition are committed by its new owner.
+        assigned = {one.partition for one in self._consumer.assignment()}
+        self._uncommitted = {partition: end for partition, end in self._uncommitted.items() if partition in assigned}
         offsets = [TopicPartition(self._options.topic, partition, end) for partition, end in self._uncommitted.items()]
         if not offsets:
             return
         try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            # A rebalance came first. The next commit has these offsets too, or their new owner processes them again.
-            print(f"commit rejected: {error.args[0].str()}", file=sys.stderr, flush=True)  # noqa: T201 (its log)
+            # The group is rebalancing. The next commit includes these offsets, or their new owner processes them again.
+            print(f"commit rejected: {error.args[0].str()}", file=sys.stderr, flush=True)  # noqa: T201 (the log)
             return
         self._uncommitted.clear()
-        self._journal.write(Line("committed", self._number))
+        self._journal.write(Line("committed", self._batch_number))
 
-    def _pace(self, began: float, done: int) -> None:
-        until = self._options.slow_until
-        if until is not None and not until.exists():
-            self.stop.wait(max(0.0, began + done / self._options.rate - time.monotonic()))
+    def _limit_rate(self, started_at: float, processed: int) -> None:
+        slow_until = self._options.slow_until
+        if slow_until is not None and not slow_until.exists():
+            self.stop.wait(max(0.0, started_at + processed / self._options.rate - time.monotonic()))
 
 
 def spans(messages: Iterable[Message]) -> list[Span]:
-    """Return the ranges of consecutive offsets, in the order of reading within each partition."""
-    found: dict[int, list[list[int]]] = {}
+    """Return the ranges of consecutive offsets by partition, in the order in which they were read."""
+    by_partition: dict[int, list[list[int]]] = {}
     for message in messages:
         partition, offset = message.partition(), message.offset()
         if partition is None or offset is None:
-            raise ValueError("a message without a partition or an offset did not come from a consumer")
-        ranges = found.setdefault(partition, [])
+            raise ValueError("the message has no partition or no offset")
+        ranges = by_partition.setdefault(partition, [])
         if ranges and ranges[-1][1] == offset:
             ranges[-1][1] = offset + 1
         else:
             ranges.append([offset, offset + 1])
-    return [(partition, first, end) for partition, ranges in sorted(found.items()) for first, end in ranges]
+    return [(partition, first, end) for partition, ranges in sorted(by_partition.items()) for first, end in ranges]
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(prog="python -m tallystream_cli.demo.app", description="Process flights.")
-    add: Callable[..., object] = made.add_argument
+    parser = argparse.ArgumentParser(prog="python -m tallystream_cli.demo.app", description="Process flights.")
+    add: Callable[..., object] = parser.add_argument
     add("--bootstrap-servers", required=True, help="the brokers, host:port,…")
     add("--instance", required=True, help="the instance ID")
-    add("--journal", required=True, type=Path, help="the file to which the journal is appended")
-    add("--topic", default=dataset.TOPIC, help="what to process (%(default)s)")
+    add("--journal", required=True, type=Path, help="the file for the journal, which is appended to")
+    add("--topic", default=events.TOPIC, help="the topic to process (%(default)s)")
     add("--group", default=GROUP, help="the consumer group (%(default)s)")
-    add("--metrics-topic", default="metrics", help="where to report (%(default)s)")
-    add("--batch", type=int, default=2000, help="events in a batch at most (%(default)s)")
-    add("--session-timeout-ms", type=int, default=6000, help="when the group takes a silent member for dead")
-    add("--hold-after-report", type=Path, help="once this file exists, stop between the next report and its commit")
-    add("--slow-until", type=Path, help="until this file exists, keep to --rate")
-    add("--rate", type=float, default=5000.0, help="events per second while slow (%(default)s)")
-    return made
+    add("--metrics-topic", default="metrics", help="the topic for the metrics (%(default)s)")
+    add("--batch", type=int, default=2000, help="the maximum number of events in a batch (%(default)s)")
+    add("--session-timeout-ms", type=int, default=6000, help="the group's session timeout (%(default)s)")
+    add("--hold-after-report", type=Path, help="when this file exists, stop between the next report and its commit")
+    add("--slow-until", type=Path, help="limit the rate to --rate until this file exists")
+    add("--rate", type=float, default=5000.0, help="events per second with --slow-until (%(default)s)")
+    return parser
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The progress display: bars on a terminal, plain lines elsewhere; and how long each step took."""
+"""The display of the progress, as bars on a terminal and as lines elsewhere, and of the time of each step."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TextIO
 
-PLAIN_EVERY_S = 5.0
+LINE_INTERVAL_S = 5.0
 
 
 class Display:
-    """Shows what happens; `took` has the seconds of each step that is over, in order. A context manager.
+    """Shows the progress inside a `with` block. `durations` has each finished step with its seconds, in order.
 
-    Bars count how many of `events` each of `bars` has. `clock` is in seconds and never goes back.
-    It writes to `to`, or to standard output.
+    There is one bar with the total `events` for each name in `bars`. The output goes to `to`, by default to standard
+    output.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Display:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.console = console or Console(highlight=False, file=to, width=None if (to or sys.stdout).isatty() else 120)
-        self.took: list[tuple[str, float]] = []
+        self.durations: list[tuple[str, float]] = []
         self._clock = clock
         self._counts = dict.fromkeys(bars, 0)
         self._printed: dict[str, int] = {}
-        self._due = clock() + PLAIN_EVERY_S
+        self._next_line_at = clock() + LINE_INTERVAL_S
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -58,22 +58,22 @@ class Display:
         self._progress.stop()
 
     @contextmanager
-    def step(self, what: str) -> Iterator[None]:
-        """Say what begins, and time it; a step that fails is not in `took`."""
-        began = self._clock()
-        self.say(f"{len(self.took) + 1}. {what}")
+    def step(self, name: str) -> Iterator[None]:
+        """Print the name of a step and measure its time; a step that fails is not in `durations`."""
+        started_at = self._clock()
+        self.say(f"{len(self.durations) + 1}. {name}")
         yield
-        self.took.append((what, self._clock() - began))
+        self.durations.append((name, self._clock() - started_at))
 
     def say(self, sentence: str) -> None:
         """Print a line above the bars."""
         self.console.print(sentence, markup=False)
 
     def count(self, bar: str, number: int) -> None:
-        """Move a bar; without a terminal, print the counts that moved, every five seconds at most."""
+        """Update a bar; without a terminal, print the counts if they changed, at most every five seconds."""
         self._counts[bar] = number
         self._progress.update(self._tasks[bar], completed=number)
-        if not self.console.is_terminal and self._clock() >= self._due and self._counts != self._printed:
-            self._due = self._clock() + PLAIN_EVERY_S
+        if not self.console.is_terminal and self._clock() >= self._next_line_at and self._counts != self._printed:
+            self._next_line_at = self._clock() + LINE_INTERVAL_S
             self._printed = dict(self._counts)
             self.say("   " + ", ".join(f"{name}: {value:,}" for name, value in self._counts.items()))

@@ -1,8 +1,8 @@
-"""The journal that a consumer of the demonstration keeps on disk: what it did, counted without any metric.
+"""The journal of a consumer of the demonstration: what it processed, counted independently of any metric.
 
-One line of JSON for each thing that happened, appended in one write, so that a kill leaves whole lines. The kinds are
-`life` (a process began), `batch` (it was processed: its number, its counts, its offsets), `acknowledged` (the broker
-has the report), `hold`, `committed`, and `end`.
+A journal has one line of JSON for each event, appended in one write, so a kill leaves only whole lines. The kinds are
+`life` (a process has started), `batch` (a batch is processed: its number, counts and offsets), `acknowledged` (the
+broker has acknowledged the report), `hold` (the process waits to be killed), `committed`, and `end`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class JournalError(TallystreamError):
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """One line. `delays` is how many events had a delay and `delay_sum` their sum, in minutes."""
+    """A line. `delays` is the number of events that have a delay, and `delay_sum` the sum of the delays in minutes."""
 
     kind: Literal["life", "batch", "acknowledged", "hold", "committed", "end"]
     n: int = 0
@@ -41,13 +41,13 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 
 class JournalWriter:
-    """Appends lines; each is with the operating system when `write` returns, so a SIGKILL does not lose it."""
+    """Appends lines. When `write` returns, the operating system has the line, so a SIGKILL does not lose it."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write(self, line: Line) -> None:
-        """Append one line, in one write."""
+        """Append a line."""
         os.write(self._file, msgspec.json.encode(line) + b"\n")
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class JournalWriter:
 
 @dataclass(slots=True)
 class Batch:
-    """A batch that was processed. `life` is the process, 1, 2, 3 … in the order in which they began."""
+    """A batch that was processed. `life` is the number of the process, from 1, in the order of their starts."""
 
     life: int
     line: Line
@@ -73,27 +73,27 @@ class Batch:
 
 
 def parse(text: bytes) -> list[Batch]:
-    """Return the batches of one journal, in order; a last line that is not whole yet is left for later.
+    """Return the batches of one journal in order, without a last line that is not complete.
 
     Raises:
-        JournalError: an offset range and a count disagree, or a line is about a batch that never was.
+        JournalError: the offsets of a batch contradict its count, or a line is about an unknown batch.
     """
     batches: list[Batch] = []
     by_number: dict[int, Batch] = {}
     life = 0
-    whole, _, _ = text.rpartition(b"\n")
-    for line in _lines(whole):
+    complete, _, _ = text.rpartition(b"\n")
+    for line in _lines(complete):
         if line.kind == "life":
             life += 1
             by_number = {}
         elif line.kind == "batch":
             if line.count != sum(end - first for _, first, end in line.spans):
-                raise JournalError(f"journal: batch {line.n} of life {life} counts {line.count}, its offsets do not.")
+                raise JournalError(f"journal: the count {line.count} of batch {line.n} of life {life} is wrong.")
             by_number[line.n] = Batch(life, line)
             batches.append(by_number[line.n])
         elif line.kind != "end":
             if line.n not in by_number:
-                raise JournalError(f"journal: {line.kind} of batch {line.n} of life {life}, which is not there.")
+                raise JournalError(f"journal: {line.kind} of batch {line.n} of life {life}, which is unknown.")
             _mark(by_number[line.n], line.kind)
     return batches
 
@@ -112,22 +112,22 @@ def _lines(text: bytes) -> list[Line]:
 
 
 def processed(batches: Iterable[Batch]) -> int:
-    """Return how many records were processed, each as often as it was."""
+    """Return the number of processed records; a record that was processed twice counts twice."""
     return sum(batch.line.count for batch in batches)
 
 
 def acknowledged(batches: Iterable[Batch]) -> int:
-    """Return how many of them were in a report that the broker acknowledged."""
+    """Return the number of processed records whose report the broker acknowledged."""
     return sum(batch.line.count for batch in batches if batch.acknowledged)
 
 
 def held(batches: Iterable[Batch]) -> int:
-    """Return how many records were in batches that a process held, reported but not committed, and died with."""
+    """Return the number of records in batches that were reported, but held and never committed."""
     return sum(batch.line.count for batch in batches if batch.held and not batch.committed)
 
 
 def covered(batches: Iterable[Batch]) -> int:
-    """Return how many different records were processed: the union of all offset ranges."""
+    """Return the number of different processed records: the size of the union of all offset ranges."""
     spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for batch in batches:
         for partition, first, end in batch.line.spans:
@@ -136,7 +136,7 @@ def covered(batches: Iterable[Batch]) -> int:
 
 
 def duplicates(batches: Sequence[Batch]) -> int:
-    """Return how many records were processed again: everything processed less the different ones."""
+    """Return how often a record was processed again."""
     return processed(batches) - covered(batches)
 
 

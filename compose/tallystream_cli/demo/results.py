@@ -1,4 +1,4 @@
-"""Wait until the sums have caught up, collect every number of the final table, and compare them."""
+"""The results of the demonstration: every number from its own source, and the table that compares them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_aggregator.verify.reader import bounds, read_all
 from tallystream_aggregator.verify.replay import Replay
-from tallystream_cli.demo import journal, sums
-from tallystream_cli.demo import topic as kafka
+from tallystream_cli.demo import journal, offsets
 from tallystream_cli.demo.app import APP
-from tallystream_cli.demo.sums import FIELDS, PROCESSED, positions_covered
+from tallystream_cli.demo.sums import FIELDS, PROCESSED, positions_covered, read_points
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,44 +19,80 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_cli.demo.scenario import Scenario
-    from tallystream_cli.demo.sums import Key, Values, Watch
+    from tallystream_cli.demo.sums import Key, SumsReader, Values
 
 AGGREGATOR, SHIPPER = "tallystream-aggregator", "tallystream-shipper"
 
 
-def catch_up(play: Scenario, bootstrap_servers: str, topics: Topics, watch: Watch) -> None:
-    """Wait until the aggregator has summed the whole of `metrics`, and the shipper has shipped the sums.
+def catch_up(scenario: Scenario, bootstrap_servers: str, topics: Topics, sums: SumsReader) -> None:
+    """Wait until the aggregator has summed all of `metrics`, and the shipper has shipped all sums.
 
     Raises:
-        StuckError: one of them did not get there.
+        StuckError: one of them makes no progress.
     """
-    _wait(play, bootstrap_servers, AGGREGATOR, topics.metrics)
-    end = _wait(play, bootstrap_servers, SHIPPER, topics.agg)
-    play.until(lambda: watch.position >= end, f"{topics.agg} is read to offset {end}")
+    _wait_for_group(scenario, bootstrap_servers, AGGREGATOR, topics.metrics)
+    end = _wait_for_group(scenario, bootstrap_servers, SHIPPER, topics.agg)
+    scenario.wait_until(lambda: sums.position >= end, f"{topics.agg} is read to offset {end}")
 
 
-def _wait(play: Scenario, bootstrap_servers: str, group: str, topic: str) -> int:
-    consumer = kafka.reader(bootstrap_servers, group)
+def _wait_for_group(scenario: Scenario, bootstrap_servers: str, group: str, topic: str) -> int:
+    consumer = offsets.consumer_of(bootstrap_servers, group)
     try:
-        end = kafka.ends(consumer, topic)[0]
-        play.until(lambda: kafka.committed(consumer, topic)[0] >= end, f"{group} is at offset {end} of {topic}")
+        end = offsets.end_offsets(consumer, topic)[0]
+        scenario.wait_until(
+            lambda: offsets.committed_offsets(consumer, topic)[0] >= end, f"{group} is at offset {end} of {topic}"
+        )
     finally:
         consumer.close()
     return end
 
 
-def gather(
-    play: Scenario, bootstrap_servers: str, topics: Topics, watch: Watch, store: StoreSettings, *, sent: int
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """The numbers to compare, each from its own source.
+
+    `sums`, `store` and `replay` are the fields of every sum by metric. `acknowledged` (from the journals) and
+    `replayed` count records by instance. `lives` are those of app-2. The others are numbers of records, unless their
+    name says something else.
+    """
+
+    sent: int
+    processed: int
+    journal_processed: int
+    journal_duplicates: int
+    journal_covered: int
+    journal_delays: int
+    journal_delay_sum: int
+    journal_batches: int
+    held: int
+    covered: int
+    lives: int
+    decreases: int
+    dead_letters: int
+    acknowledged: Mapping[str, int]
+    replayed: Mapping[str, int]
+    sums: Mapping[Key, Values] = field(default_factory=dict)
+    store: Mapping[Key, Values] = field(default_factory=dict)
+    replay: Mapping[Key, Values] = field(default_factory=dict)
+
+    @property
+    def duplicates(self) -> int:
+        """How often a record was processed again, according to the sums."""
+        return self.processed - self.sent
+
+
+def collect(
+    scenario: Scenario, bootstrap_servers: str, topics: Topics, sums: SumsReader, store: StoreSettings, *, sent: int
 ) -> Results:
-    """Return all that was found, after `catch_up`.
+    """Return all results; to be called after `catch_up`.
 
     Raises:
         TallystreamError, KafkaException, SinkUnavailableError, JournalError: a source can't be read.
     """
-    aggregate = watch.sums.values()
+    values = sums.sums.values()
     reader = open_reader(store)
     try:
-        in_store = sums.read(reader, aggregate)
+        in_store = read_points(reader, values)
     finally:
         reader.close()
     replay = Replay()
@@ -69,16 +104,16 @@ def gather(
     for life, row in replay.rows((APP, "counter", PROCESSED, ())):
         lives[life.instance] += 1
         replayed[life.instance] += row.numbers["count"]
-    by_instance = {one.instance: one.batches() for one in play.apps}
-    batches = [batch for some in by_instance.values() for batch in some]
-    consumer = kafka.reader(bootstrap_servers)
+    by_instance = {app.instance: app.batches() for app in scenario.apps}
+    batches = [batch for of_instance in by_instance.values() for batch in of_instance]
+    consumer = offsets.consumer_of(bootstrap_servers)
     try:
-        dead = kafka.ends(consumer, topics.dead)[0]
+        dead_letters = offsets.end_offsets(consumer, topics.dead)[0]
     finally:
         consumer.close()
     return Results(
         sent=sent,
-        aggregate_processed=watch.sums.count(),
+        processed=sums.sums.count(),
         journal_processed=journal.processed(batches),
         journal_duplicates=journal.duplicates(batches),
         journal_covered=journal.covered(batches),
@@ -86,62 +121,29 @@ def gather(
         journal_delay_sum=sum(batch.line.delay_sum for batch in batches),
         journal_batches=len(batches),
         held=journal.held(batches),
-        covered=positions_covered(aggregate),
+        covered=positions_covered(values),
         lives=lives["app-2"],
-        dips=len(watch.sums.dips),
-        dead=dead,
-        acknowledged={instance: journal.acknowledged(some) for instance, some in by_instance.items()},
+        decreases=len(sums.sums.decreases),
+        dead_letters=dead_letters,
+        acknowledged={instance: journal.acknowledged(of_instance) for instance, of_instance in by_instance.items()},
         replayed=replayed,
-        aggregate=aggregate,
+        sums=values,
         store=in_store,
-        replay=_sums(replay),
+        replay=_sums_of(replay),
     )
 
 
-def _sums(replay: Replay) -> dict[Key, Values]:
-    found: dict[Key, Values] = {}
+def _sums_of(replay: Replay) -> dict[Key, Values]:
+    values: dict[Key, Values] = {}
     for app, kind, name, tags in replay.identities():
         if kind in FIELDS:
-            sums = replay.sum((app, kind, name, tags))
-            found[app, name, kind, tags] = {field: sums[field] for field in FIELDS[kind] if field in sums}
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
-    """What was found, each from its own source; all are whole numbers of records unless they say otherwise.
-
-    `aggregate`, `store` and `replay` are the fields of every sum, by metric. `acknowledged` and `replayed` are by
-    instance: what the journals say was acknowledged, and what the replay has. `lives` are app-2's.
-    """
-
-    sent: int
-    aggregate_processed: int
-    journal_processed: int
-    journal_duplicates: int
-    journal_covered: int
-    journal_delays: int
-    journal_delay_sum: int
-    journal_batches: int
-    held: int
-    covered: int
-    lives: int
-    dips: int
-    dead: int
-    acknowledged: Mapping[str, int]
-    replayed: Mapping[str, int]
-    aggregate: Mapping[Key, Values] = field(default_factory=dict)
-    store: Mapping[Key, Values] = field(default_factory=dict)
-    replay: Mapping[Key, Values] = field(default_factory=dict)
-
-    @property
-    def duplicates(self) -> int:
-        """Processed twice, according to the aggregate."""
-        return self.aggregate_processed - self.sent
+            fields = replay.sum((app, kind, name, tags))
+            values[app, name, kind, tags] = {field: fields[field] for field in FIELDS[kind] if field in fields}
+    return values
 
 
 class Row(NamedTuple):
-    """One line of the table; `agrees` is None where there is nothing to agree with."""
+    """A row of the table; `agrees` is None if the value is not compared."""
 
     what: str
     value: str
@@ -150,65 +152,79 @@ class Row(NamedTuple):
     agrees: bool | None = None
 
 
-def rows(found: Results) -> list[Row]:
+def rows(results: Results) -> list[Row]:
     """Return the table."""
-    acknowledged, replayed = sum(found.acknowledged.values()), sum(found.replayed.values())
+    acknowledged, replayed = sum(results.acknowledged.values()), sum(results.replayed.values())
+    in_sums = all(count <= results.replayed.get(instance, 0) for instance, count in results.acknowledged.items())
     return [
-        Row("events sent", _n(found.sent)),
-        _equal("processed, by the aggregate", found.aggregate_processed, "by the journals", found.journal_processed),
+        Row("events sent", _text(results.sent)),
+        _equal("processed, by the sums", results.processed, "by the journals", results.journal_processed),
         _equal(
-            "processed twice, by the aggregate", found.duplicates, "by the journals' offsets", found.journal_duplicates
+            "processed twice, by the sums", results.duplicates, "by the journals' offsets", results.journal_duplicates
         ),
         Row(
             "in the batch that app-2 held when it was killed",
-            _n(found.held),
+            _text(results.held),
             "at most those processed twice, above zero",
-            _n(found.duplicates),
-            0 < found.held <= found.duplicates,
+            _text(results.duplicates),
+            0 < results.held <= results.duplicates,
         ),
-        _equal("different events, by the positions", found.covered, "by the journals' offsets", found.journal_covered),
-        _equal("different events, by the journals", found.journal_covered, "events sent", found.sent),
-        _equal("flights with a delay, by the aggregate", _of(found, "flights.delay", "count"), *_j(found, "delays")),
-        _equal("minutes of delay, by the aggregate", _of(found, "flights.delay", "sum"), *_j(found, "delay_sum")),
-        _equal("batches, by the aggregate", _of(found, "flights.batch", "count"), *_j(found, "batches")),
-        _same("the aggregate", found.aggregate, "a plain replay of metrics", found.replay),
-        _same("the aggregate", found.aggregate, "the store", found.store),
+        _equal(
+            "different events, by the positions", results.covered, "by the journals' offsets", results.journal_covered
+        ),
+        _equal("different events, by the journals", results.journal_covered, "events sent", results.sent),
+        _equal(
+            "flights with a delay, by the sums",
+            _sum_of(results, "flights.delay", "count"),
+            "by the journals",
+            results.journal_delays,
+        ),
+        _equal(
+            "minutes of delay, by the sums",
+            _sum_of(results, "flights.delay", "sum"),
+            "by the journals",
+            results.journal_delay_sum,
+        ),
+        _equal(
+            "batches, by the sums",
+            _sum_of(results, "flights.batch", "count"),
+            "by the journals",
+            results.journal_batches,
+        ),
+        _same(results.sums, "a replay of metrics", results.replay),
+        _same(results.sums, "the store", results.store),
         Row(
             "acknowledged increments, by the journals",
-            _n(acknowledged),
-            "in the aggregate",
-            _n(found.aggregate_processed),
-            _all_in(found) and acknowledged <= found.aggregate_processed and replayed == found.aggregate_processed,
+            _text(acknowledged),
+            "at most those in the sums",
+            _text(results.processed),
+            in_sums and acknowledged <= results.processed and replayed == results.processed,
         ),
-        _equal("lives of app-2", found.lives, "the killed one and its successor", 2),
-        _equal("dips of flights.processed", found.dips, "none", 0),
-        _equal("dead letters", found.dead, "none", 0),
+        _equal("lives of app-2", results.lives, "the killed one and its successor", 2),
+        _equal("decreases of flights.processed", results.decreases, "none", 0),
+        _equal("dead letters", results.dead_letters, "none", 0),
     ]
 
 
 def exact(table: Sequence[Row]) -> bool:
-    """Tell whether everything agrees that has something to agree with."""
+    """Return whether every row that compares two values agrees."""
     return all(row.agrees is not False for row in table)
 
 
-def _all_in(found: Results) -> bool:
-    return all(count <= found.replayed.get(instance, 0) for instance, count in found.acknowledged.items())
-
-
 def _equal(what: str, value: int, against: str, other: int) -> Row:
-    return Row(what, _n(value), against, _n(other), value == other)
+    return Row(what, _text(value), against, _text(other), value == other)
 
 
-def _same(what: str, values: Mapping[Key, Values], against: str, others: Mapping[Key, Values]) -> Row:
-    fields = sum(len(row) for row in values.values())
-    wrong = differences(values, others)
-    # No metric at all would agree with nothing at all.
-    other = "the same" if not wrong else f"{len(wrong)} differ: {'; '.join(wrong[:3])}"
-    return Row(f"{what}, {len(values)} metrics", f"{fields} numbers", against, other, bool(values) and not wrong)
+def _same(sums: Mapping[Key, Values], against: str, others: Mapping[Key, Values]) -> Row:
+    fields = sum(len(values) for values in sums.values())
+    found = differences(sums, others)
+    other = "the same" if not found else f"{len(found)} differ: {'; '.join(found[:3])}"
+    # Without any sum, the comparison would prove nothing.
+    return Row(f"the sums of {len(sums)} metrics", f"{fields} numbers", against, other, bool(sums) and not found)
 
 
 def differences(values: Mapping[Key, Values], others: Mapping[Key, Values]) -> list[str]:
-    """Return what differs, each as metric, field and both values."""
+    """Return each field that differs, with its metric and both values."""
     found = []
     for key in sorted(values.keys() | others.keys()):
         one, other = values.get(key, {}), others.get(key, {})
@@ -220,14 +236,9 @@ def differences(values: Mapping[Key, Values], others: Mapping[Key, Values]) -> l
     return found
 
 
-def _of(found: Results, name: str, field_: str) -> int:
-    values = [row[field_] for key, row in found.aggregate.items() if key[1] == name and field_ in row]
-    return int(sum(values))
+def _sum_of(results: Results, name: str, field_: str) -> int:
+    return int(sum(values[field_] for key, values in results.sums.items() if key[1] == name and field_ in values))
 
 
-def _j(found: Results, name: str) -> tuple[str, int]:
-    return "by the journals", getattr(found, f"journal_{name}")
-
-
-def _n(number: int) -> str:
+def _text(number: int) -> str:
     return f"{number:,}"

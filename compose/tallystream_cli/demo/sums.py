@@ -1,4 +1,4 @@
-"""The sums as a reader of `metrics-agg` sees them, and as the store has them."""
+"""The latest sums: as a reader of `metrics-agg` gets them, and as the store has them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tallystream_aggregator import sums
-from tallystream_cli.demo import topic as kafka
+from tallystream_cli.demo import offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,37 +29,37 @@ FIELDS = {
     "timer": ("count", "sum", "min", "max"),
     "position": ("start", "position"),
 }
-"""The fields of a sum that do not depend on time, by type: all but gauges, rates and quantiles."""
+"""The fields of a sum that do not depend on the time of reading, by metric type: no gauges, rates or quantiles."""
 
 
-class Dip(NamedTuple):
-    """A counter that fell: what it was and what came after."""
+class Decrease(NamedTuple):
+    """The values of a counter before and after it decreased."""
 
     before: int
     after: int
 
 
-class Sums:
-    """The newest row of every key: the one with the highest (epoch, batch). `dips` are the falls of `counter`."""
+class LatestSums:
+    """The latest row of each key: the one with the highest (epoch, batch). `decreases` are those of `counter`."""
 
     def __init__(self, counter: str = PROCESSED) -> None:
         self.rows: dict[Key, sums.Sum] = {}
-        self.dips: list[Dip] = []
+        self.decreases: list[Decrease] = []
         self._counter = counter
 
-    def take(self, value: bytes) -> None:
-        """Take one row.
+    def add(self, value: bytes) -> None:
+        """Add a row.
 
         Raises:
             msgspec.DecodeError: it is not a sum.
         """
         row = sums.decode(value)
         key = (row.app, row.name, row.type, tuple(sorted(row.tags.items())))
-        known = self.rows.get(key)
-        if known is not None and (row.epoch, row.batch) < (known.epoch, known.batch):
+        previous = self.rows.get(key)
+        if previous is not None and (row.epoch, row.batch) < (previous.epoch, previous.batch):
             return
-        if known is not None and row.name == self._counter and (row.count or 0) < (known.count or 0):
-            self.dips.append(Dip(known.count or 0, row.count or 0))
+        if previous is not None and row.name == self._counter and (row.count or 0) < (previous.count or 0):
+            self.decreases.append(Decrease(previous.count or 0, row.count or 0))
         self.rows[key] = row
 
     def count(self, name: str = PROCESSED) -> int:
@@ -67,7 +67,7 @@ class Sums:
         return sum(row.count or 0 for key, row in list(self.rows.items()) if key[1:3] == (name, "counter"))
 
     def values(self) -> dict[Key, Values]:
-        """Return the fields that never depend on time, of every metric that has some."""
+        """Return the fields of every metric that do not depend on the time of reading."""
         return {key: _values(row, FIELDS[key[2]]) for key, row in self.rows.items() if key[2] in FIELDS}
 
 
@@ -76,21 +76,24 @@ def _values(row: sums.Sum, fields: tuple[str, ...]) -> Values:
 
 
 def positions_covered(values: Mapping[Key, Values]) -> int:
-    """Return how many different offsets the positions of a set of sums cover."""
+    """Return the number of different offsets that the positions among the sums cover."""
     return sum(int(row["position"]) - int(row["start"]) for key, row in values.items() if key[2] == "position")
 
 
-class Watch:
-    """Follows `metrics-agg` in a thread of its own. `error` is what ended it, if anything did."""
+class SumsReader:
+    """Reads `metrics-agg` in a thread. `position` is the offset after the last record it read.
+
+    If the thread fails, `error` is its exception.
+    """
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self.sums = Sums()
+        self.sums = LatestSums()
         self.position = 0
         self.error: Exception | None = None
         self._servers = bootstrap_servers
         self._topic = topic
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="demo-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="demo-sums", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -101,21 +104,21 @@ class Watch:
         self._thread.join(10)
 
     def _run(self) -> None:
-        consumer = kafka.reader(self._servers)
+        consumer = offsets.consumer_of(self._servers)
         try:
             consumer.assign([TopicPartition(self._topic, 0, 0)])
             while not self._stop.is_set():
                 for message in consumer.consume(1000, timeout=0.1):
-                    self._take(message)
-        except Exception as error:  # noqa: BLE001 (the demonstration's own thread raises it)
+                    self._add(message)
+        except Exception as error:  # noqa: BLE001 (the main thread raises it)
             self.error = error
         finally:
             consumer.close()
 
-    def _take(self, message: Message) -> None:
+    def _add(self, message: Message) -> None:
         error = message.error()
         if error is None:
-            self.sums.take(message.value() or b"")
+            self.sums.add(message.value() or b"")
             self.position = (message.offset() or 0) + 1
         elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (it has no public name)
             raise KafkaException(error)
@@ -124,19 +127,19 @@ class Watch:
 DAY_MS = 86_400_000
 
 
-def read(store: PointReader, keys: Iterable[Key]) -> dict[Key, Values]:
-    """Return, for each key, the fields of its newest point in the store; a key without a point is left out.
+def read_points(store: PointReader, keys: Iterable[Key]) -> dict[Key, Values]:
+    """Return the fields of the latest point of each key in the store; a key without a point is left out.
 
     Raises:
         SinkUnavailableError: the store can't be read.
     """
     now = int(time.time() * 1000)
-    found: dict[Key, Values] = {}
+    values: dict[Key, Values] = {}
     for key in keys:
         app, name, type_, tags = key
-        wanted = {**dict(tags), "app": app, "metric_type": type_}
-        for series in store.read(name, FIELDS[type_], start_ms=now - DAY_MS, end_ms=now + DAY_MS, tags=wanted):
+        labels = {**dict(tags), "app": app, "metric_type": type_}
+        for series in store.read(name, FIELDS[type_], start_ms=now - DAY_MS, end_ms=now + DAY_MS, tags=labels):
             value = series.values[-1]
-            if dict(series.tags) == wanted and isinstance(value, int | float):
-                found.setdefault(key, {})[series.field] = value
-    return found
+            if dict(series.tags) == labels and isinstance(value, int | float):
+                values.setdefault(key, {})[series.field] = value
+    return values

@@ -1,1 +1,1 @@
-"""The whole system on one machine: its components, what keeps them running, and the record that others read."""
+"""The whole system on one machine: its components, their supervisor, and the file that describes it to commands."""

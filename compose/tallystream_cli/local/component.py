@@ -1,4 +1,4 @@
-"""A component: one server or one of our own commands, as the supervisor sees it."""
+"""What the supervisor runs: the protocol of a component, and a command of `tallystream` as one."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ import os
 import signal
 from typing import TYPE_CHECKING, Protocol
 
-from tallystream_cli.servers.process import end, spawn, tail
+from tallystream_cli.servers.process import spawn, tail, terminate
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tallystream_cli.servers.broker import KafkaBroker
 
-
-STOP_S = 90.0
-"""How long a command may take to stop: Spark finishes its batch, which is given a minute."""
+STOP_TIMEOUT_S = 90.0
+"""The time for a command to stop. Spark gets a minute of it to finish its batch."""
 
 
 class Component(Protocol):
-    """What the supervisor starts, watches and stops. `max_wait_s`: how long it may take to be ready."""
+    """A process that the supervisor starts, watches and stops. `start_timeout_s` limits the time until it is ready."""
 
     name: str
-    max_wait_s: float
+    start_timeout_s: float
 
     @property
     def pid(self) -> int | None:
@@ -35,20 +33,20 @@ class Component(Protocol):
         """Start the process and return at once."""
 
     def ready(self) -> bool:
-        """Tell whether it does its work; takes a second at most."""
+        """Return whether it is ready; takes a second at most."""
 
     def poll(self) -> int | None:
-        """Return the exit code of a process that has ended, None while it runs."""
+        """Return the exit code if the process has ended, None while it runs."""
 
     def stop(self) -> None:
-        """Stop in order, then with SIGKILL; nothing of it is left. Safe to call again."""
+        """Stop it with SIGTERM, then with SIGKILL, children included. May be called again."""
 
     def last_output(self) -> str:
-        """Return the last lines that it logged, for an error message."""
+        """Return the last lines of its log, for an error message."""
 
 
 class Command:
-    """A command that creates its `ready` file when it does its work; its output is appended to `log`."""
+    """A command that creates the file `ready_file` when it is ready; its output is appended to `log`."""
 
     def __init__(
         self,
@@ -56,15 +54,15 @@ class Command:
         command: Sequence[str],
         *,
         log: Path,
-        ready: Path,
+        ready_file: Path,
         env: Mapping[str, str | None] | None = None,
-        max_wait_s: float = 300.0,  # a start takes half a minute; on a machine with much else to do, minutes
+        start_timeout_s: float = 300.0,  # a start takes half a minute, but minutes on a busy machine
     ) -> None:
         self.name = name
-        self.max_wait_s = max_wait_s
+        self.start_timeout_s = start_timeout_s
         self._command = list(command)
         self._log = log
-        self._ready = ready
+        self._ready_file = ready_file
         self._env = env
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -76,68 +74,33 @@ class Command:
     def begin(self) -> None:
         """Start the process and return at once."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        self._ready.unlink(missing_ok=True)
+        self._ready_file.unlink(missing_ok=True)
         self._process = spawn(self._command, self._log, self._env)
 
     def ready(self) -> bool:
-        """Tell whether the ready file is there."""
-        return self._ready.exists()
+        """Return whether the ready file exists."""
+        return self._ready_file.exists()
 
     def poll(self) -> int | None:
-        """Return the exit code of a process that has ended, None while it runs; what it left behind is killed."""
+        """Return the exit code if the process has ended, None while it runs. Kills the children of an ended process."""
         code = None if self._process is None else self._process.poll()
         if code is not None:
             self._kill_group()
         return code
 
     def stop(self) -> None:
-        """Stop in order, then with SIGKILL: the process and everything in its session's group."""
+        """Stop the process with SIGTERM, then with SIGKILL, and kill the rest of its process group."""
         if self._process is not None:
-            end(self._process, patience=STOP_S)
+            terminate(self._process, timeout_s=STOP_TIMEOUT_S)
             self._kill_group()
 
     def last_output(self) -> str:
-        """Return the last lines that it logged, and where."""
+        """Return the last lines of the log, and its path."""
         return f"{tail(self._log)}\n({self._log})"
 
     def _kill_group(self) -> None:
-        # Spark's JVM and its Python workers are of the group that the command leads; they end by themselves soon after
-        # it, but a successor must not meet them.
+        # Spark's JVM and its Python workers belong to the command's process group. They end by themselves soon after
+        # the command, but must have ended before it is started again.
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-
-
-class Broker:
-    """The Kafka broker as a component."""
-
-    name = "broker"
-    max_wait_s = 90.0
-
-    def __init__(self, broker: KafkaBroker) -> None:
-        self._broker = broker
-
-    @property
-    def pid(self) -> int | None:
-        """The process ID, None while it is not running."""
-        return self._broker.pid
-
-    def begin(self) -> None:
-        """Start the broker and return at once."""
-        self._broker.begin()
-
-    def ready(self) -> bool:
-        """Tell whether the broker answers."""
-        return self._broker.answers()
-
-    def poll(self) -> int | None:
-        """Return the exit code of a broker that has ended, None while it runs."""
-        return self._broker.poll()
-
-    def stop(self) -> None:
-        """Stop the broker."""
-        self._broker.stop()
-
-    def last_output(self) -> str:
-        """Return the last lines that it logged, and where."""
-        return f"{tail(self._broker.log)}\n({self._broker.log})"

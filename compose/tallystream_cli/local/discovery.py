@@ -1,4 +1,4 @@
-"""The local system that runs in the current folder: what a command takes where no broker or store is named."""
+"""The local system in the current folder, whose broker and store are a command's defaults."""
 
 from __future__ import annotations
 
@@ -9,33 +9,46 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream_cli.local import state_file
 from tallystream_cli.options import kafka_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_cli.local.record import SystemRecord
 
 FOLDER = Path(".tallystream")
-"""Where `up` keeps everything unless it is told otherwise."""
+"""The default of `tallystream up --data`."""
 
 BROKER = "localhost:9092"
 
 
-class Local(NamedTuple):
-    """A running local system."""
+class RunningSystem(NamedTuple):
+    """A local system that runs."""
 
     folder: Path
-    record: SystemRecord
+    state: state_file.SystemState
 
     def store(self, org: str | None, bucket: str | None) -> tuple[str, str | None, str | None]:
-        """Return its store, with the organization and the bucket, of which the given ones stand."""
-        return self.record.store, org or self.record.org, bucket or self.record.bucket
+        """Return its store, organization and bucket; a given organization or bucket takes precedence."""
+        return self.state.store, org or self.state.org, bucket or self.state.bucket
 
-    def say(self, *taken: str) -> None:
-        """Say on standard error what is taken of it."""
-        sys.stderr.write(f"{' and '.join(taken)}, of the local system in {self.folder}\n")
+    def announce(self, *used: str) -> None:
+        """Write to standard error what the command uses of this system."""
+        sys.stderr.write(f"{' and '.join(used)}, of the local system in {self.folder}\n")
+
+
+def find(folder: Path = FOLDER) -> RunningSystem | None:
+    """Return the system that runs in a folder, None if there is none or another user owns its state file.
+
+    Another user could name a store in that file to which the command would send this user's token.
+    """
+    path = folder / state_file.NAME
+    try:
+        state = state_file.read(path) if path.stat().st_uid == os.geteuid() else None
+    except (OSError, TallystreamError):
+        return None
+    return RunningSystem(folder.absolute(), state) if state is not None and state.supervisor.alive() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,47 +60,40 @@ class Cluster:
     kafka: dict[str, str] = field(repr=False)
 
 
-def cluster(
-    local: Local | None, bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None
-) -> Cluster:
-    """Return the cluster of the local system, without one that of the options.
+def resolve_cluster(bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None) -> Cluster:
+    """Return the cluster of the options, or that of the local system if no brokers are given; announce the latter."""
+    local = find() if bootstrap_servers is None else None
+    if local is not None:
+        local.announce(f"broker {local.state.bootstrap_servers}")
+    return cluster_of(local, bootstrap_servers, topic_prefix, kafka)
 
-    The environment is of another system: no prefix and no login of it is taken for the local one.
+
+def cluster_of(
+    local: RunningSystem | None, bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None
+) -> Cluster:
+    """Return the cluster of the local system, or that of the options if `local` is None.
+
+    Variables of the environment describe another cluster, so a prefix or a login in them does not apply to the local
+    system.
     """
     if local is None:
         return Cluster(bootstrap_servers or BROKER, topic_prefix, kafka_options(kafka, os.environ))
     prefix = "" if topic_prefix == os.environ.get("TALLYSTREAM_TOPIC_PREFIX") else topic_prefix
-    return Cluster(local.record.bootstrap_servers, prefix, kafka_options(kafka, {}))
-
-
-def find(folder: Path = FOLDER) -> Local | None:
-    """Return the system of a folder, None where none of this user's runs.
-
-    What another user wrote is not believed: the store that it names would be sent this user's token.
-    """
-    from tallystream_cli.local import record
-    from tallystream_cli.local.system import RECORD
-
-    path = folder / RECORD
-    try:
-        known = record.read(path) if path.stat().st_uid == os.geteuid() else None
-    except (OSError, TallystreamError):
-        return None
-    return Local(folder.absolute(), known) if known is not None and known.supervisor.alive() else None
+    return Cluster(local.state.bootstrap_servers, prefix, kafka_options(kafka, {}))
 
 
 def no_store() -> ConfigError:
-    """Return the error of a command that needs a store, where none is named and no local system runs."""
+    """Return the error of a command that needs a store when none is named and no local system runs."""
     return ConfigError(
         "--store", None, f"name a store, or start a local system, which is found in {FOLDER}: tallystream up"
     )
 
 
-def existing(store: StoreSettings) -> StoreSettings:
-    """Return a store that is to be read.
+def require_existing(store: StoreSettings) -> StoreSettings:
+    """Return `store`.
 
     Raises:
-        ConfigError: it is a local one, and its file is not there.
+        ConfigError: it is a local store whose file does not exist.
     """
     if store.kind == "local" and not Path(store.where).exists():
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The local system: broker, aggregator, shipper, lag collector and page, all data in one folder."""
+"""The local system: broker, aggregator, shipper, lag collector and page, with all data in one folder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tallystream_aggregator import files
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.sinks.stores import StoreSettings, open_store
-from tallystream_cli.local import record
-from tallystream_cli.local.component import Broker, Command, Component
+from tallystream_cli.local import state_file
+from tallystream_cli.local.component import Command, Component
 from tallystream_cli.local.supervisor import Supervisor, Watched
 from tallystream_cli.servers.broker import KafkaBroker
 from tallystream_cli.servers.process import free_port
@@ -25,19 +25,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-
-RECORD = "system.json"
 NOT_FOR_COMPONENTS = ("TALLYSTREAM_KAFKA_", "TALLYSTREAM_TOPIC_PREFIX", "TALLYSTREAM_BOOTSTRAP_SERVERS")
+"""Variables (or their prefixes) that describe another cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemSettings:
-    """What may be chosen of the local system.
+    """The settings of a local system.
 
-    `data` holds everything: the broker's records, checkpoints, the local store, logs. A port of 0 takes a free one,
-    which then changes from start to start. `store` is None for the local store in `data`. `page` tells whether the page
-    and the lag collector run. `own_metrics`: both Spark queries report
-    figures of their own.
+    Attributes:
+        data: the folder for everything: the broker's data, checkpoints, the local store, logs.
+        broker_port: 0 selects a free port at each start.
+        page_port: the same for the page.
+        store: None for the local store in `data`.
+        page: whether the page and the lag collector run.
+        own_metrics: whether aggregator and shipper report internal metrics.
+        lag_interval_s: the interval of the lag collector.
+        extra_env: added to the environment of the commands.
+
+    Raises:
+        ConfigError: there is no such port.
     """
 
     data: Path
@@ -56,28 +63,29 @@ class SystemSettings:
 
 
 class LocalSystem:
-    """Runs the system from `start` to `stop`, or as a context manager; `tick` keeps it running and has to be called.
+    """Runs the system from `start` to `stop`, or as a context manager. The caller calls `tick` several times a second.
 
-    The components die with the process that started them. One system at a time uses a data folder.
+    The components are killed when the process that started them ends. A data folder is used by one system at a time.
+    `say` gets a sentence for each event. `check` is called while the system waits, and raises to interrupt it.
     """
 
     def __init__(
         self, settings: SystemSettings, *, say: Callable[[str], None], check: Callable[[], None] = lambda: None
     ) -> None:
-        # Absolute, so that the record reads the same from everywhere.
+        # Absolute, so that the state file is valid in any working directory.
         self._settings = settings = replace(settings, data=settings.data.resolve())
         self._say = say
         self._broker = KafkaBroker(
             settings.data / "broker",
             port=settings.broker_port or free_port(),
-            # As a broker that was just installed: an application's own topics need no command.
+            # Kafka's default, so that applications need not create their topics.
             properties={"auto.create.topics.enable": "true"},
         )
         self._page_port = settings.page_port or free_port()
         self._lock: IO[str] | None = None
         self._up = False
         self._check = check
-        self._supervisor = Supervisor(self._components(), say=say, changed=self._write, pause=self._pause)
+        self._supervisor = Supervisor(self._components(), say=say, on_change=self._write_state, sleep=self._sleep)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -86,51 +94,51 @@ class LocalSystem:
 
     @property
     def page_url(self) -> str:
-        """The page's address, empty without a page."""
+        """The page's URL, empty if there is no page."""
         return f"http://127.0.0.1:{self._page_port}" if self._settings.page else ""
 
     @property
     def store_spec(self) -> str:
-        """The store, in the form that --store takes."""
+        """The store, as a value of --store."""
         store = self._settings.store
         return store.spec if store is not None else f"local:{self._settings.data / 'store.db'}"
 
     @property
     def watched(self) -> Sequence[Watched]:
-        """The components and their states."""
+        """The components with their states."""
         return self._supervisor.watched
 
     def start(self) -> Self:
-        """Start everything, in order, and return when all of it is up.
+        """Start everything in order and return when all of it is up. After an error, nothing runs.
 
         Raises:
-            ConfigError: a port is taken, or the data folder can't be used or is another system's.
-            StartError: a component did not come up; what had been started is stopped again.
+            ConfigError: a port is taken, or the data folder can't be used, or another system uses it.
+            StartError: a component did not start.
         """
-        self._take_lock()
+        self._lock_folder()
         try:
-            self._end_left_over()
+            self._kill_remaining()
             _require_free("--broker-port", self._settings.broker_port)
             _require_free("--page-port", self._settings.page_port if self._settings.page else 0)
-            self._supervisor.start(after=self._after)
+            self._supervisor.start(on_ready=self._on_ready)
         except BaseException:
             self.stop()
             raise
         self._up = True
-        self._write(self.watched)
+        self._write_state(self.watched)
         return self
 
     def tick(self) -> None:
-        """Notice what died, and start it again when its pause is over."""
+        """Restart the components that died, each after its pause."""
         self._check()
         self._supervisor.tick()
 
-    def _pause(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         self._check()
         time.sleep(seconds)
 
     def stop(self) -> None:
-        """Stop everything, in reverse order; safe to call again."""
+        """Stop everything in reverse order. May be called again."""
         if self._lock is not None:
             self._say("stopping")
         self._up = False
@@ -145,54 +153,53 @@ class LocalSystem:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _after(self, name: str) -> None:
+    def _on_ready(self, name: str) -> None:
         if name == "broker":
-            # An application that was waiting for the broker may have had it create `metrics` already.
+            # A waiting application may have made the broker create `metrics` already, with other settings.
             create_topics(clients.admin({"bootstrap.servers": self.bootstrap_servers}), Topics(), correct=True)
-            self._make_store()
+            self._create_store()
 
-    def _make_store(self) -> None:
-        # The page, which begins together with what writes the store, refuses one that is not there.
-        store = self._settings.store or StoreSettings("local", str(self._settings.data / "store.db"))
-        if store.kind == "local":
-            made = open_store(store)
-            made.setup()
-            made.close()
+    def _create_store(self) -> None:
+        # The page starts together with the writers of the store, and refuses a store that does not exist.
+        settings = self._settings.store or StoreSettings("local", str(self._settings.data / "store.db"))
+        if settings.kind == "local":
+            store = open_store(settings)
+            store.setup()
+            store.close()
 
     def _components(self) -> list[Component]:
         data, servers = self._settings.data, ("--bootstrap-servers", self._broker.bootstrap_servers)
         own = () if self._settings.own_metrics else ("--no-own-metrics",)
         store = ("--store", self.store_spec)
         components: list[Component] = [
-            Broker(self._broker),
+            self._broker,
             self._command("aggregate", *servers, *own, "--checkpoint", str(data / "aggregate")),
             self._command("ship", *servers, *own, *store, "--rows", "--checkpoint", str(data / "ship")),
         ]
         if self._settings.page:
-            every = ("--interval", str(self._settings.lag_interval_s))
+            interval = ("--interval", str(self._settings.lag_interval_s))
             components += [
-                self._command("lag", "collect", *servers, *store, *every),
+                self._command("lag", "collect", *servers, *store, *interval),
                 self._command("page", *store, "--port", str(self._page_port)),
             ]
         return components
 
     def _command(self, name: str, *arguments: str) -> Command:
         data, store = self._settings.data, self._settings.store
-        # What the environment says of other brokers is not meant for this one.
         env: dict[str, str | None] = {key: None for key in os.environ if key.startswith(NOT_FOR_COMPONENTS)}
         env |= self._settings.extra_env
-        if store is not None and store.kind == "influxdb":  # not on the command line, where everybody may read it
+        if store is not None and store.kind == "influxdb":  # every user can read a command line
             env |= {"INFLUXDB_TOKEN": store.token, "INFLUXDB_ORG": store.org, "INFLUXDB_BUCKET": store.bucket}
-        ready = data / f"{name}.ready"
+        ready_file = data / f"{name}.ready"
         return Command(
             name,
-            [sys.executable, "-m", "tallystream_cli.main", name, *arguments, "--ready-file", str(ready)],
+            [sys.executable, "-m", "tallystream_cli.main", name, *arguments, "--ready-file", str(ready_file)],
             log=data / "logs" / f"{name}.log",
-            ready=ready,
+            ready_file=ready_file,
             env=env,
         )
 
-    def _take_lock(self) -> None:
+    def _lock_folder(self) -> None:
         try:
             files.make_folder(self._settings.data)
             files.restrict(self._settings.data, files.FOLDER)
@@ -206,28 +213,30 @@ class LocalSystem:
             raise ConfigError(
                 "--data",
                 str(self._settings.data),
-                "another system uses it: end it with down, or name another folder",
+                "another system uses it: stop it with tallystream down, or name another folder",
             ) from error
         self._lock = lock
 
-    def _end_left_over(self) -> None:
-        # Where a killed supervisor's components did not die with it, they would write the same checkpoints.
-        before = record.read(self._settings.data / RECORD)
-        if before is not None and (ended := record.end_left_over(before)):
-            self._say(f"ended {ended} processes that an earlier system had left")
+    def _kill_remaining(self) -> None:
+        # If components survived a killed supervisor, they would use the same checkpoints as the new ones.
+        state = state_file.read(self._settings.data / state_file.NAME)
+        if state is not None and (killed := state_file.kill_remaining(state)):
+            self._say(f"killed {killed} processes of an earlier system")
 
-    def _write(self, watched: Sequence[Watched]) -> None:
-        me, store = record.process(os.getpid()), self._settings.store
-        if me is None:
-            raise AssertionError("this process has no ID")
+    def _write_state(self, watched: Sequence[Watched]) -> None:
+        this_process, store = state_file.find_process(os.getpid()), self._settings.store
+        if this_process is None:
+            raise AssertionError("the system does not list this process")
         components = [
-            record.ComponentRecord(one.component.name, one.state, one.restarts, record.process(one.component.pid))
+            state_file.ComponentState(
+                one.component.name, one.state, one.restarts, state_file.find_process(one.component.pid)
+            )
             for one in watched
         ]
-        record.write(
-            self._settings.data / RECORD,
-            record.SystemRecord(
-                me,
+        state_file.write(
+            self._settings.data / state_file.NAME,
+            state_file.SystemState(
+                this_process,
                 self.bootstrap_servers,
                 self.store_spec,
                 page_url=self.page_url,
@@ -245,4 +254,5 @@ def _require_free(option: str, port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise ConfigError(option, port, f"it is taken ({error.strerror}): give another one, or 0") from error
+            reason = f"it can't be opened ({error.strerror}): give another port, or 0"
+            raise ConfigError(option, port, reason) from error

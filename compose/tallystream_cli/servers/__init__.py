@@ -1,1 +1,1 @@
-"""Real servers on loopback, without Docker: a Kafka broker from its jars, InfluxDB from its source."""
+"""Processes on loopback, without Docker: what starts and stops them, and a Kafka broker."""

@@ -1,4 +1,4 @@
-"""A Kafka broker on loopback: KRaft, one node, from the jars of the lock, its data in a directory that outlives it."""
+"""A Kafka broker on loopback: one KRaft node, run from the jars that the lock file names."""
 
 from __future__ import annotations
 
@@ -19,23 +19,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLUSTER_ID = "VGFsbHlzdHJlYW0tbG9jYQ"
-"""Any base64 of 16 bytes: it only has to stay the same for a data directory."""
+"""The base64 of any 16 bytes; it must not change for an existing data directory."""
 
-MAX_WAIT_S = 30.0
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
 
 
 class BrokerError(TallystreamError):
-    """The broker did not start; the message ends with what it said last."""
+    """The broker did not start; the message ends with the last lines of its log."""
 
 
 class KafkaBroker(Server):
-    """One broker; `port` 0 takes a free one and keeps it over restarts. `heap_mb` is Java's heap in MiB.
+    """A broker, also a component of the local system.
 
-    `listeners` are further ones on loopback, protocol → port, as in {"SASL_SSL": 9093}; `properties` are added to its
-    configuration: keys and certificates.
+    Its data stays in `data_dir`, so another process can use it later. The broker is killed when the process that
+    started it ends.
 
-    Data in `data_dir` survives a stop, a kill and another process. The broker dies with the process that started it.
+    Args:
+        data_dir: holds data, configuration and log.
+        port: 0 selects a free port, which the broker keeps over restarts.
+        heap_mb: the size of Java's heap, in MiB.
+        listeners: the ports of further listeners on loopback by protocol, as in {"SASL_SSL": 9093}.
+        properties: added to the broker's configuration.
     """
+
+    name = "broker"
+    start_timeout_s = START_TIMEOUT_S
 
     def __init__(
         self,
@@ -46,7 +55,7 @@ class KafkaBroker(Server):
         listeners: Mapping[str, int] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(data_dir / "broker.log", max_wait_s=MAX_WAIT_S)
+        super().__init__(data_dir / "broker.log", stop_timeout_s=STOP_TIMEOUT_S)
         self._dir = data_dir
         self._port = port
         self._heap_mb = heap_mb
@@ -55,27 +64,27 @@ class KafkaBroker(Server):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect: 127.0.0.1 and the port."""
+        """The address for clients: 127.0.0.1 and the port."""
         return f"127.0.0.1:{self._port}"
 
-    def start(self, timeout: float = 90.0) -> Self:
-        """Start and return when the broker answers, `timeout` seconds at most.
+    def start(self) -> Self:
+        """Start and return when the broker answers.
 
         Raises:
             BrokerError: it ended, or did not answer in time.
-            JarsError: its jars can't be had.
+            JarsError: its jars can't be downloaded.
         """
         if self.pid is None:
             self.begin()
-            self._wait(timeout)
+            self._wait_until_ready()
         return self
 
     def begin(self) -> None:
-        """Start without waiting for an answer; `answers` tells when it is there.
+        """Start the process and return at once.
 
         Raises:
-            BrokerError: its data directory can't be made.
-            JarsError: its jars can't be had.
+            BrokerError: its data directory can't be formatted.
+            JarsError: its jars can't be downloaded.
         """
         classpath = os.pathsep.join(str(path) for path in jars.fetch("broker"))
         files.make_folder(self._dir)
@@ -86,13 +95,17 @@ class KafkaBroker(Server):
             self._format([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)])
         self._process = spawn([*java, "kafka.Kafka", str(properties)], self.log)
 
-    def answers(self) -> bool:
-        """Tell whether the broker answers now; takes up to a second."""
+    def ready(self) -> bool:
+        """Return whether the broker answers; takes up to a second."""
         admin = clients.admin({"bootstrap.servers": self.bootstrap_servers})
         try:
             return bool(admin.list_topics(timeout=1.0).brokers)
         except KafkaException:
             return False
+
+    def last_output(self) -> str:
+        """Return the last lines of the log, and its path."""
+        return f"{tail(self.log)}\n({self.log})"
 
     def _write_properties(self) -> Path:
         controller = free_port()
@@ -107,7 +120,7 @@ class KafkaBroker(Server):
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": ",".join(["CONTROLLER:PLAINTEXT", *(f"{p}:{p}" for p in public)]),
             "log.dirs": str(self._dir / "data"),
-            # One node: what Kafka keeps for itself can have one replica only.
+            # With one node, internal topics can have only one replica.
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.replication.factor": "1",
@@ -115,10 +128,10 @@ class KafkaBroker(Server):
             "transaction.state.log.num.partitions": "4",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
-            # A group begins at once, and the demonstration's consumers notice a dead one soon.
+            # A group starts at once, and the consumers of the demonstration detect a dead member soon.
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
-            # A topic that was misspelt is an error, not a new topic.
+            # A misspelt topic is an error instead of a new topic.
             "auto.create.topics.enable": "false",
             **self._properties,
         }
@@ -129,14 +142,14 @@ class KafkaBroker(Server):
     def _format(self, command: list[str]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         if done.returncode:
-            raise BrokerError(f"broker: its data directory can't be made: {(done.stderr or done.stdout).strip()}")
+            raise BrokerError(f"broker: its data directory can't be formatted: {(done.stderr or done.stdout).strip()}")
 
-    def _wait(self, timeout: float) -> None:
-        began = time.monotonic()
-        while time.monotonic() - began < timeout:
+    def _wait_until_ready(self) -> None:
+        started_at = time.monotonic()
+        while time.monotonic() - started_at < START_TIMEOUT_S:
             if self.pid is None:
-                raise BrokerError(f"broker: it ended while starting; {self.log} says:\n{tail(self.log)}")
-            if self.answers():
+                raise BrokerError(f"broker: it exited while starting:\n{self.last_output()}")
+            if self.ready():
                 return
         self.kill()
-        raise BrokerError(f"broker: no answer after {timeout:g} s; {self.log} says:\n{tail(self.log)}")
+        raise BrokerError(f"broker: no answer after {START_TIMEOUT_S:g} s:\n{self.last_output()}")

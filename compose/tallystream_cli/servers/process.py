@@ -1,4 +1,4 @@
-"""A server's process on loopback: started with signals held back, ended by its own process ID, dies with its parent."""
+"""Processes on loopback: started so that no signal is lost, stopped by process ID, killed when their parent ends."""
 
 from __future__ import annotations
 
@@ -20,52 +20,51 @@ if TYPE_CHECKING:
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 T = TypeVar("T")
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
-def undisturbed(start: Callable[[], T], undo: Callable[[T], object]) -> T:
-    """Return what `start` returns; Python's handlers of SIGINT, SIGTERM and SIGHUP run after it, not inside it.
 
-    Where one of them raises then, `undo` is called with what has been started. A fork runs callbacks, in the parent
-    and in the child, and Python prints and swallows what a handler raises in one of them (`logging` and `threading`
-    have some). A child that was sent the signal too, as by a terminal to all of a process group, goes on to be what it
-    was to be: the process that started it ends it. Handlers run in the main thread alone: elsewhere nothing waits.
+def with_deferred_signals(start: Callable[[], T], undo: Callable[[T], object]) -> T:
+    """Return `start()`; Python's handlers of SIGINT, SIGTERM and SIGHUP run after it instead of inside it.
+
+    A fork runs callbacks in the parent and in the child (`logging` and `threading` register some), and Python prints
+    and discards an exception that a signal handler raises in one of them. If a deferred handler raises, `undo` is
+    called with the result. Handlers run only in the main thread; other threads defer nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         return start()
-    came: list[int] = []
-    ours = {number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))}
+    received: list[int] = []
+    handlers = {number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))}
     try:
-        for number in ours:
-            signal.signal(number, lambda number, _frame: came.append(number))
-        started = start()
+        for number in handlers:
+            signal.signal(number, lambda number, _frame: received.append(number))
+        result = start()
     finally:
-        for number, handler in ours.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
     try:
-        for signalled in dict.fromkeys(came):
-            signal.raise_signal(signalled)
+        for received_number in dict.fromkeys(received):
+            signal.raise_signal(received_number)
     except BaseException:
-        undo(started)
+        undo(result)
         raise
-    return started
-
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+    return result
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nothing listens on now."""
+    """Return a TCP port of 127.0.0.1 on which nothing listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def spawn(command: Sequence[str], log: Path, env: Mapping[str, str | None] | None = None) -> subprocess.Popen[bytes]:
-    """Start `command` in a session of its own, its output appended to `log`.
+    """Start `command` in a new session, with its output appended to `log`.
 
-    A session of its own keeps a terminal's Ctrl-C away from it: its parent ends it, in the right order. On Linux
-    it is killed when the thread that started it ends, so that a killed parent leaves no server behind. `env` is
-    added to this process's environment; a variable that is None in it is taken away. A signal that comes meanwhile is
-    handled when the process is there; it is killed if that raises.
+    Because of the session, a terminal's Ctrl-C does not reach the process; its parent stops it, in the right order. On
+    Linux it is killed when the thread that started it ends, so a killed parent leaves no server behind. `env` is added
+    to this process's environment; a value of None removes a variable. The handler of a signal that arrives meanwhile
+    runs after the start; if it raises, the process is killed.
     """
     with log.open("ab") as out:
 
@@ -80,7 +79,12 @@ def spawn(command: Sequence[str], log: Path, env: Mapping[str, str | None] | Non
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (one C call, no lock)
             )
 
-        return undisturbed(start, undo=_kill)
+        return with_deferred_signals(start, undo=_kill)
+
+
+def _die_with_parent() -> None:
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -88,14 +92,14 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def end(process: subprocess.Popen[bytes], *, patience: float) -> None:
-    """End a process: SIGTERM, then after `patience` seconds SIGKILL. Does nothing when it has ended."""
+def terminate(process: subprocess.Popen[bytes], *, timeout_s: float) -> None:
+    """Stop a process with SIGTERM, after `timeout_s` seconds with SIGKILL. Does nothing if it has ended."""
     if process.poll() is not None:
         return
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     try:
-        process.wait(patience)
+        process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         _kill(process)
 
@@ -105,25 +109,17 @@ def tail(log: Path, lines: int = 5) -> str:
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]) if log.exists() else ""
 
 
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-
-def _die_with_parent() -> None:
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class Server(ABC):
-    """One server, which says what it says in `log` and is given `max_wait_s` seconds to stop."""
+    """A server whose output is in `log`; `stop_timeout_s` is the time it has to stop before it is killed."""
 
-    def __init__(self, log: Path, *, max_wait_s: float) -> None:
+    def __init__(self, log: Path, *, stop_timeout_s: float) -> None:
         self.log = log
-        self._max_wait_s = max_wait_s
+        self._stop_timeout_s = stop_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
     def start(self) -> Self:
-        """Start it and return when it answers; do nothing where it runs."""
+        """Start it and return when it answers. Does nothing if it runs."""
 
     @property
     def pid(self) -> int | None:
@@ -131,19 +127,18 @@ class Server(ABC):
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def poll(self) -> int | None:
-        """Return the exit code of the process that has ended, None while it runs or before it was started."""
+        """Return the exit code if the process has ended, None while it runs or before it was started."""
         return None if self._process is None else self._process.poll()
 
     def stop(self) -> None:
-        """Stop in order; safe to call again."""
+        """Stop it. May be called again."""
         if self._process is not None:
-            end(self._process, patience=self._max_wait_s)
+            terminate(self._process, timeout_s=self._stop_timeout_s)
 
     def kill(self) -> None:
-        """End it with SIGKILL, as a crash would."""
+        """Kill it with SIGKILL, as a crash would."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            _kill(self._process)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -96,6 +96,6 @@ def test_only_the_owner_may_enter_the_folder_of_the_local_system(tmp_path: Path)
     data = tmp_path / "data"
     data.mkdir(0o755)
     system = LocalSystem(SystemSettings(data), say=lambda _: None)
-    system._take_lock()
+    system._lock_folder()
     assert mode(data) == "700"
     system.stop()

@@ -1,4 +1,4 @@
-"""Every command against a port that nothing listens on: one sentence, and no line of librdkafka's own."""
+"""The commands with a broker that is not there: one error, and no output of librdkafka."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ COMMANDS = [
 def test_a_broker_that_does_not_answer_is_one_sentence(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The last line names the option, the address, the reason and the remedy; the exit code is 2, of `verify` too.
+    """The last line names the option, the address, the reason and the remedy; the exit code is 2.
 
-    Nothing is printed around Python's log, and nothing is left behind.
+    Nothing is printed past Python's log, and no file is created.
     """
-    with socket.socket() as closed:  # bound, and not listening: nobody else takes the port meanwhile
+    with socket.socket() as closed:  # bound but not listening, so that no other process takes the port
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         words = [*line.format(tmp=tmp_path).split(), "--bootstrap-servers", address]
         monkeypatch.setattr(auth, "MAX_WAIT_S", 0.5)
-        monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own
+        monkeypatch.setattr("signal.signal", lambda *_: None)  # the handlers of this process stay
         monkeypatch.setattr(sys, "argv", ["tallystream", *words])
         with pytest.raises(SystemExit) as ended:
             main.main()
-    said = capfd.readouterr()
-    assert said.out == ""
+    output = capfd.readouterr()
+    assert output.out == ""
     assert ended.value.code == 2
-    lines = said.err.splitlines()
+    lines = output.err.splitlines()
     assert not [one for one in lines if one.startswith("%")]
     assert len(lines) <= 3
     assert lines[-1] == (

@@ -1,4 +1,4 @@
-"""The command line: help, and one sentence for what can't be used."""
+"""The command line: help, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -56,16 +56,15 @@ def test_every_command_has_help(command: str) -> None:
 
 
 def test_every_command_is_listed() -> None:
-    """A command that is added is tested for its help here, too."""
+    """`COMMANDS` has every command, so that the help of a new command is tested."""
     top = [one.name or one.callback.__name__ for one in main.app.registered_commands if one.callback is not None]
     below = [f"lag {one.name}" for one in main.lag_app.registered_commands]
-    made = main.dashboards_app.registered_commands
-    below += [f"dashboards {one.name or one.callback.__name__}" for one in made if one.callback is not None]
+    below += [f"dashboards {one.name}" for one in main.dashboards_app.registered_commands]
     assert sorted([*top, "lag", "dashboards", *below]) == sorted(COMMANDS)
 
 
 def test_help_needs_no_spark_and_no_streamlit() -> None:
-    """Heavy imports wait until a command needs them."""
+    """Heavy modules are imported only when a command runs."""
     script = (
         "import sys; from typer.testing import CliRunner; from tallystream_cli import main as cli; "
         "assert CliRunner().invoke(cli.app, ['up', '--help']).exit_code == 0; "
@@ -78,7 +77,7 @@ def test_help_needs_no_spark_and_no_streamlit() -> None:
 def test_the_version_is_that_of_the_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--version says it and exits 0."""
+    """--version prints the version and exits with code 0."""
     assert call(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == f"tallystream {version('tallystream-cli')}\n"
 
@@ -121,16 +120,16 @@ BAD = [
 
 
 @pytest.mark.parametrize(("line", "sentence"), BAD)
-def test_a_setting_that_cant_be_used_is_one_sentence(
+def test_an_invalid_setting_is_one_sentence(
     line: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The sentence names the option, its value and the remedy; the exit code is 2."""
     (tmp_path / "file").touch()
-    monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # the handlers of this process stay
     assert call(monkeypatch, *(word.format(tmp=tmp_path) for word in line.split())) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(sentence)
-    assert said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(sentence)
+    assert error.count("\n") == 1
 
 
 UNKNOWN = [
@@ -144,32 +143,32 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("line", "command", "named"), UNKNOWN)
-def test_what_the_command_line_does_not_know_is_one_sentence(
+def test_an_unknown_or_missing_option_is_one_sentence(
     line: str, command: str, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A missing, unknown or malformed option is named, with the command whose help lists them; the exit code is 2."""
+    """The sentence names the option, and the command whose help lists the options; the exit code is 2."""
     monkeypatch.delenv("TALLYSTREAM_STORE", raising=False)
     assert call(monkeypatch, *line.split()) == 2
-    said, name = capsys.readouterr().err, f"tallystream {command}".strip()
-    assert f"{name}: " in said
-    assert named in said
-    assert said.endswith(f"{name} --help lists the options.\n")
-    assert said.count("\n") == 1
+    error, name = capsys.readouterr().err, f"tallystream {command}".strip()
+    assert f"{name}: " in error
+    assert named in error
+    assert error.endswith(f"{name} --help lists the options.\n")
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(ConfigError("a", 1, "give b"), 2), (TallystreamError("it broke"), 1), (KeyboardInterrupt(), 130)],
+    [(ConfigError("a", 1, "give b"), 2), (TallystreamError("failed"), 1), (KeyboardInterrupt(), 130)],
 )
-def test_the_exit_code_tells_what_happened(
+def test_the_exit_code_of_an_error(
     error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """2 for a setting, 1 for a failure, 130 for Ctrl-C; never a traceback."""
+    """2 for an invalid setting, 1 for a failure, 130 for Ctrl-C, without a traceback."""
 
-    def fails(*_: object, **__: object) -> int:
+    def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("tallystream_cli.local.commands.status", fails)
+    monkeypatch.setattr("tallystream_cli.local.state_file.read", fail)
     assert call(monkeypatch, "status") == code
     assert "Traceback" not in capsys.readouterr().err
 
@@ -177,15 +176,15 @@ def test_the_exit_code_tells_what_happened(
 def test_status_and_down_of_an_unused_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing runs there: `status` says so with code 1 and how to start it, `down` says so with code 0."""
+    """Both say that no system runs. `status` says how to start it and has exit code 1, `down` has 0."""
     assert call(monkeypatch, "status", "--data", str(tmp_path)) == 1
     assert capsys.readouterr().out.endswith(f"start it with: tallystream up --data {tmp_path}\n")
     assert call(monkeypatch, "down", "--data", str(tmp_path)) == 0
-    assert capsys.readouterr().out == f"down: nothing ran in {tmp_path}\n"
+    assert capsys.readouterr().out == f"down: no system runs in {tmp_path}\n"
 
 
 def test_kafka_options_come_from_the_environment_and_the_command_line() -> None:
-    """The command line wins; other variables are none of its business; a value may hold an equals sign."""
+    """The command line takes precedence. Other variables are ignored. A value can have an equals sign."""
     env = {"TALLYSTREAM_KAFKA_SASL_PASSWORD": "s=cret", "TALLYSTREAM_KAFKA_CLIENT_ID": "env", "PATH": "/bin"}
     assert options.kafka_options(["client.id=line", "sasl.username=a=b"], env) == {
         "sasl.password": "s=cret",
@@ -195,7 +194,7 @@ def test_kafka_options_come_from_the_environment_and_the_command_line() -> None:
 
 
 def test_a_kafka_option_without_a_key_does_not_show_its_value() -> None:
-    """What stands after the equals sign may be a secret."""
+    """The value may be a secret."""
     with pytest.raises(ConfigError) as error:
         options.kafka_options(["=hush"], {})
     assert "hush" not in str(error.value)

@@ -1,4 +1,4 @@
-"""docs/configuration.md against the code: every command, option, default and environment variable, and no other."""
+"""docs/configuration.md has every command, option, default and environment variable of the code, and no other."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ REMEDY = "run python -m tallystream_cli.reference docs/configuration.md, and wri
 
 
 def test_the_tables_are_those_of_the_command_line() -> None:
-    """Every option of every command, with its default, its environment variable and its meaning."""
+    """The tables have every option with its default, its environment variable and its meaning."""
     assert reference.update(DOC) == DOC, REMEDY
 
 
 @pytest.mark.parametrize("name", sorted(set(reference.commands()) - {reference.GENERAL}))
 def test_every_command_has_a_section(name: str) -> None:
-    """With a sentence of its own between the heading and the table."""
+    """A sentence is between the heading and the table."""
     section = re.search(rf"^### {name}\n\n(.+?)\n\n<!-- options: {name} -->\n", DOC, re.MULTILINE | re.DOTALL)
     assert section is not None, REMEDY
 
 
-def test_no_table_is_of_a_command_that_is_gone() -> None:
-    """Each table belongs to a command, or to several."""
+def test_every_table_belongs_to_a_command() -> None:
+    """No table of a removed command is left."""
     assert set(re.findall(r"<!-- options: (.+?) -->", DOC)) == {*reference.commands(), reference.SHARED}
 
 
-def test_every_variable_that_the_code_reads_is_in_the_page() -> None:
-    """And the page names none that is not read, but Spark's own."""
+def test_the_environment_variables_are_those_that_the_code_reads() -> None:
+    """The page names every variable that the code reads, and no others except Spark's."""
     source = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("*/tallystream*/**/*.py"))
     read = set(re.findall(r'environ(?:\.get|\.setdefault)?[\[(]"([A-Z][A-Z_]+)"', source))
     read |= set(re.findall(r'\benv\.get\("([A-Z][A-Z_]+)"', source)) | set(re.findall(r'envvar="([A-Z_]+)"', source))
     read |= {f"TALLYSTREAM_{name}" for name in re.findall(r'PREFIX \+ "([A-Z_]+)"', source)} - {"TALLYSTREAM_KAFKA_"}
     for constant in ("ENV", "FORMAT_ENV"):
         read |= set(re.findall(rf'^{constant} = "([A-Z_]+)"', source, re.MULTILINE))
-    read.add("TALLYSTREAM_PAGE_PASSWORD_FILE")  # made of ENV
+    read.add("TALLYSTREAM_PAGE_PASSWORD_FILE")  # the code derives it from ENV
     assert len(read) > 15
     named = set(re.findall(r"`((?:[A-Z]+_)+[A-Z]+|PYTHONPATH)(?:=[^`]*)?`", DOC))
     assert read - named == set()
@@ -48,8 +48,8 @@ def test_every_variable_that_the_code_reads_is_in_the_page() -> None:
     assert {name for name in unknown if not name.startswith("TALLYSTREAM_KAFKA_")} == set()
 
 
-def test_what_people_wrote_stays() -> None:
-    """A note outlives the update, also when its option moves to another table; a wrong default does not."""
+def test_an_update_keeps_notes() -> None:
+    """An update keeps a note, also if its option moves to another table, and corrects a wrong default."""
     noted = re.sub(r"(\| `--retire-after-h` \|).*\| [^|]*\|\n", r"\1 `7` | | old | mine |\n", DOC, count=1)
     assert "`7` | | old | mine" in noted
     updated = reference.update(noted)

@@ -1,4 +1,4 @@
-"""`tallystream forget`: what it prints, and what it refuses, without a broker."""
+"""`tallystream forget`: its output and its options, without a broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.table import Total
 from tallystream_aggregator.table.decode import Forget
 from tallystream_cli import main
-from tallystream_cli.output.forget import LIVES, as_dict, show
+from tallystream_cli.commands.forget import MAX_LIVES, as_dict, show
 
 METRIC = ("shop", "[b]orders", "counter", (("site", "x"),))
 BEFORE = Total(METRIC, {"count": 2**63 - 1}, 2, 1, 0, {}, retired=1, overflow=True)
@@ -26,14 +26,14 @@ PLAN = Plan([], [RemovedLife("shop", "app-1", "01", living=True, metrics=3)], [C
 
 
 def shown(plan: Plan, *, of_instance: bool) -> str:
-    """Return what is printed."""
+    """Return the output."""
     out = io.StringIO()
     show(plan, Console(file=out, width=160), of_instance=of_instance)
     return out.getvalue()
 
 
-def test_the_lives_and_what_changes_of_each_sum_are_shown() -> None:
-    """As it is and as it will be; what does not change is left out, and what comes back is said."""
+def test_lives_and_changed_fields_are_shown() -> None:
+    """Each changed field has its value before and after. A note says which counts come back or stay."""
     text = shown(PLAN, of_instance=True)
     for words in ("app-1", "living", "[b]orders site=x (counter)", "9223372036854775807", "12", "overflow", "true"):
         assert words in text
@@ -43,13 +43,13 @@ def test_the_lives_and_what_changes_of_each_sum_are_shown() -> None:
     assert "forgotten lives counted stays" not in shown(PLAN, of_instance=False)
 
 
-def test_lives_beyond_the_first_are_counted() -> None:
-    """A table of thousands helps nobody."""
-    assert "and 5 more lives" in shown(PLAN._replace(lives=PLAN.lives * (LIVES + 5)), of_instance=True)
+def test_the_table_of_lives_is_limited() -> None:
+    """The number of the other lives is printed."""
+    assert "and 5 more lives" in shown(PLAN._replace(lives=PLAN.lives * (MAX_LIVES + 5)), of_instance=True)
 
 
 def test_json_has_everything() -> None:
-    """Lives, and the sums with all of their fields."""
+    """The object has the lives, and the sums with all fields."""
     assert as_dict(PLAN, published=False) == {
         "published": False,
         "lives": [{"app": "shop", "instance": "app-1", "life": "01", "living": True, "metrics": 3}],
@@ -67,7 +67,7 @@ def test_json_has_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "--instance, --metric"),
         (["--instance", "a", "--metric", "b"], "--instance, --metric"),
@@ -80,25 +80,25 @@ def test_json_has_everything() -> None:
         (["--metric", "a", "--timeout", "0"], "--timeout"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(arguments: list[str], said: str) -> None:
-    """Before anything is asked of a broker."""
+def test_options_that_do_not_go_together_are_rejected(arguments: list[str], message: str) -> None:
+    """The error comes before any request to a broker."""
     result = CliRunner().invoke(main.app, ["forget", *arguments])
     assert isinstance(result.exception, ConfigError)
-    assert said in str(result.exception)
+    assert message in str(result.exception)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_table_is_read_publishes_nothing(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    """Ctrl-C and SIGTERM end it alike, and it says that nothing is published."""
+    """Ctrl-C and SIGTERM both end the command with code 130 and a message."""
 
-    def look(*_: object) -> Plan:
+    def read_plan(*_: object) -> Plan:
         signal.raise_signal(number)
-        threading.Event().wait(60)  # beside other threads Python may call the handler some steps later
+        threading.Event().wait(60)  # with other threads, Python may call the handler a little later
         return PLAN
 
-    monkeypatch.setattr(forget, "read_plan", look)
+    monkeypatch.setattr(forget, "read_plan", read_plan)
     before = signal.getsignal(signal.SIGTERM)
     try:
         result = CliRunner().invoke(main.app, ["forget", "--metric", "a", "--yes"])
@@ -110,11 +110,11 @@ def test_a_signal_while_the_table_is_read_publishes_nothing(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_the_first_record_publishes_nothing(number: signal.Signals) -> None:
-    """No broker is asked."""
-    said: list[str] = []
+    """No request is sent to a broker."""
+    messages: list[str] = []
     with stop_on_signals() as stop:
         signal.raise_signal(number)
         assert stop.wait(60)
         settings = forget.ForgetSettings("127.0.0.1:1", Forget(metric="a"))
-        assert not forget.publish(settings, PLAN, said.append, stop)
-    assert said == ["stopped: nothing is published"]
+        assert not forget.publish(settings, PLAN, messages.append, stop)
+    assert messages == ["stopped: nothing is published"]

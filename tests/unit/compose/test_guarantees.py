@@ -1,4 +1,4 @@
-"""docs/guarantees.md against the tests: every test that it names is there, and every guarantee names one."""
+"""docs/guarantees.md: every guarantee names a test, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ROWS = [line for line in DOC.splitlines() if line.startswith("| ") and not line.
 
 
 def test_every_guarantee_names_its_test() -> None:
-    """Each row says what shows it: tests of its own, or those of the row above."""
+    """Each row names its tests, or refers to those of the row above."""
     assert ROWS
     assert all("::" in row or row.endswith("| the same |") for row in ROWS)
 
 
 @pytest.mark.parametrize(("file", "test"), NAMED)
-def test_the_tests_that_are_named_exist(file: str, test: str) -> None:
+def test_every_named_test_exists(file: str, test: str) -> None:
     """The file has a test of that name."""
     assert f"def {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")

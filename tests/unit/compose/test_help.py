@@ -1,4 +1,4 @@
-"""--help: whole sentences, and every option of a command that may be left out of the line."""
+"""--help: whole sentences, and the options of a default command."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tallystream_cli import main, reference
 
 
 def shown(*words: str) -> str:
-    """Return a help page, each run of white space as one space."""
+    """Return a help page, with each run of white space as one space."""
     return " ".join(CliRunner().invoke(main.app, [*words, "--help"], prog_name="tallystream").stdout.split())
 
 
 @pytest.mark.parametrize(("group", "app"), [("", main.app), ("lag", main.lag_app), ("dashboards", main.dashboards_app)])
 def test_each_command_is_listed_with_a_whole_sentence(group: str, app: Any) -> None:
-    """Nothing is cut: the first sentence of each command's text is there to its end."""
+    """The first sentence of each command's help is complete."""
     text = shown(*group.split())
     assert "..." not in text.partition("Commands:")[2]
     for one in app.registered_commands:
@@ -26,7 +26,7 @@ def test_each_command_is_listed_with_a_whole_sentence(group: str, app: Any) -> N
 
 
 def test_the_help_of_lag_has_the_options_of_lag_show() -> None:
-    """`lag orders --watch` is `lag show orders --watch`: so `lag --help` lists the options and the argument."""
+    """`lag --help` lists the options and the argument of `lag show`, because `show` can be left out."""
     text = shown("lag")
     for one in reference.commands()["lag show"].params:
         if one.name != "help":

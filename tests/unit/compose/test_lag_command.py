@@ -1,4 +1,4 @@
-"""`tallystream lag`: the default command of its group, and the moment it looks at."""
+"""`tallystream lag`: the default command of its group, and --at."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT_MS = 1_795_168_800_000
 
 @pytest.fixture
 def spec(tmp_path: Path) -> str:
-    """A store in which `billing` is 880 records behind and commits no more, at ten o'clock."""
+    """A store in which the group `billing` has stopped with a lag of 880 records at ten o'clock."""
     store = LocalStore(tmp_path / "store.db", retention_ms=0)
     store.setup()
     rounds = Rounds()
@@ -36,29 +36,29 @@ def spec(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("words", [["lag"], ["lag", "billing"], ["lag", "show", "billing"]])
-def test_without_a_command_the_lag_is_shown(spec: str, words: list[str]) -> None:
-    """`lag`, `lag GROUP` and `lag show GROUP` are the same command; a group that stopped is exit code 2."""
+def test_show_is_the_default_command(spec: str, words: list[str]) -> None:
+    """`lag`, `lag GROUP` and `lag show GROUP` are the same command; the exit code for a stopped group is 2."""
     shown = CliRunner().invoke(main.app, [*words, "--store", spec, "--at", "2026-11-20T10:00"])
     assert "billing" in shown.stdout
     assert "ERR" in shown.stdout
     assert shown.exit_code == 2
 
 
-def test_a_group_that_nobody_knows_is_unknown(spec: str) -> None:
-    """Exit code 3, and a sentence that says what to look at."""
+def test_an_unknown_group(spec: str) -> None:
+    """A sentence names the group; the exit code is 3."""
     shown = CliRunner().invoke(main.app, ["lag", "nobody", "--store", spec, "--at", "2026-11-20T10:00"])
     assert "'nobody'" in shown.stdout
     assert shown.exit_code == 3
 
 
 @pytest.mark.parametrize("text", ["2026-11-20T10:00", "2026-11-20T12:00+02:00"])
-def test_a_moment_is_in_utc_unless_it_says_otherwise(text: str) -> None:
-    """A time without an offset does not depend on the machine's zone."""
-    assert o.moment("--at", text) == AT_MS
+def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
+    """It does not depend on the time zone of the machine."""
+    assert o.time_ms("--at", text) == AT_MS
 
 
 @pytest.mark.parametrize("text", ["noon", *INVALID_TIMES])
-def test_a_moment_that_is_none_is_refused(text: str) -> None:
-    """The sentence names the option and shows the form."""
+def test_an_invalid_time_is_rejected(text: str) -> None:
+    """The error names the option and the value."""
     with pytest.raises(ConfigError, match=rf"^--at: '{re.escape(text)}'"):
-        o.moment("--at", text)
+        o.time_ms("--at", text)

@@ -1,4 +1,4 @@
-"""The commands in the folder of a running local system, `status` for programs, and what a machine may lack."""
+"""The commands with a local system in the current folder, `status --json`, and errors of the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_cli import main
-from tallystream_cli.local import record
+from tallystream_cli.local import state_file
+from tallystream_cli.local.state_file import ComponentState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder in which nothing runs, and an environment that names no broker and no store."""
+    """An empty current folder, and an environment that names no broker and no store."""
     monkeypatch.chdir(tmp_path)
     for name in ("TALLYSTREAM_STORE", "TALLYSTREAM_BOOTSTRAP_SERVERS"):
         monkeypatch.delenv(name, raising=False)
@@ -40,119 +41,119 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def running(here: Path) -> record.SystemRecord:
-    """The record of a local system that this process supervises, in the folder where `up` keeps it."""
+def running(here: Path) -> state_file.SystemState:
+    """A local system that this process supervises, in the default folder of `up`."""
     (here / ".tallystream").mkdir()
     store = here / ".tallystream" / "store.db"
     store.touch()
-    me = record.process(os.getpid())
-    assert me is not None
-    components = [record.ComponentRecord("broker", "up", 0, me), record.ComponentRecord("page", "died", 2)]
-    known = record.SystemRecord(
-        me, "127.0.0.1:45678", f"local:{store}", page_url="http://127.0.0.1:1", up=True, components=components
+    supervisor = state_file.find_process(os.getpid())
+    assert supervisor is not None
+    components = [ComponentState("broker", "up", 0, supervisor), ComponentState("page", "died", 2)]
+    state = state_file.SystemState(
+        supervisor, "127.0.0.1:45678", f"local:{store}", page_url="http://127.0.0.1:1", up=True, components=components
     )
-    record.write(here / ".tallystream" / "system.json", known)
-    return known
+    state_file.write(here / ".tallystream" / "system.json", state)
+    return state
 
 
 def test_lag_finds_the_store_of_the_running_system(
-    here: Path, running: record.SystemRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without --store the local system's is read, and standard error says which."""
-    taken: list[ShowSettings] = []
-    monkeypatch.setattr("tallystream_dashboards.lag.cli.run", lambda settings: taken.append(settings) or 0)
+    """Without --store the store of the local system is read, and standard error says so."""
+    used: list[ShowSettings] = []
+    monkeypatch.setattr("tallystream_dashboards.lag.cli.run", lambda settings: used.append(settings) or 0)
     assert call(monkeypatch, "lag") == 0
-    assert [one.store.spec for one in taken] == [running.store]
+    assert [one.store.spec for one in used] == [running.store]
     assert capsys.readouterr().err == f"store {running.store}, of the local system in {here / '.tallystream'}\n"
     other = here / "other.db"
     other.touch()
     assert call(monkeypatch, "lag", "--store", f"local:{other}") == 0
-    assert taken[-1].store.spec == f"local:{other}"
+    assert used[-1].store.spec == f"local:{other}"
     assert capsys.readouterr().err == ""
 
 
 def test_verify_finds_the_broker_of_the_running_system(
-    here: Path, running: record.SystemRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without --bootstrap-servers the local system's broker is asked, without the login of another one.
+    """Without --bootstrap-servers the broker of the local system is used, without another broker's login.
 
-    What is given wins; where nothing runs it is localhost:9092.
+    --bootstrap-servers takes precedence. If no system runs, the default is localhost:9092.
     """
-    taken: list[VerifySettings] = []
-    monkeypatch.setattr("tallystream_cli.output.verify.verify", lambda settings, **_: taken.append(settings) or 0)
+    used: list[VerifySettings] = []
+    monkeypatch.setattr("tallystream_cli.commands.verify.check", lambda settings, **_: used.append(settings) or 0)
     monkeypatch.setenv("TALLYSTREAM_KAFKA_SASL_PASSWORD", "of another broker")
     assert call(monkeypatch, "verify") == 0
-    assert (taken[-1].bootstrap_servers, taken[-1].kafka) == ("127.0.0.1:45678", {})
+    assert (used[-1].bootstrap_servers, used[-1].kafka) == ("127.0.0.1:45678", {})
     assert capsys.readouterr().err == f"broker 127.0.0.1:45678, of the local system in {here / '.tallystream'}\n"
     assert call(monkeypatch, "verify", "--bootstrap-servers", "kafka:9092") == 0
-    assert (taken[-1].bootstrap_servers, len(taken[-1].kafka)) == ("kafka:9092", 1)
+    assert (used[-1].bootstrap_servers, len(used[-1].kafka)) == ("kafka:9092", 1)
     (here / ".tallystream" / "system.json").unlink()
     assert call(monkeypatch, "verify") == 0
-    assert taken[-1].bootstrap_servers == "localhost:9092"
+    assert used[-1].bootstrap_servers == "localhost:9092"
     assert capsys.readouterr().err == ""
 
 
-def test_replay_finds_both(
-    here: Path, running: record.SystemRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_replay_finds_broker_and_store_of_the_running_system(
+    here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Broker and store of the local system; another broker's sums never go into its store unasked."""
-    taken: list[ReplaySettings] = []
-    monkeypatch.setattr("tallystream_cli.output.replay.replay", lambda settings: taken.append(settings) or 0)
+    """With another broker, --store is required, so that its sums do not get into the local system's store."""
+    used: list[ReplaySettings] = []
+    monkeypatch.setattr("tallystream_cli.commands.stores.write_period", lambda settings: used.append(settings) or 0)
     assert call(monkeypatch, "replay", "--from", "2026-11-20") == 0
-    assert (taken[-1].bootstrap_servers, taken[-1].store.spec) == ("127.0.0.1:45678", running.store)
+    assert (used[-1].bootstrap_servers, used[-1].store.spec) == ("127.0.0.1:45678", running.store)
     assert f"broker 127.0.0.1:45678 and store {running.store}, of the local" in capsys.readouterr().err
     assert call(monkeypatch, "replay", "--from", "2026-11-20", "--bootstrap-servers", "kafka:9092") == 2
     assert capsys.readouterr().err.startswith("--store is not set; ")
 
 
 @pytest.mark.usefixtures("here", "running")
-def test_replay_writes_no_sums_of_the_local_system_to_the_environments_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store in the environment is another system's: then the broker is not taken from the local one."""
+def test_replay_writes_no_local_sums_to_the_store_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store in the environment belongs to another system, so the local system's broker is not used."""
     monkeypatch.setenv("TALLYSTREAM_STORE", "local:production.db")
-    taken: list[ReplaySettings] = []
-    monkeypatch.setattr("tallystream_cli.output.replay.replay", lambda settings: taken.append(settings) or 0)
+    used: list[ReplaySettings] = []
+    monkeypatch.setattr("tallystream_cli.commands.stores.write_period", lambda settings: used.append(settings) or 0)
     assert call(monkeypatch, "replay", "--from", "2026-11-20") == 0
-    assert (taken[-1].bootstrap_servers, taken[-1].store.spec) == ("localhost:9092", "local:production.db")
+    assert (used[-1].bootstrap_servers, used[-1].store.spec) == ("localhost:9092", "local:production.db")
 
 
 @pytest.mark.parametrize("supervised", [False, True])
-def test_without_a_running_system_the_store_has_to_be_named(
+def test_without_a_running_system_a_store_is_required(
     here: Path,
-    running: record.SystemRecord,
+    running: state_file.SystemState,
     supervised: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """No system, or one that has ended: one sentence with the option and what starts a system, exit code 2."""
+    """If no system runs, the error names the option and how to start a system; the exit code is 2."""
     path = here / ".tallystream" / "system.json"
     if supervised:
         running.supervisor.created -= 1000
-        record.write(path, running)
+        state_file.write(path, running)
     else:
         path.unlink()
     assert call(monkeypatch, "lag") == 2
-    said = capsys.readouterr().err
-    assert said.startswith("--store is not set; ")
-    assert "tallystream up" in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("--store is not set; ")
+    assert "tallystream up" in output
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["lag", "lag show orders", "page"])
-def test_a_store_that_is_not_there_is_an_error(
+def test_a_local_store_that_does_not_exist_is_an_error(
     command: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A path where no file is: one sentence with the path and the remedy, exit code 2, and no file is made."""
+    """The error has the path and the remedy, the exit code is 2, and no file is created."""
     assert call(monkeypatch, *command.split(), "--store", "local:typo.db") == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("--store: 'local:typo.db' can't be used; there is no such file: correct the path, or ")
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert output.err.startswith("--store: 'local:typo.db' can't be used; there is no such file: correct the path, or ")
+    assert output.out == ""
     assert list(here.iterdir()) == []
 
 
 def test_status_as_json(
-    here: Path, running: record.SystemRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One object with the addresses and every component; also where nothing runs. The exit code is the table's."""
+    """The object has the addresses and every component, also if no system runs. The exit code is the same."""
     assert call(monkeypatch, "status", "--json") == 1
     assert json.loads(capsys.readouterr().out) == {
         "data": str(here / ".tallystream"),
@@ -168,20 +169,20 @@ def test_status_as_json(
     }
     (here / ".tallystream" / "system.json").unlink()
     assert call(monkeypatch, "status", "--json") == 1
-    said = json.loads(capsys.readouterr().out)
-    assert (said["running"], said["up"], said["components"]) == (False, False, [])
+    output = json.loads(capsys.readouterr().out)
+    assert (output["running"], output["up"], output["components"]) == (False, False, [])
 
 
 @pytest.mark.parametrize("line", ["up", "demo", "aggregate --checkpoint c", "ship --checkpoint c --store local:s.db"])
-def test_without_java_a_command_that_needs_it_is_one_sentence(
+def test_without_java_a_command_that_needs_it_fails(
     line: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No Java on the PATH: what to install, exit code 2, and nothing is made."""
+    """The error says what to install, the exit code is 2, and no file is created."""
     monkeypatch.setenv("PATH", str(here))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert call(monkeypatch, *line.split()) == 2
-    said = capsys.readouterr().err
-    assert said == "java: 'java' can't be used; install Java 17 or 21, or point JAVA_HOME at one.\n"
+    output = capsys.readouterr().err
+    assert output == "java: 'java' can't be used; install Java 17 or 21, or point JAVA_HOME at one.\n"
     assert list(here.iterdir()) == []
 
 
@@ -196,28 +197,28 @@ def test_without_java_a_command_that_needs_it_is_one_sentence(
     ],
 )
 @pytest.mark.parametrize("reason", ["Not a directory", "Permission denied"])
-def test_a_path_that_can_not_be_written_is_one_sentence(
+def test_a_path_that_cannot_be_written_is_an_error(
     line: str, reason: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It names the option, the path, why, and the remedy; exit code 2 before anything is started."""
-    (here / "taken").touch()
+    """The error names the option, the path, the reason and the remedy; nothing is started."""
+    (here / "file").touch()
     (here / "locked").mkdir()
-    path = here / ("taken" if reason == "Not a directory" else "locked") / "path"
-    if reason == "Permission denied":  # the superuser may write everywhere
+    path = here / ("file" if reason == "Not a directory" else "locked") / "path"
+    if reason == "Permission denied":  # root can write everywhere
         allowed = os.access
         monkeypatch.setattr(os, "access", lambda at, mode: at != path.parent and allowed(at, mode))
     assert call(monkeypatch, *line.format(path).split()) == 2
     option = next(word for word in reversed(line.split()) if word.startswith("--"))
     assert capsys.readouterr().err == (
         f"{option}: '{path}' can't be used; {path.parent} can't be written ({reason}): "
-        "give this user the right to write there, or name another path.\n"
+        "allow this user to write there, or name another path.\n"
     )
 
 
-def test_another_users_record_is_not_believed(
-    here: Path, running: record.SystemRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_state_file_of_another_user_is_ignored(
+    here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a folder like /tmp anyone may leave a record: its store would be sent this user's InfluxDB token."""
+    """In a folder like /tmp anyone could name a store to which this user's InfluxDB token would be sent."""
     other = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: other)
     assert call(monkeypatch, "lag") == 2
@@ -225,23 +226,23 @@ def test_another_users_record_is_not_believed(
 
 
 @pytest.mark.parametrize("command", [["verify"], ["replay", "--from", "2026-11-20"]])
-def test_the_environments_prefix_is_not_for_the_local_system(
-    running: record.SystemRecord, command: list[str], monkeypatch: pytest.MonkeyPatch
+def test_the_prefix_of_the_environment_is_not_used_for_the_local_system(
+    running: state_file.SystemState, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The local system's topics have no prefix; one on the command line is for others on its broker."""
-    taken: list[VerifySettings | ReplaySettings] = []
-    monkeypatch.setattr("tallystream_cli.output.verify.verify", lambda settings, **_: taken.append(settings) or 0)
-    monkeypatch.setattr("tallystream_cli.output.replay.replay", lambda settings: taken.append(settings) or 0)
+    """The topics of the local system have no prefix; a prefix on the command line is used."""
+    used: list[VerifySettings | ReplaySettings] = []
+    monkeypatch.setattr("tallystream_cli.commands.verify.check", lambda settings, **_: used.append(settings) or 0)
+    monkeypatch.setattr("tallystream_cli.commands.stores.write_period", lambda settings: used.append(settings) or 0)
     monkeypatch.setenv("TALLYSTREAM_TOPIC_PREFIX", "prod-")
     assert call(monkeypatch, *command) == 0
     assert call(monkeypatch, *command, "--topic-prefix", "own-") == 0
     elsewhere = ["--bootstrap-servers", "kafka:9092"] + (["--store", running.store] if command[0] == "replay" else [])
     assert call(monkeypatch, *command, *elsewhere) == 0
-    assert [one.topic_prefix for one in taken] == ["", "own-", "prod-"]
+    assert [one.topic_prefix for one in used] == ["", "own-", "prod-"]
 
 
-def test_a_system_record_that_is_damaged_is_no_running_system(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`lag` asks for a store then."""
+def test_a_damaged_state_file_is_ignored(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`lag` then requires a store."""
     (here / ".tallystream").mkdir()
     (here / ".tallystream" / "system.json").write_text("{")
     with pytest.raises(ConfigError, match="--store"):

@@ -1,4 +1,4 @@
-"""The log as JSON, one object a line, by a real process."""
+"""The log as text and as JSON, in real processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from datetime import datetime
 
-from tallystream_cli.logs import FORMAT_ENV, JsonLines
+from tallystream_cli.logs import FORMAT_ENV, JsonFormatter
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -18,42 +18,42 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **env})
 
 
-def test_a_line_is_one_object_whatever_is_in_it() -> None:
-    """Newlines, quotes and other languages in the message; the exception with its trace; the time in UTC."""
+def test_a_json_line_is_one_object() -> None:
+    """Newlines, quotes and non-ASCII letters are escaped or kept; it has the traceback, and the time in UTC."""
     try:
         int('a "bad"\nvalue')
     except ValueError:
         record = logging.getLogger("a.b").makeRecord("a.b", 30, "f", 1, "%s\n%s", ("één", '"'), sys.exc_info())
-    line = JsonLines().format(record)
+    line = JsonFormatter().format(record)
     assert "\n" not in line
-    said = json.loads(line)
-    assert (said["level"], said["logger"], said["message"]) == ("WARNING", "a.b", 'één\n"')
-    assert said["exception"].startswith("Traceback")
-    assert said["exception"].endswith("invalid literal for int() with base 10: 'a \"bad\"\\nvalue'")
-    assert datetime.fromisoformat(said["ts"]).timestamp() == int(record.created * 1000) / 1000
+    content = json.loads(line)
+    assert (content["level"], content["logger"], content["message"]) == ("WARNING", "a.b", 'één\n"')
+    assert content["exception"].startswith("Traceback")
+    assert content["exception"].endswith("invalid literal for int() with base 10: 'a \"bad\"\\nvalue'")
+    assert datetime.fromisoformat(content["ts"]).timestamp() == int(record.created * 1000) / 1000
 
 
-def test_a_line_without_an_exception_has_no_such_field() -> None:
-    """Four fields, no more."""
+def test_a_json_line_without_an_exception() -> None:
+    """It has four fields."""
     record = logging.getLogger("a").makeRecord("a", 20, "f", 1, "m", (), None)
-    assert json.loads(JsonLines().format(record)).keys() == {"ts", "level", "logger", "message"}
+    assert json.loads(JsonFormatter().format(record)).keys() == {"ts", "level", "logger", "message"}
 
 
-def test_the_sentence_of_a_failure_is_a_line_of_the_log(tmp_path: object) -> None:
-    """By option and by variable; as text it is the sentence alone."""
+def test_the_error_of_a_command_has_the_format_of_the_log(tmp_path: object) -> None:
+    """As JSON it is one object, by option and by variable; as text it is the sentence."""
     bad = ("page", "--store", f"local:{tmp_path}/s.db", "--port", "70000")
     for done in (run("--log-format", "json", *bad), run(*bad, **{FORMAT_ENV: "json"})):
         assert done.returncode == 2
         (line,) = done.stderr.splitlines()
-        said = json.loads(line)
-        assert (said["level"], said["logger"]) == ("ERROR", "tallystream")
-        assert said["message"].startswith("--port: 70000 can't be used; ")
+        content = json.loads(line)
+        assert (content["level"], content["logger"]) == ("ERROR", "tallystream")
+        assert content["message"].startswith("--port: 70000 can't be used; ")
     assert run(*bad).stderr.startswith("--port: 70000 can't be used; ")
 
 
-def test_what_nobody_expected_is_a_line_of_the_log_too() -> None:
-    """An exception that ends the process has its trace in one object."""
-    script = "from tallystream_cli import logs as _logs; _logs.set_up('info', 'json'); 1 / 0"
+def test_an_unexpected_exception_is_a_json_line() -> None:
+    """The object has the traceback of the exception that ended the process."""
+    script = "from tallystream_cli import logs; logs.configure('info', 'json'); 1 / 0"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -63,15 +63,15 @@ def test_what_nobody_expected_is_a_line_of_the_log_too() -> None:
 HOSTILE = "group evil\x1b[2J\n2026-01-01 INFO all is well\u202e"
 
 
-def test_names_in_the_log_are_text() -> None:
-    """A name can't begin a line of its own, and no escape in it reaches the terminal, in neither form of the log."""
-    script = "from tallystream_cli import logs as _logs; import logging; _logs.set_up('info', '{}'); {}"
-    for form in ("text", "json"):
-        for words in (f"logging.info({HOSTILE!r})", f"print(_logs.final_line({HOSTILE!r}))"):
-            code = [sys.executable, "-c", script.format(form, words)]
+def test_names_in_the_log_are_escaped() -> None:
+    """In both formats a name can't start a new line, and no escape sequence in it reaches the terminal."""
+    script = "from tallystream_cli import logs; import logging; logs.configure('info', '{}'); {}"
+    for log_format in ("text", "json"):
+        for call in (f"logging.info({HOSTILE!r})", f"print(logs.error_line({HOSTILE!r}))"):
+            code = [sys.executable, "-c", script.format(log_format, call)]
             done = subprocess.run(code, capture_output=True, text=True, check=True, timeout=60)
-            said = (done.stdout + done.stderr).removesuffix("\n")
-            if form == "text" and words.startswith("print"):  # a failure may quote lines of a log
-                said = said.replace("\n", "")
-            assert said.isprintable()
-            assert "evil\\x1b[2J" in said or "evil\\u001b[2J" in said
+            output = (done.stdout + done.stderr).removesuffix("\n")
+            if log_format == "text" and call.startswith("print"):  # an error may quote lines of a log
+                output = output.replace("\n", "")
+            assert output.isprintable()
+            assert "evil\\x1b[2J" in output or "evil\\u001b[2J" in output

@@ -1,4 +1,4 @@
-"""docs/security.md against the code: every topic and every command is in the table of ACLs, or needs none."""
+"""docs/security.md: the table of ACLs has every topic and every command that needs one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from confluent_kafka.admin import AclOperation
 from support.acls import PAGE, acls
 from tallystream_aggregator.kafka.topics import Topics, policies
 from tallystream_cli import reference
-from tallystream_cli.influx_tokens import PARTS
+from tallystream_cli.influx_tokens import PERMISSIONS
 
 NO_KAFKA = {"page", "lag show", "dashboards generate", "dashboards push", "status", "down"}
 OWN_BROKER = {"up", "demo"}
 
 
-def test_every_topic_is_written_and_read_by_somebody() -> None:
-    """And the table names no other topic."""
+def test_every_topic_is_written_and_read() -> None:
+    """For each topic there are ACLs to write, read and create it; the table names no other topic."""
     topics = [acl for acl in acls() if acl.resource == "topic"]
     assert {acl.name for acl in topics} - {"*"} == set(policies(Topics()))
     for name in policies(Topics()):
@@ -25,7 +25,7 @@ def test_every_topic_is_written_and_read_by_somebody() -> None:
 
 
 def test_every_command_that_uses_kafka_has_permissions() -> None:
-    """A command is in the table, or is one without Kafka, or brings its own broker."""
+    """A command is in the table, does not use Kafka, or starts its own broker."""
     commands = set(reference.commands()) - {reference.GENERAL}
     assert {acl.command for acl in acls()} == {"reporter", *(commands - NO_KAFKA - OWN_BROKER)}
     for name in commands:
@@ -33,22 +33,22 @@ def test_every_command_that_uses_kafka_has_permissions() -> None:
         assert uses_kafka is (name not in NO_KAFKA | OWN_BROKER), name
 
 
-def test_only_the_aggregator_writes_what_only_it_may_write() -> None:
-    """Sums, rows, events and the ledger have one writer."""
+def test_only_the_aggregator_may_write_its_topics() -> None:
+    """Only `aggregate` writes sums, rows, events and the ledger."""
     for acl in acls():
         if acl.resource == "topic" and "WRITE" in acl.operations:
             assert acl.command == "aggregate" or acl.name in ("metrics", "metrics-dead"), acl
 
 
-def test_the_operations_are_kafkas() -> None:
-    """Each is one that a broker knows."""
+def test_every_operation_exists() -> None:
+    """Each operation in the table is one of Kafka's."""
     for acl in acls():
         assert acl.operations
         assert set(acl.operations) <= set(AclOperation.__members__), acl
 
 
 def test_the_page_agrees_with_the_tokens_of_compose() -> None:
-    """The table of InfluxDB's permissions says what the step `influxdb-tokens` gives."""
+    """The table of InfluxDB's permissions has what the service `influxdb-tokens` grants."""
     text = PAGE.read_text(encoding="utf-8").partition("## InfluxDB")[2]
     names = {
         "shipper": "`ship`",
@@ -56,6 +56,6 @@ def test_the_page_agrees_with_the_tokens_of_compose() -> None:
         "page": "`page`, `lag show`",
         "grafana": "Grafana's data source",
     }
-    for part, actions in PARTS.items():
-        (said,) = re.findall(rf"^\| {re.escape(names[part])} \| (.+) \|$", text, re.MULTILINE)
-        assert {action for action in ("read", "write") if re.search(rf"\b{action}\b", said)} == set(actions)
+    for service, actions in PERMISSIONS.items():
+        (cell,) = re.findall(rf"^\| {re.escape(names[service])} \| (.+) \|$", text, re.MULTILINE)
+        assert {action for action in ("read", "write") if re.search(rf"\b{action}\b", cell)} == set(actions)

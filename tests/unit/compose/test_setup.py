@@ -1,4 +1,4 @@
-"""scripts/setup on a machine that lacks Java or Python, or has too old ones: fakes of them come first on the PATH."""
+"""scripts/setup without a suitable Java or Python, with fake programs on the PATH."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOOLS = ("bash", "env", "dirname", "sed", "head")
 
 
 def fake(folder: Path, name: str, script: str) -> None:
-    """Put a program of this name on the PATH."""
+    """Create a program in a folder of the PATH."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
@@ -23,7 +23,7 @@ def fake(folder: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def bin_folder(tmp_path: Path) -> Path:
-    """A PATH with the few tools that the script's checks need, and neither Java nor Python."""
+    """A PATH with the tools that the script needs, without Java and Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in TOOLS:
@@ -34,7 +34,7 @@ def bin_folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a copy of the script with that PATH, in a folder where it can do no harm."""
+    """Run a copy of the script in a temporary folder, with this PATH."""
     copy = folder.parent / "scripts" / "setup"
     copy.parent.mkdir()
     shutil.copy(SETUP, copy)
@@ -48,8 +48,8 @@ def run(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_no_python_that_is_new_enough(bin_folder: Path) -> None:
-    """A python3 that is too old: one sentence with what was found and what to do, exit code 2."""
+def test_a_python_that_is_too_old(bin_folder: Path) -> None:
+    """The error says what was found and what to do; the exit code is 2."""
     fake(bin_folder, "python3", 'case "$1" in --version) echo "Python 3.9.2";; *) exit 1;; esac')
     done = run(bin_folder)
     assert done.returncode == 2
@@ -60,7 +60,7 @@ def test_no_python_that_is_new_enough(bin_folder: Path) -> None:
 
 
 def test_no_python_at_all(bin_folder: Path) -> None:
-    """No python3: the sentence says that it is missing, and nothing of the shell's own complaint."""
+    """The error says that python3 is missing, without an error of the shell."""
     done = run(bin_folder)
     assert done.returncode == 2
     assert "(python3 is missing)" in done.stderr
@@ -69,7 +69,7 @@ def test_no_python_at_all(bin_folder: Path) -> None:
 
 
 def test_no_java(bin_folder: Path) -> None:
-    """No java: one sentence with the versions that do and a package that has one, exit code 2."""
+    """The error names the supported versions and a package; the exit code is 2."""
     fake(bin_folder, "python3", "exit 0")
     done = run(bin_folder)
     assert done.returncode == 2
@@ -87,8 +87,8 @@ def test_no_java(bin_folder: Path) -> None:
         "some other program called java",
     ],
 )
-def test_a_java_that_spark_does_not_run_on(bin_folder: Path, line: str) -> None:
-    """Too old, too new, or no Java at all: one sentence with what it says of itself and the remedy, exit code 2."""
+def test_a_java_version_that_spark_does_not_support(bin_folder: Path, line: str) -> None:
+    """The error has the first line of `java -version` and the remedy; the exit code is 2."""
     fake(bin_folder, "python3", "exit 0")
     fake(bin_folder, "java", f"printf '%s\\n' '{line}' 'more of it' >&2")
     done = run(bin_folder)
@@ -97,8 +97,8 @@ def test_a_java_that_spark_does_not_run_on(bin_folder: Path, line: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_java_home_wins_over_the_path(bin_folder: Path) -> None:
-    """A JAVA_HOME with an old Java is what Spark would take: so it is what is looked at."""
+def test_java_home_takes_precedence_over_the_path(bin_folder: Path) -> None:
+    """The Java in JAVA_HOME is checked, because Spark uses it."""
     fake(bin_folder, "python3", "exit 0")
     fake(bin_folder, "java", "echo 'openjdk version \"17.0.9\" 2023-10-17' >&2")
     home = bin_folder.parent / "old-java"
@@ -110,15 +110,15 @@ def test_java_home_wins_over_the_path(bin_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "21.0.1"])
-def test_a_java_that_will_do(bin_folder: Path, version: str) -> None:
-    """17 and 21 pass the check: the script goes on to what it does next."""
+def test_a_supported_java_version(bin_folder: Path, version: str) -> None:
+    """With 17 and 21 there is no error."""
     fake(bin_folder, "python3", "exit 0")
     fake(bin_folder, "java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
     assert "java:" not in run(bin_folder).stderr
 
 
 def test_the_jars_of_pyspark_are_not_compressed_again() -> None:
-    """The file that scripts/setup and docs/install.md give to setuptools: its own option, of its own command."""
+    """The file that scripts/setup and docs/install.md give to setuptools sets only `compression`."""
     config = ConfigParser()
     config.read(ROOT / "compose" / "images" / "wheels.cfg", encoding="utf-8")
     assert dict(config["bdist_wheel"]) == {"compression": "stored"}

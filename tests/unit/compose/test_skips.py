@@ -1,4 +1,4 @@
-"""The summary of what was skipped, by real runs of pytest on a small suite."""
+"""The summary of skipped tests, in real runs of pytest on a small suite."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import pytest
 def test_good():
     pass
 
-@pytest.mark.skipif({skip}, reason="no teapot: install teapot, or set TEAPOT_URL")
-def test_tea():
+@pytest.mark.skipif({skip}, reason="no server: install it, or set SERVER_URL")
+def test_server():
     pass
 """
 
 
 def run(tmp_path: Path, *, skip: bool, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest on the small suite with the hooks of this one."""
+    """Run pytest on the small suite with this suite's hooks."""
     (tmp_path / "conftest.py").write_text("from support.skips import pytest_sessionfinish, pytest_terminal_summary\n")
     (tmp_path / "test_small.py").write_text(SUITE.format(skip=skip))
     clean = {key: value for key, value in os.environ.items() if key not in {"CI", "TALLYSTREAM_NOTHING_SKIPPED"}}
@@ -41,16 +41,16 @@ def run(tmp_path: Path, *, skip: bool, **env: str) -> subprocess.CompletedProces
 
 
 def test_the_summary_names_each_skipped_test_and_the_reason(tmp_path: Path) -> None:
-    """A skip outside of CI passes, and the end of the run says which test was skipped and why."""
+    """Outside of CI a run with a skipped test passes, and its last lines name the test and the reason."""
     done = run(tmp_path, skip=True)
     assert done.returncode == 0
     block = done.stdout.partition("skipped tests")[2]
-    assert "no teapot: install teapot, or set TEAPOT_URL:\n  test_small.py::test_tea\n" in block
+    assert "no server: install it, or set SERVER_URL:\n  test_small.py::test_server\n" in block
     assert "failed" not in block
 
 
 def test_in_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
-    """In CI the same run fails, and says why; without a skip it passes."""
+    """In CI a run with a skipped test fails with a message; without one it passes."""
     done = run(tmp_path, skip=True, CI="true")
     assert done.returncode == 1
     assert "in CI a skipped test is a failure" in done.stdout
@@ -64,5 +64,5 @@ def test_in_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
     [({}, False), ({"CI": ""}, False), ({"CI": "1"}, True), ({"TALLYSTREAM_NOTHING_SKIPPED": "1"}, True)],
 )
 def test_what_counts_as_ci(env: dict[str, str], expected: bool) -> None:
-    """Either variable, when it is not empty."""
+    """A run is in CI if either variable is not empty."""
     assert skips.skips_are_failures(env) is expected

@@ -1,4 +1,4 @@
-"""`tallystream verify`: what it prints, and what it refuses, without a broker."""
+"""`tallystream verify`: its output and its options, without a broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.verify.check import Difference, Outcome
 from tallystream_aggregator.verify.job import VerifySettings
 from tallystream_aggregator.verify.lives import Settings
-from tallystream_cli.output.verify import Progress, as_dict, notes, show, summary
+from tallystream_cli.commands.verify import Progress, as_dict, notes, show, summary
 
 IDENTITY = ("orders", "counter", "[b]processed", (("topic", "orders"),))
 DIFFERENCES = [
@@ -21,15 +21,15 @@ DIFFERENCES = [
 ]
 
 
-def shown(outcome: Outcome, most: int = 50) -> str:
-    """Return what is printed."""
+def shown(outcome: Outcome, max_rows: int = 50) -> str:
+    """Return the output."""
     out = io.StringIO()
-    show(outcome, Console(file=out, width=160), most)
+    show(outcome, Console(file=out, width=160), max_rows)
     return out.getvalue()
 
 
-def test_agreement_is_one_sentence_with_what_was_compared() -> None:
-    """How many sums, dead letters and records, and up to where."""
+def test_the_summary_says_what_was_compared() -> None:
+    """It has the numbers of sums, dead letters and records, and the offsets up to which they were read."""
     outcome = Outcome({"metrics:1": 9, "metrics:0": 1005}, records=1014, sums=3, letters=2, complete=True)
     assert summary(outcome) == (
         "all agree: 3 sums and 2 dead letters, 1,014 records (partition: next offset 0: 1,005, 1: 9)"
@@ -38,8 +38,8 @@ def test_agreement_is_one_sentence_with_what_was_compared() -> None:
     assert "(partition: next offset a:2: 7, a:10: 8, b:0: 9)" in summary(Outcome({"b:0": 9, "a:10": 8, "a:2": 7}))
 
 
-def test_differences_are_a_table_that_names_each() -> None:
-    """With app, metric, type and tags as they are, the field, both values, and the last offsets included."""
+def test_the_table_of_differences() -> None:
+    """Each row has app, metric, type, tags, field, both values, and the last offsets that were included."""
     text = shown(Outcome(differences=list(DIFFERENCES)))
     (line,) = [line for line in text.splitlines() if "processed" in line]
     for word in ("orders", "[b]processed topic=orders (counter)", "count", " 8 ", " 7 ", "0: 4, 1: 8"):
@@ -48,32 +48,32 @@ def test_differences_are_a_table_that_names_each() -> None:
     assert "2 differences" in text
 
 
-def test_more_differences_than_asked_for_are_counted() -> None:
-    """The table ends at --most, and says how many there are beyond it."""
-    text = shown(Outcome(differences=list(DIFFERENCES)), most=1)
+def test_most_limits_the_table() -> None:
+    """The number of the other differences is printed."""
+    text = shown(Outcome(differences=list(DIFFERENCES)), max_rows=1)
     assert "partition 0, offset 3" not in text
     assert "and 1 more: --json has them all" in text
 
 
-def test_what_was_not_compared_is_said() -> None:
-    """Nothing is left out silently."""
+def test_notes_say_what_was_not_compared() -> None:
+    """Each kind of record that was not compared has a note with its number."""
     outcome = Outcome(undetermined=1, unordered=2, compacted=3, unreadable=4, letters_checked=False)
-    said = notes(outcome)
-    assert [note.split()[0] for note in said[:4]] == ["1", "2", "3", "4"]
-    assert len(said) == 6
+    found = notes(outcome)
+    assert [note.split()[0] for note in found[:4]] == ["1", "2", "3", "4"]
+    assert len(found) == 6
 
 
 def test_json_has_every_difference() -> None:
-    """An object that a program can read, with null where there is nothing."""
-    said = json.loads(json.dumps(as_dict(Outcome(differences=list(DIFFERENCES)))))
-    assert said["agree"] is False
-    assert said["differences"][0]["tags"] == {"topic": "orders"}
-    assert (said["differences"][0]["published"], said["differences"][0]["replayed"]) == (8, 7)
-    assert said["differences"][1]["app"] is None
+    """A missing value is null."""
+    content = json.loads(json.dumps(as_dict(Outcome(differences=list(DIFFERENCES)))))
+    assert content["agree"] is False
+    assert content["differences"][0]["tags"] == {"topic": "orders"}
+    assert (content["differences"][0]["published"], content["differences"][0]["replayed"]) == (8, 7)
+    assert content["differences"][1]["app"] is None
 
 
-def test_progress_is_said_every_few_seconds() -> None:
-    """A short topic says nothing; a long one how many records, and how fast."""
+def test_progress_is_printed_every_few_seconds() -> None:
+    """The line has the number of records and the rate; for a short topic there is none."""
     now, out = [0.0], io.StringIO()
     progress = Progress(out, clock=lambda: now[0])
     progress(1000)
@@ -95,15 +95,15 @@ def test_progress_is_said_every_few_seconds() -> None:
         ("--max-app-metrics", {"rules": Settings(max_app_metrics=0)}),
     ],
 )
-def test_what_can_not_be_used_is_one_sentence(option: str, given: dict[str, object]) -> None:
-    """It names the option, its value and the remedy."""
-    with pytest.raises(ConfigError, match="can't be used; ") as refused:
-        VerifySettings("localhost:9092", **given)  # type: ignore[arg-type]  # just so
-    assert str(refused.value).startswith(option)
+def test_an_invalid_option_is_one_sentence(option: str, given: dict[str, object]) -> None:
+    """The sentence names the option, its value and the remedy."""
+    with pytest.raises(ConfigError, match="can't be used; ") as error:
+        VerifySettings("localhost:9092", **given)  # type: ignore[arg-type]  # each has its own type
+    assert str(error.value).startswith(option)
 
 
-def test_names_are_text() -> None:
-    """What a terminal, or Rich, would obey in a name is shown: in the table, and in the sentence of the partitions."""
+def test_names_are_escaped() -> None:
+    """Control characters and Rich's markup in names are printed as text, in the table and in the summary."""
     identity = ("evil\x1b[2J\n", "counter", "x\u202e", (("t", "[red]\x07"),))
     ends = {"metrics\x1b[31m[bold]:0": 5, "b:0": 1}
     text = shown(Outcome(ends, differences=[Difference(identity, "count", 8, 7, ends)]))

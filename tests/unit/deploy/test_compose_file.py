@@ -14,9 +14,9 @@ from typer.main import get_command
 from support import images
 from tallystream_cli import influx_tokens, main
 from tallystream_cli.demo import app as demo_app
-from tallystream_cli.demo import generator as demo_feed
-from tallystream_cli.influx_tokens import PARTS
-from tallystream_cli.local.component import STOP_S
+from tallystream_cli.demo import events as demo_events
+from tallystream_cli.influx_tokens import PERMISSIONS
+from tallystream_cli.local.component import STOP_TIMEOUT_S
 from tallystream_dashboards.grafana import Settings
 from tallystream_dashboards.grafana.generate import files
 
@@ -27,7 +27,7 @@ TEXT = images.FILE.read_text(encoding="utf-8")
 OURS = ("aggregator", "shipper", "lag", "page", "sums", "shipper-graphite")
 ONCE = "influxdb-tokens"
 """What runs once at each start, and ends."""
-DEMO = ("demo-feed", "demo-app-1", "demo-app-2")
+DEMO = ("demo-generator", "demo-app-1", "demo-app-2")
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +103,12 @@ def test_only_one_service_has_the_administrators_token(env_file: Path, services:
     secret = images.variables(env_file)["INFLUXDB_TOKEN"]
     assert {name for name, one in services.items() if secret in parts(one)} == {"influxdb", ONCE}
     made = {one["source"]: Path(one["target"]) for one in services[ONCE]["volumes"]}
-    assert {path.name for path in made.values()} == set(PARTS)
+    assert {path.name for path in made.values()} == set(PERMISSIONS)
     (folder,) = {path.parent for path in made.values()}
     assert services[ONCE]["command"] == [influx_tokens.__name__, str(folder)]
     (installed,) = (line for line in images.final_stage("page")["RUN"] if "install -d" in line)
     assert {str(path) for path in made.values()} <= set(installed.split())
-    for part in PARTS:
+    for part in PERMISSIONS:
         mounts = {
             name
             for name, one in services.items()
@@ -186,14 +186,14 @@ def test_the_start_is_in_order(services: dict[str, dict[str, Any]]) -> None:
             waits = service.get("depends_on", {}).get(server, {}).get("condition") == "service_healthy"
             assert waits is (f"{server}:" in said), f"{name} and {server}"
     for name in DEMO[1:]:
-        assert services[name]["depends_on"]["demo-feed"]["condition"] == "service_healthy"
+        assert services[name]["depends_on"]["demo-generator"]["condition"] == "service_healthy"
 
 
 def test_a_stop_has_the_time_that_a_clean_one_takes(services: dict[str, dict[str, Any]]) -> None:
     """Spark's commands get as long as the local supervisor gives them."""
     for name in ("aggregator", "shipper", "shipper-graphite"):
         (minutes, seconds) = re.fullmatch(r"(?:(\d+)m)?(\d+)s", services[name]["stop_grace_period"]).groups()  # type: ignore[union-attr]
-        assert int(minutes or 0) * 60 + int(seconds) >= STOP_S
+        assert int(minutes or 0) * 60 + int(seconds) >= STOP_TIMEOUT_S
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -216,7 +216,7 @@ def test_the_demonstrations_programs_know_every_argument(name: str, services: di
     """Their parsers accept the arguments."""
     python, option, module, *arguments = images.command(services[name])
     assert (python, option) == ("python", "-m")
-    parsers = {demo_app.__name__: demo_app.parser(), demo_feed.__name__: demo_feed.parser()}
+    parsers = {demo_app.__name__: demo_app.parser(), demo_events.__name__: demo_events.parser()}
     assert parsers[module].parse_args(arguments).bootstrap_servers == "kafka:19092"
 
 

@@ -103,7 +103,7 @@ def test_the_creation_of_tokens_sends_the_certificate(
 ) -> None:
     """The request arrives: the server of this test answers 501. Without the certificate the error is that of TLS."""
     assert influx_tokens.main([str(tmp_path)], env) == 2
-    assert "InfluxDB refuses it (501)" in capsys.readouterr().err
+    assert "InfluxDB rejects it (501)" in capsys.readouterr().err
     without = {name: value for name, value in env.items() if "CERT" not in name and "KEY" not in name}
     assert influx_tokens.main([str(tmp_path)], without) == 1
     assert "SSL" in capsys.readouterr().err

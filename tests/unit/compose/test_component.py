@@ -1,4 +1,4 @@
-"""A command as a component: its ready file, its log, its environment."""
+"""A command as a component: its ready file, its log and its environment."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ READY = "import pathlib, sys, time; print('hello'); pathlib.Path(sys.argv[1]).to
 
 
 def make(tmp_path: Path, script: str, **options: object) -> Command:
-    ready = tmp_path / "ready"
-    arguments = [sys.executable, "-c", script, str(ready)]
-    return Command("part", arguments, log=tmp_path / "logs" / "part.log", ready=ready, **options)  # type: ignore[arg-type]
+    ready_file = tmp_path / "ready"
+    arguments = [sys.executable, "-c", script, str(ready_file)]
+    return Command("part", arguments, log=tmp_path / "logs" / "part.log", ready_file=ready_file, **options)  # type: ignore[arg-type]
 
 
 def gone(pid: int) -> bool:
@@ -31,23 +31,23 @@ def gone(pid: int) -> bool:
     return True
 
 
-def begun(command: Command) -> int:
-    """Begin it, wait until it is ready, return its process ID."""
+def begin(command: Command) -> int:
+    """Start the command, wait until it is ready, and return its process ID."""
     command.begin()
     wait_until(command.ready, 60, "the component is ready")
     assert command.pid is not None
     return command.pid
 
 
-def test_it_is_up_when_its_ready_file_is_there(tmp_path: Path) -> None:
-    """A ready file of an earlier run does not count; output is in the log; after the stop there is no process."""
+def test_a_command_is_ready_when_its_ready_file_exists(tmp_path: Path) -> None:
+    """The file of an earlier run is removed at the start; the output is in the log; after `stop` no process runs."""
     (tmp_path / "ready").touch()
     command = make(tmp_path, "import time; time.sleep(600)")
     command.begin()
     assert not command.ready()
     command.stop()
     command = make(tmp_path, "print('hello', flush=True);" + READY)
-    pid = begun(command)
+    pid = begin(command)
     assert command.poll() is None
     assert "hello" in command.last_output()
     assert str(tmp_path / "logs" / "part.log") in command.last_output()
@@ -57,12 +57,12 @@ def test_it_is_up_when_its_ready_file_is_there(tmp_path: Path) -> None:
     assert gone(pid)
 
 
-def test_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables are added to this process's own; None takes one away."""
+def test_the_environment_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables are added to the environment of this process; None removes one."""
     monkeypatch.setenv("KEPT", "kept")
-    monkeypatch.setenv("TAKEN", "taken")
-    script = "import os; print(os.getenv('KEPT'), os.getenv('TAKEN'), os.getenv('ADDED'), flush=True);" + READY
-    command = make(tmp_path, script, env={"TAKEN": None, "ADDED": "added"})
-    begun(command)
+    monkeypatch.setenv("REMOVED", "removed")
+    script = "import os; print(os.getenv('KEPT'), os.getenv('REMOVED'), os.getenv('ADDED'), flush=True);" + READY
+    command = make(tmp_path, script, env={"REMOVED": None, "ADDED": "added"})
+    begin(command)
     command.stop()
     assert "kept None added" in command.last_output()

@@ -1,4 +1,4 @@
-"""The final table: it agrees when all is right, and each number that is wrong is seen."""
+"""The table of results: every wrong number makes it disagree."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SUMS: dict[Key, Values] = {
     BATCH: {"count": 11, "sum": 0.25, "min": 0.01, "max": 0.1},
     AT: {"start": 0, "position": 100},
 }
-GOOD = Results(
+CONSISTENT = Results(
     sent=100,
-    aggregate_processed=110,
+    processed=110,
     journal_processed=110,
     journal_duplicates=10,
     journal_covered=100,
@@ -34,29 +34,29 @@ GOOD = Results(
     held=10,
     covered=100,
     lives=2,
-    dips=0,
-    dead=0,
+    decreases=0,
+    dead_letters=0,
     acknowledged={"app-1": 70, "app-2": 40},
     replayed={"app-1": 70, "app-2": 40},
-    aggregate=SUMS,
+    sums=SUMS,
     store=SUMS,
     replay=SUMS,
 )
 
 
-def test_good_numbers_agree() -> None:
-    """What was sent, counted, journaled, replayed and stored fits together: the table is exact."""
-    table = rows(GOOD)
+def test_consistent_numbers_are_exact() -> None:
+    """If the numbers of all sources agree, so does the table."""
+    table = rows(CONSISTENT)
     assert exact(table)
     assert table[0].value == "100"
-    assert [row.value for row in table if row.what == "processed twice, by the aggregate"] == ["10"]
+    assert [row.value for row in table if row.what == "processed twice, by the sums"] == ["10"]
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"sent": 101},
-        {"aggregate_processed": 109},
+        {"processed": 109},
         {"journal_processed": 111},
         {"journal_duplicates": 9},
         {"journal_covered": 99},
@@ -67,35 +67,35 @@ def test_good_numbers_agree() -> None:
         {"held": 11},
         {"covered": 101},
         {"lives": 1},
-        {"dips": 1},
-        {"dead": 1},
+        {"decreases": 1},
+        {"dead_letters": 1},
         {"acknowledged": {"app-1": 71, "app-2": 39}},
         {"replayed": {"app-1": 70, "app-2": 39}},
-        {"aggregate": {**SUMS, PROCESSED: {"count": 111}}},
+        {"sums": {**SUMS, PROCESSED: {"count": 111}}},
         {"store": {**SUMS, DELAY: {**SUMS[DELAY], "sum": 450.5}}},
         {"store": {key: row for key, row in SUMS.items() if key != AT}},
         {"replay": {**SUMS, BATCH: {**SUMS[BATCH], "max": 0.2}}},
-        {"aggregate": {}, "store": {}, "replay": {}},
+        {"sums": {}, "store": {}, "replay": {}},
     ],
     ids=str,
 )
-def test_each_wrong_number_is_seen(wrong: dict[str, Any]) -> None:
-    """One number off by one, or missing, and the table is not exact."""
-    assert not exact(rows(dataclasses.replace(GOOD, **wrong)))
+def test_each_wrong_number_is_detected(wrong: dict[str, Any]) -> None:
+    """With one number wrong by one, or missing, the table is not exact."""
+    assert not exact(rows(dataclasses.replace(CONSISTENT, **wrong)))
 
 
-def test_a_demonstration_in_which_nothing_was_processed_twice_fails() -> None:
-    """Without a repeated record nothing was shown, however well the rest agrees."""
-    sums: dict[Key, Values] = {**SUMS, PROCESSED: {"count": 100}}
+def test_a_run_without_records_processed_twice_fails() -> None:
+    """If the kill had no effect, the table is not exact although all numbers agree."""
+    values: dict[Key, Values] = {**SUMS, PROCESSED: {"count": 100}}
     once = dataclasses.replace(
-        GOOD,
-        aggregate_processed=100,
+        CONSISTENT,
+        processed=100,
         journal_processed=100,
         journal_duplicates=0,
         held=0,
         acknowledged={"app-1": 60, "app-2": 40},
         replayed={"app-1": 60, "app-2": 40},
-        **dict.fromkeys(("aggregate", "store", "replay"), sums),  # type: ignore[arg-type]
+        **dict.fromkeys(("sums", "store", "replay"), values),  # type: ignore[arg-type]
     )
     assert [row.what for row in rows(once) if row.agrees is False] == [
         "in the batch that app-2 held when it was killed"
@@ -103,7 +103,7 @@ def test_a_demonstration_in_which_nothing_was_processed_twice_fails() -> None:
 
 
 def test_differences_name_metric_tags_field_and_both_values() -> None:
-    """A difference can be looked up without running anything again."""
+    """Each difference is described completely."""
     other: dict[Key, Values] = {**SUMS, AT: {"start": 0, "position": 99}}
     assert differences(SUMS, other) == [
         "flights.processed.position{'partition': '0', 'topic': 'flights'}.position: 100 and 99"

@@ -1,4 +1,4 @@
-"""`tallystream dashboards push`: its exit codes and sentences, against the stub of Grafana."""
+"""`tallystream dashboards push` with the stub of Grafana: its options, exit codes and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def grafana(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrafanaStub]:
-    """A Grafana whose token is in the environment, as are the other secrets."""
+    """A stub of Grafana; its token and the other secrets are in the environment."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     with GrafanaStub(TOKEN) as stub:
@@ -32,8 +32,8 @@ def push(grafana: GrafanaStub, *options: str) -> Any:
     return CliRunner().invoke(main.app, ["dashboards", "push", "--grafana-url", grafana.url, *options])
 
 
-def test_it_pushes_what_is_generated_with_the_options(grafana: GrafanaStub) -> None:
-    """Options reach what is made; a dry run writes nothing, and a second push has nothing to do."""
+def test_push_applies_the_options(grafana: GrafanaStub) -> None:
+    """The pushed objects have the options' values. A dry run and a second push write nothing."""
     options = (
         "--flavour",
         "prometheus",
@@ -54,8 +54,8 @@ def test_it_pushes_what_is_generated_with_the_options(grafana: GrafanaStub) -> N
     assert again.stdout.endswith("nothing to do.\n")
 
 
-def test_what_a_person_changed(grafana: GrafanaStub) -> None:
-    """Refused, kept or overwritten, as the options say; a dry run that would be refused is exit code 1."""
+def test_an_object_that_a_person_changed(grafana: GrafanaStub) -> None:
+    """By default the push is refused; the options keep or overwrite the change. A dry run has exit code 1."""
     push(grafana)
     grafana.state.datasources["tallystream-flux"]["url"] = "http://elsewhere:8086"
     assert isinstance(push(grafana).exception, PushRefusedError)
@@ -77,15 +77,15 @@ def test_what_a_person_changed(grafana: GrafanaStub) -> None:
         (("--lag-seconds", "-1"), "--lag-seconds: -1.0 can't be used"),
     ],
 )
-def test_options_that_cannot_be_used(grafana: GrafanaStub, options: tuple[str, ...], sentence: str) -> None:
-    """One sentence that names the option."""
+def test_an_invalid_option_is_rejected(grafana: GrafanaStub, options: tuple[str, ...], sentence: str) -> None:
+    """The error names the option."""
     error = push(grafana, *options).exception
     assert isinstance(error, ConfigError)
     assert str(error).startswith(sentence)
 
 
 def test_there_is_no_option_for_the_token(grafana: GrafanaStub) -> None:
-    """What is on a command line is seen by every user of the machine."""
+    """Every user of the machine can read a command line."""
     shown = CliRunner().invoke(main.app, ["dashboards", "push", "--help"]).stdout
     assert "--grafana-url" in shown
     assert "--token" not in shown

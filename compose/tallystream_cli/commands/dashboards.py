@@ -1,0 +1,181 @@
+"""`dashboards generate` and `dashboards push`: Grafana's dashboards and alert rules, as files or in a server."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.terminal import printable
+from tallystream_cli import options as o
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tallystream_dashboards.grafana.settings import Settings
+
+CaFile = Annotated[
+    Path | None, typer.Option(help="CA certificates (PEM) to trust instead of the system's.", dir_okay=False)
+]
+Flavour = Annotated[str, typer.Option(help="The dashboards' query language: flux, influxql or prometheus.")]
+DatasourceUrl = Annotated[
+    str, typer.Option(help="The store's URL for Grafana; by default its usual port on localhost.")
+]
+DatasourceName = Annotated[str, typer.Option(help='The data source\'s name; by default "Tallystream Flux" and so on.')]
+Org = Annotated[str, typer.Option(help="InfluxDB's organization.", envvar="INFLUXDB_ORG")]
+Bucket = Annotated[
+    str, typer.Option(help="InfluxDB's bucket; for InfluxQL, the database mapped to it.", envvar="INFLUXDB_BUCKET")
+]
+Folder = Annotated[str, typer.Option(help="The title of the folder in Grafana.")]
+UidPrefix = Annotated[
+    str, typer.Option(help="The prefix of every uid; two systems in one Grafana need different ones.")
+]
+RunbookUrl = Annotated[str, typer.Option(help="The page that the alerts link to.")]
+ContactType = Annotated[str, typer.Option(help="The type of the contact point: webhook or email.")]
+ContactAddress = Annotated[
+    str, typer.Option(help="The webhook's URL or the email addresses; $NAME is read from the environment.")
+]
+MissingInstances = Annotated[
+    int, typer.Option(help="Alert when this many fewer instances are living than in the last hour.")
+]
+StoppedMinutes = Annotated[int, typer.Option(help="Alert when a sum has not grown for this many minutes.")]
+LagSeconds = Annotated[
+    float, typer.Option(help="Alert when a group's oldest unconsumed record is older than this, in seconds.")
+]
+SinkSeconds = Annotated[float, typer.Option(help="Alert when the oldest unshipped sum is older than this, in seconds.")]
+DeadLetters = Annotated[int, typer.Option(help="Alert on more dead letters than this in ten minutes.")]
+ProcessedTwice = Annotated[int, typer.Option(help="Alert on more records processed twice than this.")]
+AggregatorSeconds = Annotated[int, typer.Option(help="Alert when no aggregator has worked for this many seconds.")]
+CollectorSeconds = Annotated[int, typer.Option(help="Alert when no lag has been collected for this many seconds.")]
+SkewSeconds = Annotated[
+    float, typer.Option(help="Alert when timestamps differ from the records' arrival by more than this, in seconds.")
+]
+
+
+def generate(
+    *,
+    out: Annotated[Path, typer.Option(help="The folder to write to.", file_okay=False)],
+    flavour: Flavour = "flux",
+    dashboards_path: Annotated[
+        str, typer.Option(help="The folder of the dashboards' files for Grafana's provisioning.")
+    ] = "/var/lib/grafana/dashboards/tallystream",
+    datasource_url: DatasourceUrl = "",
+    datasource_name: DatasourceName = "",
+    org: Org = "tallystream",
+    bucket: Bucket = "tallystream",
+    folder: Folder = "Tallystream",
+    uid_prefix: UidPrefix = "tallystream",
+    runbook_url: RunbookUrl = "docs/runbook.md",
+    contact: ContactType = "webhook",
+    contact_address: ContactAddress = "$TALLYSTREAM_ALERT_URL",
+    missing_instances: MissingInstances = 1,
+    stopped_minutes: StoppedMinutes = 10,
+    lag_seconds: LagSeconds = 300.0,
+    sink_seconds: SinkSeconds = 120.0,
+    dead_letters: DeadLetters = 0,
+    processed_twice: ProcessedTwice = 0,
+    aggregator_seconds: AggregatorSeconds = 120,
+    collector_seconds: CollectorSeconds = 300,
+    skew_seconds: SkewSeconds = 5.0,
+) -> None:
+    """Write Grafana's dashboards, alert rules and provisioning, and Prometheus' rules, as files."""
+    grafana = _settings(locals())
+    from tallystream_dashboards.grafana import generate as files
+
+    texts = files.files(grafana, dashboards_path=dashboards_path)
+    try:
+        files.write(texts, out)
+    except OSError as error:
+        raise TallystreamError(f"--out: {out} can't be written ({error}); choose another folder.") from error
+    for name in texts:
+        typer.echo(out / name)
+
+
+def push(
+    *,
+    grafana_url: Annotated[
+        str,
+        typer.Option(
+            help="Grafana's URL; the token is in GRAFANA_TOKEN, or in the file that GRAFANA_TOKEN_FILE names.",
+            envvar="GRAFANA_URL",
+            show_envvar=True,
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what a push would do, and write nothing.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove what an earlier push created and is no longer generated.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite what a person changed since the last push.")
+    ] = False,
+    keep_changed: Annotated[
+        bool, typer.Option("--keep-changed", help="Keep what a person changed, and push the rest.")
+    ] = False,
+    ca_file: CaFile = None,
+    flavour: Flavour = "flux",
+    datasource_url: DatasourceUrl = "",
+    datasource_name: DatasourceName = "",
+    org: Org = "tallystream",
+    bucket: Bucket = "tallystream",
+    folder: Folder = "Tallystream",
+    uid_prefix: UidPrefix = "tallystream",
+    runbook_url: RunbookUrl = "docs/runbook.md",
+    contact: ContactType = "webhook",
+    contact_address: ContactAddress = "$TALLYSTREAM_ALERT_URL",
+    missing_instances: MissingInstances = 1,
+    stopped_minutes: StoppedMinutes = 10,
+    lag_seconds: LagSeconds = 300.0,
+    sink_seconds: SinkSeconds = 120.0,
+    dead_letters: DeadLetters = 0,
+    processed_twice: ProcessedTwice = 0,
+    aggregator_seconds: AggregatorSeconds = 120,
+    collector_seconds: CollectorSeconds = 300,
+    skew_seconds: SkewSeconds = 5.0,
+) -> None:
+    """Create or update folder, data source, dashboards, alert rules and contact point in Grafana.
+
+    A second push writes nothing. Exit code: 0 done; 1 it failed, or it was refused because a person changed something;
+    2 a setting can't be used.
+    """
+    grafana = _settings(locals())
+    from tallystream_dashboards.grafana.push.job import PushSettings, run
+
+    if overwrite and keep_changed:
+        raise ConfigError("--overwrite", "--keep-changed", "give one of the two")
+    settings = PushSettings(
+        url=grafana_url,
+        generate=grafana,
+        dry_run=dry_run,
+        prune=prune,
+        on_manual_change="overwrite" if overwrite else "keep" if keep_changed else "refuse",
+        ca_file=ca_file,
+    )
+    raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))
+
+
+def _settings(options: Mapping[str, Any]) -> Settings:
+    """Return the settings for the options by name; other names in `options` are ignored.
+
+    Raises:
+        ConfigError: a value can't be used.
+    """
+    from tallystream_dashboards.grafana.settings import FLAVOURS, Contact, Settings, Thresholds
+
+    return Settings(
+        flavour=o.one_of("--flavour", options["flavour"], *FLAVOURS),  # type: ignore[arg-type]  # one_of checks it
+        contact=Contact(
+            o.one_of("--contact", options["contact"], "webhook", "email"),  # type: ignore[arg-type]  # the same
+            options["contact_address"],
+        ),
+        thresholds=Thresholds(**{field.name: options[field.name] for field in fields(Thresholds)}),
+        datasource_url=options["datasource_url"],
+        datasource_name=options["datasource_name"],
+        org=options["org"],
+        bucket=options["bucket"],
+        folder_title=options["folder"],
+        uid_prefix=options["uid_prefix"],
+        runbook_url=options["runbook_url"],
+    )

@@ -1,0 +1,177 @@
+"""`forget`: remove lives or a metric from the sums. It prints what would change, and changes it with --yes."""
+
+from __future__ import annotations
+
+import json as json_
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.terminal import printable
+from tallystream_cli import options as o
+from tallystream_cli.local import discovery
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.jobs.forget import Changed, Plan
+    from tallystream_aggregator.table.decode import Forget
+    from tallystream_aggregator.table.outputs import Total
+
+MAX_LIVES = 20
+"""The number of lives in the table that is printed."""
+
+LIVING = "living lives publish absolute values: their next snapshot brings their counts back"
+FORGOTTEN = "what the instance's forgotten lives counted stays: it has no instance any more, remove it by metric"
+
+
+def forget(
+    *,
+    instance: Annotated[str | None, typer.Option(help="Remove the lives of this instance ID.")] = None,
+    life: Annotated[str | None, typer.Option(help="Remove only this life of the instance: its ULID.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Remove the metrics of this name from all lives.")] = None,
+    app: Annotated[str | None, typer.Option(help="Remove only from this app.")] = None,
+    type_: Annotated[
+        str | None, typer.Option("--type", help="Remove only metrics of this type, as in counter.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Remove only metrics that have this tag; repeatable."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove; without this option the command only shows what it would remove.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the aggregator to apply the removal.")] = 60.0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    bootstrap_servers: o.LocalServers = None,
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+) -> None:
+    """Remove an instance's lives, one life, or a metric from the sums; without --yes, only show what would change.
+
+    Use it for what a broken or hostile instance published. Values that are still published come back with the next
+    snapshot, because they are absolute. The counts of an instance's forgotten lives stay: they can be removed only by
+    metric.
+    """
+    from tallystream_aggregator.jobs.forget import ForgetSettings, publish, read_plan
+    from tallystream_aggregator.shutdown import stop_on_signals
+
+    tags = dict(map(_tag, tag or ()))
+    selection = _selection(instance, metric, {"app": app, "life": life, "type": type_, "tags": tags})
+    if timeout <= 0:
+        raise ConfigError("--timeout", timeout, "give a number of seconds above 0")
+    cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
+    settings = ForgetSettings(
+        cluster.bootstrap_servers, selection, instance, cluster.topic_prefix, cluster.kafka, timeout
+    )
+
+    def say(line: str) -> None:
+        sys.stderr.write(f"{printable(line)}\n")
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    try:
+        plan = read_plan(settings, say)
+        if not json:
+            show(plan, Console(soft_wrap=True), of_instance=instance is not None)
+    except KeyboardInterrupt:
+        say("stopped: nothing is published")
+        raise
+    if yes:
+        with stop_on_signals() as stop:
+            if not publish(settings, plan, say, stop):
+                raise typer.Exit(o.INTERRUPTED)
+    else:
+        say("nothing is changed: give --yes to remove it")
+    if json:
+        sys.stdout.write(json_.dumps(as_dict(plan, published=yes)) + "\n")
+
+
+def _selection(instance: str | None, metric: str | None, options: dict[str, Any]) -> Forget:
+    """Return the request for the options.
+
+    Raises:
+        ConfigError: an option is missing, can't be combined with another, or has an invalid value.
+    """
+    from tallystream_aggregator.table.decode import Forget
+
+    if (instance is None) == (metric is None):
+        raise ConfigError("--instance, --metric", [instance, metric], "give one of the two")
+    for name in ("life",) if instance is None else ("type", "tags"):
+        if options[name]:
+            other = "--instance" if instance is None else "--metric"
+            raise ConfigError(f"--{name.rstrip('s')}", options[name], f"give it with {other}")
+    try:
+        return msgspec.convert(options | {"metric": metric}, Forget)
+    except msgspec.ValidationError as error:
+        raise ConfigError("forget", options | {"metric": metric}, f"correct it: {error}") from error
+
+
+def _tag(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError("--tag", text, "give NAME=VALUE, as in site=x")
+    return name, value
+
+
+def show(plan: Plan, console: Console, *, of_instance: bool) -> None:
+    """Print the lives, the sums before and after, and what stays or comes back."""
+    lives = Table("app", "instance", "life", "state", "metrics")
+    for life in plan.lives[:MAX_LIVES]:
+        state = "living" if life.living else "silent"
+        lives.add_row(*_texts(life.app, life.instance, life.life, state, str(life.metrics)))
+    if plan.lives:
+        console.print(lives)
+    if len(plan.lives) > MAX_LIVES:
+        console.print(f"and {len(plan.lives) - MAX_LIVES:,} more lives: --json has them all")
+    sums = Table("app", "metric", "field", "is", "will be")
+    for changed in plan.sums:
+        for cells in _changed_cells(changed):
+            sums.add_row(*_texts(*cells))
+    console.print(sums)
+    console.print(Text(f"{len(plan.lives):,} lives and {len(plan.sums):,} sums"))
+    if any(life.living for life in plan.lives):
+        console.print(Text(LIVING))
+    if of_instance:
+        console.print(Text(FORGOTTEN))
+
+
+def _texts(*cells: str) -> list[Text]:
+    return [Text(printable(cell)) for cell in cells]
+
+
+def as_dict(plan: Plan, *, published: bool) -> dict[str, Any]:
+    """Return the plan as it is printed with --json."""
+    lives = [life._asdict() for life in plan.lives]
+    return {"published": published, "lives": lives, "sums": [_changed_dict(changed) for changed in plan.sums]}
+
+
+def _changed_dict(changed: Changed) -> dict[str, Any]:
+    app, name, kind, tags = changed.before.metric
+    content = {"app": app, "name": name, "type": kind, "tags": dict(tags)}
+    return content | {"is": _fields(changed.before), "will_be": _fields(changed.after)}
+
+
+def _fields(total: Total) -> dict[str, Any]:
+    fields = {field: value for field, value in total.totals.items() if value is not None}
+    fields |= {"lives": total.lives, "retired": total.retired}
+    return fields | ({"overflow": True} if total.overflow else {})
+
+
+def _changed_cells(changed: Changed) -> list[tuple[str, ...]]:
+    app, name, kind, tags = changed.before.metric
+    labels = "".join(f" {tag}={value}" for tag, value in tags)
+    before, after = _fields(changed.before), _fields(changed.after)
+    return [
+        (app, f"{name}{labels} ({kind})", field, _value(before.get(field)), _value(after.get(field)))
+        for field in before | after
+        if before.get(field) != after.get(field)
+    ]
+
+
+def _value(value: Any) -> str:
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

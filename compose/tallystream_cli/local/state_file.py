@@ -1,0 +1,128 @@
+"""The file in which a running local system says what it consists of; `status`, `down` and other commands read it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+import psutil
+
+from tallystream.decoding import json_decoder
+from tallystream.errors import TallystreamError
+from tallystream_aggregator import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = "system.json"
+
+MAX_DEVIATION_S = 2.0
+"""The operating system derives a creation time from the wall clock, which may be adjusted: up to this difference, two
+times belong to the same process."""
+
+
+class Process(msgspec.Struct, omit_defaults=True):
+    """A process by its ID and creation time (seconds since 1970): the system can give the ID to another process."""
+
+    pid: int
+    created: float
+
+    def alive(self) -> bool:
+        """Return whether this process still runs."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            return self._created_at(process.create_time()) and process.status() != psutil.STATUS_ZOMBIE
+        return False
+
+    def replaced(self) -> bool:
+        """Return whether another process has the ID now."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return not self._created_at(psutil.Process(self.pid).create_time())
+        return False
+
+    def _created_at(self, time_s: float) -> bool:
+        return abs(time_s - self.created) < MAX_DEVIATION_S
+
+
+def find_process(pid: int | None) -> Process | None:
+    """Return the process that has this ID now, None if there is none."""
+    if pid is not None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return Process(pid, psutil.Process(pid).create_time())
+    return None
+
+
+class ComponentState(msgspec.Struct, omit_defaults=True):
+    """A component: its state as the supervisor names it, and its process."""
+
+    name: str
+    state: str
+    restarts: int = 0
+    process: Process | None = None
+
+
+class SystemState(msgspec.Struct, omit_defaults=True):
+    """The system: its supervisor's process, its addresses, and its components in the order in which they start.
+
+    `org` and `bucket` are InfluxDB's; with a local store they are empty.
+    """
+
+    supervisor: Process
+    bootstrap_servers: str
+    store: str
+    page_url: str = ""
+    org: str = ""
+    bucket: str = ""
+    up: bool = False
+    components: list[ComponentState] = []
+
+
+_decode = json_decoder(SystemState)
+
+
+def write(path: Path, state: SystemState) -> None:
+    """Replace the file atomically."""
+    files.write_file(path, msgspec.json.format(msgspec.json.encode(state), indent=2))
+
+
+def read(path: Path) -> SystemState | None:
+    """Return the state in the file, None if there is no file because no system was ever started.
+
+    Raises:
+        TallystreamError: the file is damaged.
+    """
+    try:
+        return _decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise TallystreamError(f"{path} is damaged ({error}); delete it if no process of the system runs.") from error
+
+
+def remaining(state: SystemState) -> list[psutil.Process]:
+    """Return the processes that still run of a system whose supervisor was killed.
+
+    Each component is the leader of a session, so its children are found even if the component itself has died.
+    """
+    leaders = {one.process.pid: one.process for one in state.components if one.process is not None}
+    found = []
+    for running in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            leader = leaders.get(os.getsid(running.pid))
+            if leader is None or running.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if running.create_time() >= leader.created - MAX_DEVIATION_S and not leader.replaced():
+                found.append(running)
+    return found
+
+
+def kill_remaining(state: SystemState) -> int:
+    """Kill the processes that `remaining` returns, and return their number."""
+    found = remaining(state)
+    for running in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            running.kill()
+    psutil.wait_procs(found, timeout=30)
+    return len(found)

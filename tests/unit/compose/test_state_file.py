@@ -1,0 +1,89 @@
+"""The state file of a local system, with real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from support.wait import wait_until
+from tallystream.errors import TallystreamError
+from tallystream_cli.local import state_file
+from tallystream_cli.local.state_file import ComponentState, Process, SystemState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PARENT = (
+    "import signal, subprocess, sys; "
+    "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']); "
+    "print(child.pid, flush=True); signal.pause()"
+)
+
+
+def system(process: Process | None) -> SystemState:
+    """Return the state of a system with one component."""
+    supervisor = state_file.find_process(os.getpid())
+    assert supervisor is not None
+    component = ComponentState("aggregate", "up", 2, process)
+    return SystemState(supervisor, "127.0.0.1:9092", "local:x.db", components=[component])
+
+
+def test_a_written_state_is_read_back(tmp_path: Path) -> None:
+    """Without a file there is no state; otherwise the state is that which was written."""
+    path = tmp_path / "system.json"
+    assert state_file.read(path) is None
+    written = system(Process(1, 2.5))
+    state_file.write(path, written)
+    assert state_file.read(path) == written
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"supervisor":1}', b'"\xff"', b"[" * 100_000])
+def test_a_damaged_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    """The error names the file and what to do."""
+    path = tmp_path / "system.json"
+    path.write_bytes(content)
+    with pytest.raises(TallystreamError, match=r"system\.json is damaged .*; delete it"):
+        state_file.read(path)
+
+
+def test_a_process_is_alive_only_with_its_creation_time() -> None:
+    """A process with another creation time, a zombie and an unknown ID are not alive."""
+    this = state_file.find_process(os.getpid())
+    assert this is not None
+    assert this.alive()
+    assert not Process(this.pid, this.created - 60).alive()
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        wait_until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE, 30, "it has ended")
+        ended = state_file.find_process(child.pid)
+        assert ended is not None
+        assert not ended.alive()
+    assert state_file.find_process(child.pid) is None
+
+
+def test_the_remaining_processes_of_a_system_are_killed_with_their_children() -> None:
+    """A component's children are found even after the component has died; no other process is."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, start_new_session=True) as leader:
+        assert leader.stdout is not None
+        child = psutil.Process(int(leader.stdout.readline()))
+        state = system(state_file.find_process(leader.pid))
+        assert {one.pid for one in state_file.remaining(state)} == {leader.pid, child.pid}
+        leader.kill()
+    assert {one.pid for one in state_file.remaining(state)} == {child.pid}
+    assert state_file.kill_remaining(state) == 1
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 30, "the child has ended")
+    assert state_file.remaining(state) == []
+
+
+def test_a_process_with_a_reused_id_is_not_killed() -> None:
+    """If a younger process has the ID of a component, it keeps running."""
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True) as other:
+        process = state_file.find_process(other.pid)
+        assert process is not None
+        assert state_file.kill_remaining(system(Process(process.pid, process.created - 60))) == 0
+        assert process.alive()
+        other.kill()
