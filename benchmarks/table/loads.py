@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates
 from tallystream import record
@@ -19,12 +20,19 @@ METRICS = 100
 """Metrics of a snapshot."""
 
 
+OTLP_TOPIC = "otlp_metrics"
+
+
 class Batch(NamedTuple):
-    """Records of one batch, which the table reads at `now_ms`, and the updates in them."""
+    """Records of one batch, which the table reads at `now_ms`, and the updates in them.
+
+    `snapshots` are the same updates as snapshots, if the records are not snapshots.
+    """
 
     now_ms: int
     records: list[Record]
     updates: int
+    snapshots: list[Record] | None = None
 
 
 def counters(records: int, batches: int) -> Iterator[Batch]:
@@ -35,6 +43,38 @@ def counters(records: int, batches: int) -> Iterator[Batch]:
 def histograms(records: int, batches: int) -> Iterator[Batch]:
     """Yield the same with 20 histograms among the 100 metrics, each with a sketch."""
     return _fleet(Fleet(instances=records, metrics=METRICS, histograms=20), batches)
+
+
+def otlp(records: int, batches: int) -> Iterator[Batch]:
+    """Yield the counters as OpenTelemetry batches in protobuf, with one attribute each.
+
+    Ten counters of a process have the same start time.
+    """
+    starts: dict[str, int] = {}
+    for batch in counters(records, batches):
+        values = []
+        for one in batch.records:
+            snapshot = record.decode(one.value or b"")
+            start_ns = starts.setdefault(snapshot.life, batch.now_ms * 1_000_000)
+            values.append(one._replace(topic=OTLP_TOPIC, value=_otlp_batch(one, snapshot, start_ns, batch.now_ms)))
+        yield Batch(batch.now_ms, values, batch.updates, batch.records)
+
+
+def _otlp_batch(one: Record, snapshot: record.Snapshot, start_ns: int, now_ms: int) -> bytes:
+    data = pb.MetricsData()
+    resource = data.resource_metrics.add()
+    for name, text in (("service.name", snapshot.app), ("service.instance.id", (one.key or b"").decode())):
+        resource.resource.attributes.add(key=name).value.string_value = text
+    scope = resource.scope_metrics.add()
+    for number, metric in enumerate(snapshot.metrics):
+        added = scope.metrics.add(name=metric.name)
+        added.sum.is_monotonic = True
+        added.sum.aggregation_temporality = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
+        point = added.sum.data_points.add(time_unix_nano=now_ms * 1_000_000 + 1_000_000)
+        point.start_time_unix_nano = start_ns + number // 10 * 80_000
+        point.as_int = metric.count if isinstance(metric, record.Counter) else 0
+        point.attributes.add(key="topic").value.string_value = "orders"
+    return data.SerializeToString()
 
 
 def silence(records: int, batches: int) -> Iterator[Batch]:
@@ -106,7 +146,12 @@ class Load(NamedTuple):
     batches: int = 12
 
 
-LOADS = {"counters": Load(counters), "histograms": Load(histograms), "silence": Load(silence)}
+LOADS = {
+    "counters": Load(counters),
+    "otlp": Load(otlp),
+    "histograms": Load(histograms),
+    "silence": Load(silence),
+}
 HOSTILE = {
     "new-metrics": Load(new_metrics),
     "layouts": Load(layouts, 40),  # each of 10,000 instances twice

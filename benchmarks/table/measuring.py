@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from benchmarks.table.loads import OTLP_TOPIC
 from tallystream import record
 from tallystream_aggregator.table.disk import MemoryChunks
 from tallystream_aggregator.table.limits import TableSettings
@@ -121,7 +122,7 @@ class _Timed(Table):
 def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
     """Run the batches over a new table, as an aggregator does, and return what all but the first `skip` took."""
     store = MemoryStore()
-    table = _Timed(State(), chunks=store)
+    table = _Timed(State(), TableSettings(otlp_topics=(OTLP_TOPIC,)), chunks=store)
     stored, spent, updates = StoredTable(table), list[tuple[float, ...]](), list[int]()
     expected, sums = Expected(), dict[str, int]()
     for number, batch in enumerate(batches):
@@ -141,7 +142,7 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
         if number >= skip:
             spent.append((run - table.changes_s, table.changes_s, made, saved, times[-1] - times[0]))
             updates.append(batch.updates)
-        expected.take(batch.records)
+        expected.take(batch.records if batch.snapshots is None else batch.snapshots)
         sums |= {one.metric[1]: _decode(one.value(epoch=1, batch=number)).count for one in changes.totals}
     means = [sum(column) / sum(updates) * 1e6 for column in zip(*spent, strict=True)]
     worst = max(parts[-1] / many * 1e6 for parts, many in zip(spent, updates, strict=True))
