@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import uuid
@@ -53,6 +54,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
     with KafkaBroker(tmp_path_factory.mktemp("broker")) as running:
         yield running
+        gc.collect()  # a client that is still alive would log that the broker is gone
 
 
 @pytest.fixture(scope="session")

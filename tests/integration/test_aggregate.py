@@ -16,7 +16,7 @@ from support.aggregator import running_aggregator
 from support.commands import run
 from support.exactness import assert_exact
 from support.fleet import Fleet
-from support.kafka import latest_sums, read_topic
+from support.kafka import committed, end_offsets, latest_sums, read_topic
 from support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -85,6 +85,10 @@ def test_restarted_and_killed_instances_lose_no_acknowledged_increment(
         found = latest_sums(broker.bootstrap_servers, topics.agg)
         return [row.lives for (_, name, _, _), row in found.items() if name == "records.processed"]
 
+    def summed() -> int:
+        group = topic_prefix + "tallystream-aggregator"
+        return committed(broker.bootstrap_servers, group, topics.metrics)
+
     try:
         with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
             for name, number in (("orders-1", signal.SIGTERM), ("orders-2", signal.SIGKILL)):
@@ -95,7 +99,8 @@ def test_restarted_and_killed_instances_lose_no_acknowledged_increment(
                 instances[name].wait_acknowledged(50)
             instances["orders-1"].process.terminate()
             assert instances["orders-1"].process.wait(30) == 0
-            wait_until(lambda: living() == [1], 120, "one instance is living")
+            (end,) = end_offsets(broker.bootstrap_servers, topics.metrics).values()
+            wait_until(lambda: summed() >= end and living() == [1], 120, "one instance is living")
     finally:
         for instance in instances.values():
             instance.process.kill()

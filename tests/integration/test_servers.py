@@ -85,10 +85,10 @@ def test_a_server_that_cannot_start_says_why(binary: Path, tmp_path: Path) -> No
     with InfluxServer(tmp_path / "first", binary=binary) as first:
         port = int(first.url.rsplit(":", 1)[1])
         second = InfluxServer(tmp_path / "second", port=port, binary=binary)
-        with pytest.raises(InfluxError, match=rf"port {port} can't be had: Address already in use"):
+        with pytest.raises(InfluxError, match=rf"port {port} can't be opened: Address already in use"):
             second.start()
         assert second.pid is None
     (tmp_path / "third" / "influxd.bolt").mkdir(parents=True)
     third = InfluxServer(tmp_path / "third", binary=binary)
-    with pytest.raises(InfluxError, match=r"(?s)ended while starting.*influxd\.bolt: is a directory"):
+    with pytest.raises(InfluxError, match=r"(?s)exited while starting.*influxd\.bolt: is a directory"):
         third.start()
