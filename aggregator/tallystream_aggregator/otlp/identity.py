@@ -96,6 +96,9 @@ def text_of(value: AnyValue) -> str:
     return content if isinstance(content, str) else json.dumps(content, separators=(",", ":"), sort_keys=True)
 
 
+_PLAIN = {"string_value", "bool_value", "int_value", "double_value"}
+
+
 def _content(value: AnyValue) -> Any:
     kind = value.WhichOneof("value")
     if kind is None:
@@ -106,4 +109,4 @@ def _content(value: AnyValue) -> Any:
         return {one.key: _content(one.value) for one in value.kvlist_value.values}
     if kind == "bytes_value":
         return base64.b64encode(value.bytes_value).decode()
-    return getattr(value, kind)
+    return getattr(value, kind) if kind in _PLAIN else ""

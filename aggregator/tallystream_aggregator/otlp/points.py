@@ -29,6 +29,10 @@ BOUND = "le"
 """The tag of such a counter: the bucket's upper bound. It counts the values up to there, as in Prometheus."""
 
 
+INDEX_BITS = 32
+"""The bits of a bucket's index. After so many halvings every bucket has the index 0 or -1, which further ones keep."""
+
+
 class Read(NamedTuple):
     """A point as metrics, more than one for explicit buckets. Times are epoch ns.
 
@@ -148,7 +152,12 @@ def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogram
     positive, negative = (Buckets(each.offset, list(each.bucket_counts)) for each in (point.positive, point.negative))
     for buckets in (positive, negative):
         buckets.trim()
-    while scale > MAX_SCALE or max(len(positive.counts), len(negative.counts)) > MAX_BUCKETS:
+    if scale > MAX_SCALE:
+        for _ in range(min(scale - MAX_SCALE, INDEX_BITS)):
+            positive.halve()
+            negative.halve()
+        scale = MAX_SCALE
+    while max(len(positive.counts), len(negative.counts)) > MAX_BUCKETS:
         positive.halve()
         negative.halve()
         scale -= 1

@@ -187,13 +187,11 @@ def _bins(point: dict[str, Any], count: int) -> Bins:
         side = point.get(field, {})
         first = int(side.get("offset", 0))
         signed[sign] = {first + at: int(n) for at, n in enumerate(side.get("bucketCounts", [])) if int(n)}
-    while scale > 20 or any(max(side) - min(side) >= MAX_BUCKETS for side in signed.values() if side):
+    scale, fine = min(scale, 20), max(scale - 20, 0)
+    signed = {sign: _shifted(side, fine) for sign, side in signed.items()}
+    while any(max(side) - min(side) >= MAX_BUCKETS for side in signed.values() if side):
         scale -= 1
-        for sign, side in signed.items():
-            halved: dict[int, int] = {}
-            for index, number in side.items():
-                halved[index >> 1] = halved.get(index >> 1, 0) + number
-            signed[sign] = halved
+        signed = {sign: _shifted(side, 1) for sign, side in signed.items()}
     if scale < -10:
         raise RejectedError("the scale is too small")
     for side in signed.values():
@@ -203,6 +201,14 @@ def _bins(point: dict[str, Any], count: int) -> Bins:
         raise RejectedError("the buckets have another number of values")
     bins: Bins = {(0, 0, 0): zeros} if zeros else {}
     return bins | {(sign, scale, index): n for sign, side in signed.items() for index, n in side.items()}
+
+
+def _shifted(side: dict[int, int], bits: int) -> dict[int, int]:
+    """Return the buckets at a scale that is lower by `bits`."""
+    shifted: dict[int, int] = {}
+    for index, number in side.items():
+        shifted[index >> bits] = shifted.get(index >> bits, 0) + number
+    return shifted
 
 
 def _value(point: dict[str, Any]) -> int | float:

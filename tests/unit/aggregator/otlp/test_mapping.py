@@ -137,6 +137,12 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
         [],
     ),
     "a scale above 20 is merged to 20": ([exponential(21, 4, [1, 1], sum=2.0)], {"histogram t": {"count": 2}}, []),
+    "the largest scale is merged to 20": (
+        [exponential(2**31 - 1, 7, [1, 1], sum=2.0)],
+        {"histogram t": {"count": 2}},
+        [],
+    ),
+    "the smallest scale is refused": ([exponential(-(2**31), 0, [1])], {}, ["the scale is -2147483648"]),
     "more buckets than a sketch has are merged": (
         [exponential(8, 0, [1] * 5000, sum=1.0)],
         {"histogram t": {"count": 5000}},
