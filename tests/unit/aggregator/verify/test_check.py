@@ -1,4 +1,4 @@
-"""The comparison on records in memory: it finds what was tampered with, and tells what can't be told."""
+"""The comparison on records in memory: it finds wrong sums, and reports what can't be determined."""
 
 from __future__ import annotations
 
