@@ -97,7 +97,7 @@ def test_a_shard_publishes_its_partial_sum_of_a_metric_again() -> None:
     table = Table(State(shard=shard_of(b"app-1", 2), shards=2))
     run_batch(table, [record], now_ms=1)
     changes = republished(table, sums=(b'["default","counter","tick",[]]', SUM))
-    assert [(said.metric[1], said.lives) for said in changes.shard_sums] == [("tick", 1)]
+    assert [(one.metric[1], one.lives) for one in changes.shard_sums] == [("tick", 1)]
 
 
 def test_each_step_of_forgetting_a_life_is_published_again_as_the_topic_has_to_have_it() -> None:

@@ -224,7 +224,7 @@ def test_sketches_of_two_scales_are_merged_at_the_smaller_one() -> None:
 
 
 @pytest.mark.parametrize("value", [b"{", b"\xff", b"[]", b'{"name":"a","value":-1}', b'{"metrics":{}}', b"[" * 100_000])
-def test_what_can_not_be_read_is_refused(value: bytes) -> None:
+def test_an_unreadable_value_is_refused(value: bytes) -> None:
     """Rule 8: the record is one dead letter."""
     assert len(Records().append(b"app-1", value).refused) == 1
 
