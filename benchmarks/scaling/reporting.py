@@ -1,4 +1,4 @@
-"""One stage: a fleet that reports, as reporters do, and what the aggregator takes for it."""
+"""One stage: a fleet publishes as reporters do, and the resources that the aggregator uses are measured."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SLICE_S = 0.1
 
 
 class _Reports:
-    """Publishes the snapshots of a fleet, an instance after the other, round after round."""
+    """Publishes the snapshots of a fleet in rounds, one instance after the other."""
 
     def __init__(self, bootstrap_servers: str, topic: str, fleet: Fleet, every_s: float) -> None:
         self.sent = 0
@@ -47,11 +47,11 @@ class _Reports:
 
     @property
     def sums(self) -> NDArray[np.int64]:
-        """What everything published adds up to, by metric."""
+        """The sums of everything published, by metric."""
         return self._updates.sums + self.retired
 
     def publish(self, instances: int) -> None:
-        """Publish the next instances' snapshots; they are on their way when it returns."""
+        """Publish the next instances' snapshots without waiting for their delivery."""
         for key, value in self._snapshots.render(self._updates.take(instances * self._fleet.metrics)):
             self._producer.produce(self._topic, value, key, 0)
         self.sent += instances
@@ -64,7 +64,7 @@ class _Reports:
             self._producer.flush(PATIENCE_S)
 
     def paced(self, seconds: float) -> None:
-        """Publish for some seconds, every instance once in `every_s`; return when the broker has everything."""
+        """Publish for some seconds, every instance once in `every_s`, and wait for the delivery."""
         began, done, rate = time.monotonic(), 0, self._fleet.instances / self._every_s
         while (passed := time.monotonic() - began) < seconds:
             due = int(passed * rate) - done
@@ -75,7 +75,7 @@ class _Reports:
         self._producer.flush(PATIENCE_S)
 
     def one(self) -> None:
-        """Publish one more snapshot; return when the broker has it."""
+        """Publish one more snapshot and wait for its delivery."""
         self.publish(1)
         self._producer.flush(PATIENCE_S)
 
@@ -121,7 +121,7 @@ def measure(
             reports.one()  # its sum comes from a later batch: the one with the first snapshots has ended by then
             wait(running)
             time.sleep(SETTLE_S)  # until that batch's time is on /metrics
-            with Slowest(port) as slowest:  # in both halves: what is seldom done, as a copy of the state, is in one
+            with Slowest(port) as slowest:  # over both halves, as rare work such as a copy of the state is in one
                 reports.paced(seconds)
                 exact = is_exact(running)
                 found |= _report(_Place(meter, port, folder, topics), reports, seconds, lambda: wait(running))
@@ -144,14 +144,14 @@ def measure(
             found["rebuild_s"] = rebuild(bootstrap_servers, topics.prefix, again)
             found["rebuilt_s"] = found["rebuild_s"] + begin_again(again)
             exact &= watch_on(watcher, reports.sums, SETTLE_S)
-        except SideError as error:  # what was measured before it is worth keeping
+        except SideError as error:  # the earlier measurements are still useful
             print(f"bench: {error}", file=sys.stderr)
             exact = False
     return {**found, "exact": exact and found["disk"] == more["retired"]}
 
 
 class _Place(NamedTuple):
-    """Where an aggregator that runs is watched: its processes, its `/metrics`, its folder, its topics."""
+    """The processes, `/metrics` port, folder and topics of an aggregator that is measured."""
 
     meter: Meter
     port: int
@@ -164,7 +164,7 @@ class _Place(NamedTuple):
 
 
 def _report(place: _Place, reports: _Reports, seconds: float, wait: Callable[[], object]) -> dict[str, Any]:
-    """Measure `seconds` of reports; `wait` returns when the sums are right."""
+    """Measure `seconds` of reports. `wait` returns when the sums are right."""
     meter = place.meter
     before, cpu_s, others_s = scrape(place.port), meter.cpu_s(), meter.others_s()
     sent, logs, began = reports.sent, place.log_bytes(), time.monotonic()
@@ -172,7 +172,7 @@ def _report(place: _Place, reports: _Reports, seconds: float, wait: Callable[[],
     took = time.monotonic() - began
     wait()
     drain_s = time.monotonic() - began - took
-    time.sleep(SETTLE_S)  # until the last batch is in the figures, too
+    time.sleep(SETTLE_S)  # until the measurements include the last batch
     after, whole = scrape(place.port), time.monotonic() - began
     cpu_s, others_s = meter.cpu_s() - cpu_s, meter.others_s() - others_s
     sent, measured = reports.sent - sent, batches(before, after)
@@ -196,7 +196,7 @@ def _report(place: _Place, reports: _Reports, seconds: float, wait: Callable[[],
 
 
 def log_bytes(folder: Path, topic: str) -> int:
-    """Return the bytes that the broker beside a side's folder has of a topic, as they are on its disk."""
+    """Return the size of a topic on the broker's disk, in bytes."""
     logs = folder.with_name("broker").rglob(f"{topic}-[0-9]*/*.log")
     return sum(path.stat().st_size for path in logs)
 

@@ -1,4 +1,4 @@
-"""deploy/kubernetes: manifests that the API's own schema takes, and that say of our commands what is so."""
+"""The manifests in deploy/kubernetes are valid by the API's schema and match the commands, images and ports."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("objects", [base(), standby(), SPARK], ids=["base", "standby", "spark"])
 def test_the_schema_takes_every_object(objects: list[dict[str, Any]], version: str) -> None:
-    """Strictly: a field that the API does not know is an error."""
+    """Validation is strict: an unknown field is an error."""
     assert objects
     for one in objects:
         kubernetes_validate.validate(one, version, strict=True)
@@ -112,7 +112,7 @@ def test_the_schema_would_find_a_mistake() -> None:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_is_started_as_in_compose(name: str, services: dict[str, Any]) -> None:
-    """The same image and arguments, the same variables, and the same time for a clean stop."""
+    """Image, arguments, variables and the time for a clean stop are the same."""
     workload, service = workloads(base())[name], services[PARTS[name]]
     one = container(workload)
     assert one["args"] == service["command"]
@@ -134,8 +134,8 @@ def test_a_part_is_started_as_in_compose(name: str, services: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_the_probes_ask_what_is_served(name: str) -> None:
-    """Liveness asks what starting again would mend; readiness what it does now; both on the port that is said."""
+def test_the_probes_use_the_served_port_and_paths(name: str) -> None:
+    """Liveness uses `/healthz` and readiness `/readyz`. The page has one path for both. The port is that of `args`."""
     one = container(workloads(base())[name])
     (port,) = (entry["containerPort"] for entry in one["ports"])
     assert str(port) in one["args"]
@@ -145,8 +145,8 @@ def test_the_probes_ask_what_is_served(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_no_part_may_more_than_it_must(name: str) -> None:
-    """No root, no privileges, no capabilities, no token of the cluster's, a file system to read, limits."""
+def test_every_pod_has_the_least_privileges(name: str) -> None:
+    """It has no root user, capabilities or API token, a read-only file system, and resource limits."""
     pod = workloads(base())[name]["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -164,7 +164,7 @@ def test_no_part_may_more_than_it_must(name: str) -> None:
 
 
 def test_no_manifest_holds_a_secret() -> None:
-    """Secrets are named, not made: each has to be there already, but Kafka's, where there is a password."""
+    """The manifests name secrets and do not create them."""
     assert not [one for one in [*base(), *standby()] if one["kind"] == "Secret"]
     assert "secretGenerator" not in BASE
     text = json.dumps(base())
@@ -173,7 +173,7 @@ def test_no_manifest_holds_a_secret() -> None:
 
 
 def test_the_checkpoint_outlives_pod_and_set() -> None:
-    """One pod, a claim of its own that is kept; with a standby, a claim that several nodes may write."""
+    """A pod's own claim is retained. With a standby, both pods share a claim that several nodes can write."""
     for name in ("aggregator", "shipper"):
         spec = workloads(base())[name]["spec"]
         assert spec["replicas"] == 1
@@ -193,7 +193,7 @@ def test_the_checkpoint_outlives_pod_and_set() -> None:
     assert claims == [{"claimName": claim["metadata"]["name"]}]
 
 
-def test_every_selector_meets_pods() -> None:
+def test_every_selector_matches_pods() -> None:
     """Services, budgets and policies select labels that a workload's pods have."""
     pods = [one["spec"]["template"]["metadata"]["labels"] for one in workloads(base()).values()]
     for one in base():
@@ -208,8 +208,8 @@ def test_every_selector_meets_pods() -> None:
             assert any(wanted.items() <= labels.items() for labels in pods), one["metadata"]["name"]
 
 
-def test_spark_on_kubernetes_gets_what_it_is_told() -> None:
-    """The script names every jar of the lock, files that are there, and options that `aggregate` has."""
+def test_the_submit_script_names_existing_jars_files_and_options() -> None:
+    """It names every jar of the lock, existing files, claims and accounts, and options of `aggregate`."""
     script = (FOLDER / "spark" / "submit").read_text(encoding="utf-8")
     (listed,) = re.findall(r'--jars "(.+)"', script)
     assert listed.split(",") == [f"$jars/{jar.file_name}" for jar in read_lock("spark")]
@@ -228,8 +228,8 @@ def test_spark_on_kubernetes_gets_what_it_is_told() -> None:
     assert set(re.findall(r"claimName=(\S+)", script)) == claims
 
 
-def test_spark_on_kubernetes_is_guarded() -> None:
-    """Nobody without the secret joins; what is sent and spilled is encrypted; the file system can't be written."""
+def test_spark_on_kubernetes_authenticates_and_encrypts() -> None:
+    """Executors need the secret, network traffic and spilled data are encrypted, and the file system is read-only."""
     script = (FOLDER / "spark" / "submit").read_text(encoding="utf-8")
     assert SECURE.items() <= dict(re.findall(r"--conf (\S+?)=(\S+)", script)).items()
     for template in documents(*TEMPLATES):
@@ -243,8 +243,8 @@ def test_spark_on_kubernetes_is_guarded() -> None:
         assert [volume["name"] for volume in template["spec"]["volumes"]] == ["tmp"]
 
 
-def test_the_script_of_spark_asks_for_what_it_lacks() -> None:
-    """Without the address of the API it ends at once, and names the variable."""
+def test_the_submit_script_names_a_missing_variable() -> None:
+    """Without the address of the API it fails at once and names the variable."""
     done = subprocess.run(
         [FOLDER / "spark" / "submit"], capture_output=True, text=True, check=False, env={}, timeout=60
     )

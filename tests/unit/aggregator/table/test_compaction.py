@@ -1,4 +1,4 @@
-"""What compaction keeps, case by case, and what a table does with a record that supersedes others."""
+"""Which records compaction keeps, and how a table applies a record that supersedes others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Topic:
         self.written: list[TopicRecord] = []
 
     def add(self, value: bytes | str | None, *, key: bytes = b"app-1", at: int | None = None) -> Topic:
-        """Append a value, a second after the one before where nothing else is said."""
+        """Append a value. Its append time is a second after that of the record before, unless `at` is given."""
         offset = len(self.written)
         at = BEGIN_MS + 1_000 * offset if at is None else at
         self.written.append(TopicRecord(key, value.encode() if isinstance(value, str) else value, at, 0, offset))
@@ -41,7 +41,7 @@ class Topic:
         return self
 
     def snapshots(self, *seqs: int, key: bytes = b"app-1", **changed: Any) -> Topic:
-        """Append snapshots with one counter, whose count is the seq, and whatever else is said of the header."""
+        """Append snapshots with one counter, whose count is the seq. `changed` overrides fields of the header."""
         for seq in seqs:
             self.add(snapshot(seq, **changed), key=key)
         return self
@@ -66,13 +66,13 @@ def counter(count: int, name: str = "orders", **tags: str) -> dict[str, Any]:
 
 
 def test_of_a_counter_that_never_falls_the_first_and_the_last_value_are_kept() -> None:
-    """What lies between is dropped, equal values too; the last record says how many, and after which value."""
+    """Values in between are dropped, also equal ones. The last record has their number and the value before them."""
     records = Topic().counts(3, 4, 4, 9, 9).records()
     assert [(record.offset, record.superseded) for record in records] == [(0, None), (4, Superseded(3, 3, 0))]
 
 
 def test_both_sides_of_a_fall_are_kept() -> None:
-    """A counter that starts again raises an event with its place: the runs before and after it are compacted apart."""
+    """A restart is an event with an offset, so the runs before and after it are compacted separately."""
     records = Topic().counts(3, 5, 9, 2, 4, 6).records()
     found = [(record.offset, record.superseded) for record in records]
     assert found == [(0, None), (2, Superseded(1, 3, 0)), (3, None), (5, Superseded(1, 2, 3))]
@@ -122,7 +122,7 @@ def test_a_counter_is_one_however_it_is_spelled(spelled: str) -> None:
     ],
 )
 def test_what_cannot_be_read_is_kept_and_ends_no_run(odd: str | bytes) -> None:
-    """Dead letters stay, each of them, and touch nothing else."""
+    """Every dead letter is kept and does not affect other records."""
     assert Topic().counts(4).add(odd).add(odd).add(odd).counts(5, 6).kept() == [0, 1, 2, 3, 5]
 
 
@@ -132,7 +132,7 @@ def test_a_value_of_19_digits_is_a_value() -> None:
 
 
 def test_a_tombstone_ends_the_runs_of_its_instance_alone() -> None:
-    """What comes after it begins again: the table is empty then."""
+    """Later records start new runs, because the table has no rows of the instance any more."""
     topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").snapshots(1, 2, 3).add(None).counts(4, 5, 6)
     topic.snapshots(4, 5, 6).counts(3, key=b"app-2")
     assert topic.kept() == [0, 2, 3, 5, 7, 8, 9, 11, 12, 14, 15]
@@ -140,7 +140,7 @@ def test_a_tombstone_ends_the_runs_of_its_instance_alone() -> None:
 
 @pytest.mark.parametrize(("named", "others"), [({}, []), ({"life": LIFE}, []), ({"metric": "n"}, [4])])
 def test_a_forget_record_ends_the_runs_of_what_may_lose_rows(named: dict[str, str], others: list[int]) -> None:
-    """Those of its instance; where it names a metric, those of all instances: `others` are kept of another one."""
+    """It ends the runs of its instance. If it names a metric, it ends those of all instances (`others`)."""
     topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").snapshots(1, 2, 3).add(json.dumps({"forget": named}))
     topic.counts(4, 5, 6).snapshots(4, 5, 6).counts(3, key=b"app-2")
     assert topic.kept() == sorted([0, 2, 3, *others, 5, 7, 8, 9, 11, 12, 14, 15])
@@ -162,7 +162,7 @@ def test_a_record_that_is_too_large_is_kept() -> None:
 
 
 def test_of_snapshots_in_rising_seq_the_first_and_the_last_are_kept() -> None:
-    """The last one says how many it supersedes, and after which seq and offset it comes."""
+    """The last one has the number of superseded records, and the seq and offset of the record before them."""
     records = Topic().snapshots(1, 2, 3, 4).records()
     assert [(r.offset, r.superseded) for r in records] == [(0, None), (3, Superseded(2, 1, 0))]
 
@@ -174,7 +174,7 @@ def test_parts_lives_and_apps_are_compacted_apart() -> None:
 
 
 def test_a_stale_snapshot_is_kept_and_so_is_the_one_before_it() -> None:
-    """The table must know the highest seq when it comes; the run goes on after it."""
+    """The table needs the highest seq to see that the snapshot is stale. The run continues after it."""
     records = Topic().snapshots(1, 2, 3, 3, 2, 4, 5).records()
     assert [record.offset for record in records] == [0, 2, 3, 4, 6]
     assert records[-1].superseded == Superseded(1, 3, 2)
@@ -194,7 +194,7 @@ def test_a_stale_snapshot_is_kept_and_so_is_the_one_before_it() -> None:
     ],
 )
 def test_a_snapshot_that_is_not_like_the_one_before_is_kept(name: str, changed: dict[str, Any]) -> None:
-    """So is the one before it, and the one after it, with which a run begins."""
+    """The snapshot before it is kept, too, and so is the one after it, which starts a run."""
     topic = Topic().snapshots(1, 2).snapshots(3, **changed).snapshots(4, 5, 6)
     assert topic.kept() == [0, 1, 2, 3, 5], name
 
@@ -236,7 +236,7 @@ def test_after_a_count_that_falls_within_a_life_all_is_kept(high: dict[str, Any]
 
 @pytest.mark.parametrize("after", [{"start": 0, "position": 4}, {"start": 1, "position": 6}])
 def test_a_position_that_goes_back_is_kept(after: dict[str, int]) -> None:
-    """Positions keep the highest and starts the lowest: one between two others could hold either."""
+    """A position keeps the highest value and the lowest start, and a dropped snapshot could have either."""
     topic = Topic()
     for seq, fields in enumerate([{"start": 0, "position": 1}, {"start": 0, "position": 5}, after, after], start=1):
         topic.snapshots(seq, metrics=[{"type": "position", "name": "p", **fields}])
@@ -245,7 +245,7 @@ def test_a_position_that_goes_back_is_kept(after: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("narrower", [{"min": 2, "max": 9}, {"min": 1, "max": 8}, {"min": 1}, {"max": 9}])
 def test_a_histogram_whose_extremes_narrow_is_kept(narrower: dict[str, int]) -> None:
-    """Within a life min and max only widen: one between two others could hold either. The next run begins with it."""
+    """Within a life min and max only widen, and a dropped snapshot could have either. It starts the next run."""
     topic = Topic()
     wide = {"min": 1, "max": 9}
     for seq, extremes in enumerate([wide, wide, wide, narrower, narrower, narrower], start=1):
@@ -253,8 +253,8 @@ def test_a_histogram_whose_extremes_narrow_is_kept(narrower: dict[str, int]) -> 
     assert topic.kept() == [0, 2, 3, 5]
 
 
-def test_gauges_and_rates_may_do_what_they_like() -> None:
-    """Of what is of the moment only the last one counts at the end of a batch."""
+def test_gauges_and_rates_may_rise_and_fall_within_a_run() -> None:
+    """Only the last value of a gauge or rate counts at the end of a batch."""
     topic = Topic()
     for seq, value in enumerate([5, -1, 2.5, 3], start=1):
         meter = {"type": "meter", "name": "m", "count": 1, "m1_rate": value}
@@ -271,7 +271,7 @@ def test_gauges_and_rates_may_do_what_they_like() -> None:
     ],
 )
 def test_a_snapshot_that_is_late_or_early_is_kept_and_ends_the_run(name: str, changed: Any, at_h: int) -> None:
-    """Its own append time decides, also where the broker's clock jumps; the next snapshot goes on with the run."""
+    """Only its own append time decides, also if the broker's clock jumps. The next snapshot continues the run."""
     topic = Topic().snapshots(1, 2).add(snapshot(3, **changed), at=BEGIN_MS + at_h * HOUR_MS).snapshots(4, 5)
     records = topic.records()
     assert [(r.offset, r.superseded) for r in records] == [
@@ -288,7 +288,7 @@ def test_a_snapshot_that_is_late_or_early_is_kept_and_ends_the_run(name: str, ch
 
 
 def test_a_run_lasts_as_long_as_its_snapshots_are_timely() -> None:
-    """How long ago the first one came does not matter: no record is judged by another one's time."""
+    """A run has no maximum duration, because the append time of one record does not decide about another."""
     topic = Topic()
     for number, day in enumerate((0, 0.9, 1.8, 2.7, 3.6), start=1):
         at = BEGIN_MS + int(day * 24 * HOUR_MS)
@@ -297,7 +297,7 @@ def test_a_run_lasts_as_long_as_its_snapshots_are_timely() -> None:
 
 
 def test_a_kept_record_carries_the_clock_of_those_that_were_dropped() -> None:
-    """The partition's clock never goes back, though the highest append time may be of a record that is gone."""
+    """The partition's clock never goes back, also if the record with the highest append time was dropped."""
     topic = Topic().counts(1)
     topic.add('{"name":"orders","value":2}', at=BEGIN_MS + 9_000)
     topic.add('{"name":"orders","value":3}', at=BEGIN_MS + 5_000)
@@ -305,8 +305,8 @@ def test_a_kept_record_carries_the_clock_of_those_that_were_dropped() -> None:
     assert (last.timestamp_ms, last.clock_ms) == (BEGIN_MS + 5_000, BEGIN_MS + 9_000)
 
 
-def test_runs_beyond_the_most_that_are_followed_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded: all runs are ended, and begin again with the next records."""
+def test_all_runs_end_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This limits the memory. New runs start with the next records."""
     monkeypatch.setattr(module, "MAX_RUNS", 3)
     compactor = module.Compactor("metrics", 0, SETTINGS)
     first = Topic().counts(1, 2, 3).counts(1, name="b").written
@@ -328,7 +328,7 @@ def taken(records: list[Record], table: Table | None = None) -> Table:
 
 
 def test_a_record_counts_for_those_that_it_stands_for() -> None:
-    """The state says how many records there were, and how many were stale, as if each had come."""
+    """The numbers of records and of stale records in the state include the dropped ones."""
     once = Topic().counts(1, 2, 3).snapshots(1, 2, 3, 4)
     state = taken(once.snapshots(1, 2, 3).records()).state
     assert (state.records, state.stale) == (10, 3)
@@ -357,8 +357,8 @@ def test_a_record_counts_for_those_that_it_stands_for() -> None:
         ),
     ],
 )
-def test_the_table_refuses_a_record_that_follows_none_that_it_took(before: str, batch: Any) -> None:
-    """It says which instances are to be taken whole; taken whole, all is as if nothing had been compacted."""
+def test_the_table_asks_for_dropped_records_that_may_be_refused_or_stale(before: str, batch: Any) -> None:
+    """The error names the instances to expand. With all of their records the state is as without compaction."""
     first, second = batch()
     if before == "a count that falls within the life":
         first = Topic().snapshots(2, metrics=[counter(9)])
@@ -372,8 +372,8 @@ def test_the_table_refuses_a_record_that_follows_none_that_it_took(before: str, 
     assert got.state == wanted.state
 
 
-def test_the_table_refuses_a_record_that_follows_what_it_took_in_an_earlier_batch() -> None:
-    """The same seq may have said something else there: of the batch's own record nothing is known, it is stale."""
+def test_the_table_asks_for_dropped_records_that_follow_a_stale_one() -> None:
+    """An earlier batch had a record with this seq and another value, so the run's first record is stale."""
     first = taken(Topic().snapshots(1, metrics=[counter(9)]).records())
     topic = Topic().counts(1)
     for seq, count in ((1, 3), (2, 4), (3, 10)):
@@ -383,7 +383,7 @@ def test_the_table_refuses_a_record_that_follows_what_it_took_in_an_earlier_batc
 
 
 def test_a_shard_has_a_clock_of_its_own() -> None:
-    """What a table in shards makes of a record depends on its own shard's records alone."""
+    """The clock of a shard depends only on the records of that shard."""
     topic = Topic().add('{"name":"a","value":1}', key=b"app-1", at=BEGIN_MS + 9_000)
     topic.add('{"name":"a","value":1}', key=b"app-4", at=BEGIN_MS)
     assert shard_of(b"app-1", 2) != shard_of(b"app-4", 2)
@@ -393,8 +393,8 @@ def test_a_shard_has_a_clock_of_its_own() -> None:
         assert [record.clock_ms for record in kept] == [BEGIN_MS + 9_000, clock]
 
 
-def test_a_rebuilt_table_takes_one_by_one_what_it_may_have() -> None:
-    """Which of the dropped records are in its rows already, only their offsets could tell."""
+def test_a_rebuilt_table_asks_for_dropped_records_that_its_rows_may_include() -> None:
+    """Only the offsets of the dropped records show which ones the rows include."""
     table = Table(State(), SETTINGS)
     table.state.included = {"metrics:0": 1}
     table.begin_batch()
@@ -405,7 +405,7 @@ def test_a_rebuilt_table_takes_one_by_one_what_it_may_have() -> None:
     assert taken(later.records(), table).state.records == 3
 
 
-def test_a_metric_beyond_the_limit_of_its_life_is_taken_one_by_one() -> None:
+def test_the_table_asks_for_dropped_records_of_a_metric_over_the_limit_of_its_life() -> None:
     """Each of its records is a dead letter."""
     few = TableSettings(max_metrics=1)
     topic = Topic().counts(1, name="a").counts(1, 2, 3, name="b")
@@ -416,7 +416,7 @@ def test_a_metric_beyond_the_limit_of_its_life_is_taken_one_by_one() -> None:
 
 
 def test_records_that_are_read_again_have_the_clock_of_the_whole_partition() -> None:
-    """An append time that another instance's dropped record had still moves the clock for those after it."""
+    """The append time of another instance's dropped record still moves the clock for later records."""
     topic = Topic().counts(1, 1, key=b"app-2").counts(1)
     topic.add('{"name":"orders","value":1}', key=b"app-2", at=BEGIN_MS + 9_000)
     topic.counts(2, 3).counts(1, key=b"app-2")
@@ -425,8 +425,8 @@ def test_records_that_are_read_again_have_the_clock_of_the_whole_partition() -> 
     assert mine == [(2, 2_000), (4, 9_000), (5, 9_000)]
 
 
-def test_a_record_that_the_table_took_in_part_or_not_at_all_begins_no_run() -> None:
-    """Its seq says nothing: an earlier record of the same seq may have been taken whole, and a later one in part."""
+def test_a_record_that_is_refused_completely_or_in_part_starts_no_run() -> None:
+    """Its seq does not show which values the table has: an earlier record with that seq may have been accepted."""
     topic = Topic().snapshots(1).snapshots(3, metrics=[counter(9), counter(9)])
     topic.snapshots(1, 2, 4, 5, 12)
     wanted, raw = judged(table_records(topic.written), topic)

@@ -89,7 +89,7 @@ def life(ms: int = BEGIN_MS) -> str:
     return new_ulid(ms)
 
 
-def test_a_life_is_forgotten_and_its_instances_others_stay() -> None:
+def test_forgetting_a_life_keeps_the_other_lives_of_its_instance() -> None:
     """A record that names a life takes out that life alone; one without takes out every life of its instance."""
     topic, broken, good = Topic(), life(), life()
     topic.snapshot("a", broken, orders(LARGEST))
@@ -148,7 +148,7 @@ def test_a_metric_is_forgotten_in_memory_on_disk_and_in_the_forgotten_sums() -> 
 
 @pytest.mark.parametrize("batches", range(1, 5))
 def test_a_life_that_is_just_being_forgotten_loses_the_metric_too(batches: int) -> None:
-    """In whatever step of forgetting the record comes, nothing is left of the metric, after a rebuild too."""
+    """The metric is removed completely at every step of forgetting, also after a rebuild."""
     topic = Topic(retire_after_ms=HOUR_MS, forget_after_ms=7 * DAY_MS)
     topic.snapshot("gone", life(), orders(40), spread(1, 90))
     topic.pass_time(1)
@@ -167,7 +167,7 @@ def test_a_life_that_is_just_being_forgotten_loses_the_metric_too(batches: int) 
 
 
 def test_a_metric_is_taken_out_by_app_type_and_tags() -> None:
-    """What is not given is any; of the tags a metric has those that are given at least."""
+    """A field that is not given matches every value. A metric matches if it has at least the given tags."""
     topic = Topic()
     topic.snapshot("a", life(), orders(1), orders(2, site="x"), orders(4, site="x", till="1"), orders(8, site="y"))
     topic.snapshot(
@@ -217,7 +217,7 @@ def test_a_forget_record_for_another_number_of_shards_is_refused() -> None:
 
 
 def test_what_is_forgotten_is_an_event() -> None:
-    """One of each life, or of each app and name: nothing where nothing was taken out."""
+    """There is one event for each life, or for each app and name, and none if nothing was removed."""
     topic, one = Topic(), life()
     topic.snapshot("a", one, orders(1), orders(2, site="x"))
     topic.forget("a")
@@ -250,7 +250,7 @@ def test_what_is_forgotten_is_an_event() -> None:
     ],
 )
 def test_an_invalid_forget_record_removes_nothing(what: str, reason: str) -> None:
-    """It is a dead letter, also where a field is unknown: without it, it might take out more than it should."""
+    """It is a dead letter, also if a field is unknown, because ignoring the field could remove too much."""
     read = read_value(f'{{"v":1,"forget":{what}}}'.encode(), 10)
     assert isinstance(read, Refusal)
     assert read.reason.startswith("forget: ")
@@ -259,7 +259,7 @@ def test_an_invalid_forget_record_removes_nothing(what: str, reason: str) -> Non
 
 @pytest.mark.parametrize("version", ["2", "true", '"1"', "null"])
 def test_a_forget_record_of_another_version_removes_nothing(version: str) -> None:
-    """As above."""
+    """A value with `forget` and another version is refused."""
     assert isinstance(read_value(f'{{"v":{version},"forget":{{}}}}'.encode(), 10), Refusal)
 
 

@@ -1,4 +1,4 @@
-"""The quick way to read the short form agrees with the careful one, whatever a value looks like."""
+"""The fast reader of the short form agrees with the table's reader on every value."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ values = st.sampled_from([*USUAL, *MISLEADING, *POISON, *ODD])
 
 @pytest.mark.parametrize("value", USUAL)
 def test_usual_records_are_read_the_quick_way(value: bytes) -> None:
-    """Names and tags in any language, other fields beside, and any length among them."""
+    """The fast reader accepts names and tags in any language, and values with other fields of any length."""
     assert read_short_form(value) is not None
 
 
 @pytest.mark.parametrize("value", [*USUAL, *MISLEADING, *POISON, *ODD])
 def test_what_is_read_quickly_is_what_is_read_carefully(value: bytes) -> None:
-    """A value is either left to the careful reader, or says the same to both."""
+    """The fast reader leaves a value to the table's reader, or both return the same."""
     agree(value)
 
 
@@ -71,13 +71,13 @@ def test_what_is_read_quickly_is_what_is_read_carefully(value: bytes) -> None:
 def test_what_is_read_quickly_is_what_is_read_carefully_where_bytes_are_damaged(
     value: bytes, at: int, by: bytes, length: int
 ) -> None:
-    """As above, with some bytes replaced by others."""
+    """The two readers also agree if some bytes of a value are replaced."""
     at %= len(value) + 1
     agree(value[:at] + by + value[at + length :])
 
 
 def test_values_that_are_nested_too_deep_are_left_to_the_careful_reader() -> None:
-    """As deep as the limit is read; one level more is not, be the value short or long."""
+    """A value at the limit of nesting is read. With one level more it is not, whatever its length."""
     for depth, filler in ((MAX_DEPTH, b""), (MAX_DEPTH + 1, b""), (MAX_DEPTH + 1, b"y" * 500)):
         nested = b"[" * (depth - 1) + b"]" * (depth - 1)
         value = b'{"name":"a","value":1,"y":"%b","x":%b}' % (filler, nested)

@@ -1,4 +1,4 @@
-"""Counters as blocks and as rows: the same to everything that asks (table.layouts)."""
+"""A life's counters give the same results as a block and as rows (table.layouts)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_block_is_published_as_its_rows_would_be(metrics: list[MetricId], data
 
 
 def taken(table: Table, records: list[Record], *, opened: bool) -> tuple[Changes, list[bytes | None]]:
-    """Let a table take a batch, its blocks opened after each record or not; return its changes, and rows as bytes."""
+    """Apply a batch and return its changes, and rows as bytes. If `opened`, blocks become rows after each record."""
     table.begin_batch()
     for record in records:
         table.apply([record])

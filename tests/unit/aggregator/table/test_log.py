@@ -137,9 +137,9 @@ def test_a_missing_or_damaged_entry_is_refused() -> None:
             broken.entries = {**store.entries, number: damage}  # type: ignore[dict-item]  # as an entry that is gone
             with pytest.raises(StateVersionError, match="damaged"):
                 load(broken, MET)
-    for head, said in ((b"\x93", "damaged"), (b"\x91\x07", "version 7"), (b"\x91\x01", "damaged")):
+    for head, error in ((b"\x93", "damaged"), (b"\x91\x07", "version 7"), (b"\x91\x01", "damaged")):
         store.set_head(head)
-        with pytest.raises(StateVersionError, match=said):
+        with pytest.raises(StateVersionError, match=error):
             load(store, MET)
 
 

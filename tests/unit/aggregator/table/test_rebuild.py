@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def standing(topic: Topic) -> LatestRows:
-    """Return the newest records of everything that the topic's table publishes from here on, and said before."""
+    """Return the latest rows after the topic's last batch."""
     found = LatestRows()
     for row in topic.changes.rows:
         found.add(row.key, row.value(epoch=1, batch=topic.offset))
@@ -47,7 +47,7 @@ def rows_of(state: State, life: Life) -> list[Row | None]:
 
 
 def test_a_rebuilt_state_publishes_all_its_rows_once() -> None:
-    """What it holds is there after its first batch, and can be rebuilt from that alone."""
+    """The first batch of a state that was not published writes all rows, and a rebuild needs no others."""
     topic = Topic().snapshot(counter(5), gauge(2.5)).short(3)
     topic.table.state.published = False
     for lives in topic.table.state.lives.values():
@@ -64,14 +64,14 @@ def test_a_rebuilt_state_publishes_all_its_rows_once() -> None:
 
 
 def test_without_a_finished_batch_there_is_nothing_to_rebuild_from() -> None:
-    """A topic without the shard's record is refused with a sentence, not taken for an empty table."""
+    """A topic without a shard's record is an error, not an empty table."""
     with pytest.raises(RebuildError, match="nothing to rebuild from"):
         restore(LatestRows())
 
 
 @pytest.mark.parametrize("bad", UNDECODABLE.values(), ids=UNDECODABLE)
 def test_a_foreign_record_is_refused(bad: bytes) -> None:
-    """What is not the table's is named by its key, whichever of key and value can't be decoded."""
+    """The error names the record by its key, also if the key can't be decoded."""
     with pytest.raises(RebuildError, match="is not a record of the table"):
         LatestRows().add(bad, b"{}")
     with pytest.raises(RebuildError, match="shard"):
@@ -80,7 +80,7 @@ def test_a_foreign_record_is_refused(bad: bytes) -> None:
 
 @pytest.mark.parametrize("shard", [b'"x"', b"-1", b"[]", b"1.5", b"9", b"null"])
 def test_forgotten_lives_of_no_shard_of_the_table_is_refused(shard: bytes) -> None:
-    """It is named by its key, be it read or counted."""
+    """The error names the record by its key."""
     found = standing(Topic().snapshot(counter(5)))
 
     def rebuild() -> None:
@@ -94,7 +94,7 @@ def test_forgotten_lives_of_no_shard_of_the_table_is_refused(shard: bytes) -> No
 
 @pytest.mark.parametrize("rows_left", [1, 0])
 def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing(monkeypatch: pytest.MonkeyPatch, rows_left: int) -> None:
-    """Neither the newest row of its key, nor which rows count as a replaced writer's; also where the ledger is lost."""
+    """It replaces no row, and no row is ignored because of its epoch. The same holds without a ledger."""
     rows = Topic().snapshot(counter(5)).changes.rows
     opened = [LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)] * rows_left
     written = [(row.key, row.value(epoch=epoch, batch=9)) for epoch in (2**62, 3) for row in rows]
@@ -187,7 +187,7 @@ def test_records_that_were_deleted_before_the_rebuild_are_counted() -> None:
 
 
 def test_a_life_is_forgotten_in_three_steps_a_batch_each() -> None:
-    """It is listed, the base has it, its row is deleted, then the list; and the sum is the same throughout."""
+    """It is listed, added to the forgotten sums, its row and then the list are deleted. The sum does not change."""
     topic = Topic().snapshot(counter(5), gauge(1.0))
     seen: list[list[str]] = []
     counts = []

@@ -1,4 +1,4 @@
-"""What a replaced writer overwrote is published again from the state: the rows that a rebuild needs, and no others."""
+"""Rows that a replaced writer overwrote are published again from the state, and no others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(changes: Changes) -> dict[bytes, Any]:
 
 
 def test_a_life_in_memory_and_its_sum_are_published_again_as_they_are() -> None:
-    """Though nothing has changed; the shard's record comes last."""
+    """They are published although nothing has changed. The shard's record is the last one."""
     topic = Topic().snapshot(counter(20), gauge(3))
     (before,) = [row for row in topic.changes.rows if row.key == LIFE]
     changes = republished(topic.table, LIFE, sums=(SUM, b'["shop","counter","unknown",[]]', b"?"))
@@ -77,31 +77,31 @@ def test_a_record_of_the_same_batch_is_in_the_row() -> None:
     ],
 )
 def test_a_key_that_the_state_does_not_have_is_deleted(key: bytes) -> None:
-    """Whatever it says: no table writes it."""
+    """No table writes such a key, whatever it contains."""
     topic = Topic().snapshot(counter(20))
     key = key.replace(b"LIFE", FIRST.encode())
     assert rows(republished(topic.table, key))[key] is None
 
 
 def test_another_shards_life_is_left_alone() -> None:
-    """Until that shard has written its own record after a cut into more shards, the row counts where it is."""
+    """After a split, the row counts in its old partition until that shard has written its own record."""
     mine, other = (next(n for n in range(99) if shard_of(b"app-%d" % n, 2) == shard) for shard in (0, 1))
     keys = [b'["life","shop","app-%d","",0]' % number for number in (mine, other)]
     table = Table(State(shards=2))
     assert rows(republished(table, *keys)).keys() == {keys[0], SHARD}
 
 
-def test_a_shard_says_again_what_it_has_of_a_metric() -> None:
-    """With several shards the sum is the combiner's."""
+def test_a_shard_publishes_its_partial_sum_of_a_metric_again() -> None:
+    """With several shards the combiner publishes the sum."""
     record = Record("metrics", 0, 0, BEGIN_MS, b"app-1", TICK)
     table = Table(State(shard=shard_of(b"app-1", 2), shards=2))
     run_batch(table, [record], now_ms=1)
     changes = republished(table, sums=(b'["default","counter","tick",[]]', SUM))
-    assert [(said.metric[1], said.lives) for said in changes.shard_sums] == [("tick", 1)]
+    assert [(one.metric[1], one.lives) for one in changes.shard_sums] == [("tick", 1)]
 
 
 def test_each_step_of_forgetting_a_life_is_published_again_as_the_topic_has_to_have_it() -> None:
-    """Listed: row and list. In the base: base and list, and no deletion beside the base. Deleted: all but the base."""
+    """The topic has row and list, then forgotten sums and list, then only the forgotten sums."""
     topic = Topic(TableSettings(forget_after_ms=7 * DAY_MS)).snapshot(counter(20), key=b"app-1")
     topic.append(b"clock", TICK, at=9 * DAY_MS)
     forgotten_sums, fold = b'["forgotten",0,"shop","counter","n",[]]', b'["forgetting",0,1,0]'

@@ -64,8 +64,8 @@ def test_rule_3_a_life_of_a_clock_that_is_too_far_ahead_is_refused_until_its_tim
     """With and without `prev`. Otherwise a later copy of its first record would look like a new record."""
     ahead = new_ulid(BEGIN_MS + 3 * DAY_MS)
     topic = Topic().snapshot(counter(10), life=ahead).snapshot(counter(11), life=ahead, seq=2, prev=BEGIN_MS)
-    said = "too early: the life's ULID is {} ms ahead of the broker, {} ms at most are taken"
-    assert topic.reasons()[-1] == said.format(3 * DAY_MS, DAY_MS)
+    reason = "too early: the life's ULID is {} ms ahead of the broker, {} ms at most are taken"
+    assert topic.reasons()[-1] == reason.format(3 * DAY_MS, DAY_MS)
     assert topic.table.state.lives == {}
     topic.snapshot(counter(10), life=ahead, at=2 * DAY_MS)
     assert topic.sum().count == 10

@@ -1,4 +1,4 @@
-"""The comparison on records in memory: it finds what was tampered with, and tells what can't be told."""
+"""The comparison on records in memory: it finds wrong sums, and reports what can't be determined."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def published(
     key: bytes = KEY, offsets: dict[str, int] | None = None, ts: int = BEGIN_MS, **fields: Any
 ) -> PublishedSum:
     """Return a row of metrics-agg that includes the first record of partition 0."""
-    said = {"v": 1, "lives": 1, "instances": 1, "ts": ts, "epoch": 1, "batch": 0} | fields
-    return parse(key, json.dumps(said | {"offsets": {"metrics": offsets or {"0": 0}}}).encode())
+    defaults = {"v": 1, "lives": 1, "instances": 1, "ts": ts, "epoch": 1, "batch": 0} | fields
+    return parse(key, json.dumps(defaults | {"offsets": {"metrics": offsets or {"0": 0}}}).encode())
 
 
 def fields(outcome: Outcome) -> list[tuple[str, Any, Any]]:

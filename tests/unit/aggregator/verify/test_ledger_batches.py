@@ -21,7 +21,7 @@ def batch(number: int, end: int, *, query: str = "aggregate") -> LedgerRow:
 
 
 def read(*given: LedgerRow, books: LedgerBatches | None = None) -> LedgerBatches:
-    """Return the books after these rows."""
+    """Return the batches of these rows."""
     books = books or LedgerBatches()
     for row in given:
         books.add(row)
@@ -29,13 +29,13 @@ def read(*given: LedgerRow, books: LedgerBatches | None = None) -> LedgerBatches
 
 
 def test_the_end_is_that_of_the_last_batch_of_the_aggregator() -> None:
-    """Other queries' batches say nothing."""
+    """Batches of other queries are ignored."""
     books = read(opened(1), batch(0, 10), batch(1, 20), batch(2, 99, query="ship"))
     assert (books.end, books.partial) == ({"metrics:0": 20}, None)
 
 
 def test_a_period_ends_and_begins_at_the_last_batch_that_its_moments_allow() -> None:
-    """By the ledger's time, or by the offsets of the records of that time."""
+    """A limit is a time in the ledger, or the offsets of the records of that time."""
     by_time = read(batch(0, 10), batch(1, 20), batch(2, 30), books=LedgerBatches(to=Limit(25), since=Limit(19)))
     assert (by_time.end, by_time.begin) == ({"metrics:0": 20}, {"metrics:0": 10})
     books = LedgerBatches(to=Limit(0, {"metrics:0": 29}), since=Limit(0, {"metrics:0": 9}))
@@ -44,7 +44,7 @@ def test_a_period_ends_and_begins_at_the_last_batch_that_its_moments_allow() -> 
 
 
 def test_a_table_that_began_in_the_middle_is_known_through_restarts() -> None:
-    """Be it killed before its first batch was in the ledger, and gone on with many times."""
+    """This holds also if it was killed before its first batch was in the ledger, and restarted many times."""
     killed = read(opened(1, partial=True, start=7), opened(2), batch(0, 10), opened(3), batch(1, 20), opened(4))
     assert killed.partial is not None
     assert killed.partial.start == {"metrics": {"0": 7}}
@@ -77,7 +77,7 @@ def test_batches_have_the_shards_of_their_table_and_what_they_may_have_left_unre
 
 
 def test_a_batch_of_before_its_writer_may_have_run_with_the_options_of_the_writer_before() -> None:
-    """The ledger does not say with which, where they differ."""
+    """If the options differ, the ledger does not show which ones the batch had."""
     one = LedgerRow(kind="opened", query="aggregate", epoch=1, ts=0, start={"metrics": {"0": 0}}, max_records=10)
     two = replace(one, epoch=2, ts=15, start={}, max_records=100)
     found = read(one, two, batch(0, 10), batch(1, 20)).batches

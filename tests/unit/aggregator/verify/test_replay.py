@@ -26,12 +26,12 @@ class Records:
         self.refused: list[str] = []
 
     def append(self, key: bytes | None, value: bytes | None, at: int = 0, partition: int = 0) -> Records:
-        """Append one record; what was refused of it is in `refused`."""
+        """Append one record. The reasons of its refusals are in `refused`."""
         self.refused = self.replay.apply(f"metrics:{partition}", BEGIN_MS + at, key, value)
         return self
 
     def snapshot(self, *metrics: Any, at: int = 0, key: bytes = b"app-1", partition: int = 0, **header: Any) -> Records:
-        """Append a snapshot of the first life; `header` says what is different."""
+        """Append a snapshot of the first life. `header` overrides fields of the header."""
         plain = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
         return self.append(key, json.dumps({**plain, **header, "metrics": metrics}).encode(), at, partition)
 
@@ -62,20 +62,20 @@ def histogram(count: int, **more: Any) -> dict[str, Any]:
 
 
 def test_the_highest_seq_wins_and_the_rest_is_stale() -> None:
-    """Rule 1: a duplicate, and a record that was overtaken, change nothing."""
+    """Rule 1: a duplicate and an older record change nothing."""
     records = Records().snapshot(counter(7), seq=2).snapshot(counter(7), seq=2).snapshot(counter(5), seq=1)
     assert records.sum()["count"] == 7
     assert records.replay.stale == 2
 
 
 def test_lives_add_up() -> None:
-    """Rule 2: two lives of one instance, and one of another, are counted; the instances are two."""
+    """Rule 2: two lives of one instance and one life of another are three lives of two instances."""
     records = Records().snapshot(counter(1)).snapshot(counter(2), life=SECOND).snapshot(counter(4), key=b"app-2")
     assert records.sum() == {"count": 7, "lives": 3, "instances": 2, "retired": 0}
 
 
 def test_a_silent_life_stays_in_the_sum() -> None:
-    """Rule 3: however long nothing is heard of it, the counts stay; its gauges go, and it may have been forgotten."""
+    """Rule 3: the counts of a silent life stay and its gauges leave the sum. After 7 days it may be forgotten."""
     records = Records().snapshot(counter(5), gauge(1)).append(b"x", None, at=7 * DAY_MS - 1)
     assert records.sum() == {"count": 5, "lives": 0, "instances": 0, "retired": 0}
     assert records.sum("g") == {"number": 0, "lives": 0, "instances": 0, "retired": 0}
@@ -83,7 +83,7 @@ def test_a_silent_life_stays_in_the_sum() -> None:
 
 
 def test_a_silent_life_goes_on_where_its_record_is_in_time() -> None:
-    """Rule 3: no clock but the record's own decides: another's record, days ahead, refuses nothing."""
+    """Rule 3: only the record's own append time decides. A record that is days ahead refuses no other record."""
     records = Records().snapshot(counter(5)).append(b"x", None, at=3 * DAY_MS)
     records.snapshot(counter(8), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
     assert (records.refused, records.sum()["count"]) == ([], 8)
@@ -91,7 +91,7 @@ def test_a_silent_life_goes_on_where_its_record_is_in_time() -> None:
 
 @pytest.mark.parametrize(("days", "forgotten", "left"), [(6, False, 0), (6, True, 0), (7, False, 0), (7, True, 5)])
 def test_a_tombstone_leaves_what_was_forgotten(days: int, left: int, *, forgotten: bool) -> None:
-    """Rule 10: a life that was silent for 7 days may have been forgotten, so its sum may be either; before, not."""
+    """Rule 10: a life that was silent for 7 days may have been forgotten, so two sums are right. Before, one is."""
     records = Records().snapshot(counter(5)).append(b"app-1", None, at=days * DAY_MS)
     assert records.sum(forgotten=forgotten)["count"] == left
     assert records.sum(forgotten=forgotten)["retired"] == int(left > 0)
@@ -102,7 +102,7 @@ def forget(**named: Any) -> bytes:
 
 
 def test_a_forget_record_removes_lives() -> None:
-    """Rule 10: one life, those of an app, or all of the instance; what may have been forgotten may stay."""
+    """Rule 10: it removes one life, those of an app, or all of the instance. Forgotten lives may stay in the sum."""
     records = Records().snapshot(counter(1)).snapshot(counter(2), life=SECOND).snapshot(counter(4), key=b"app-2")
     assert records.append(b"app-1", forget(life=SECOND)).sum()["count"] == 5
     assert records.append(b"app-1", forget(app="mail")).sum()["count"] == 5
@@ -112,7 +112,7 @@ def test_a_forget_record_removes_lives() -> None:
 
 
 def test_a_forget_record_removes_a_metric_from_its_partition_and_from_forgotten_lives() -> None:
-    """Rule 10: other partitions keep theirs; of a shard's record, instances of other shards do, too."""
+    """Rule 10: other partitions keep the metric. If the record is for one shard, other shards keep it, too."""
     records = Records().snapshot(counter(1)).snapshot(counter(2), key=b"app-2", partition=1)
     assert records.append(b"x", forget(metric="n", type="gauge")).sum()["count"] == 3
     assert records.append(b"x", forget(metric="n")).sum()["count"] == 2
@@ -123,7 +123,7 @@ def test_a_forget_record_removes_a_metric_from_its_partition_and_from_forgotten_
 
 @pytest.mark.parametrize("newer_first", [True, False])
 def test_the_highest_seq_wins_per_metric_while_an_instance_moves(*, newer_first: bool) -> None:
-    """Rule 1: whichever partition is read first, what a newer snapshot does not have is taken from an older one."""
+    """Rule 1: a metric that the newer snapshot lacks keeps its older value, whichever partition is read first."""
     records = Records()
     older = {"seq": 1, "partition": 0}
     newer = {"seq": 2, "partition": 1, "prev": BEGIN_MS}
@@ -133,34 +133,34 @@ def test_the_highest_seq_wins_per_metric_while_an_instance_moves(*, newer_first:
 
 
 def test_extremes_of_a_life_only_widen() -> None:
-    """Rule 7: a later snapshot with a narrower range takes nothing away."""
+    """Rule 7: a later snapshot with a narrower range changes neither min nor max."""
     records = Records().snapshot(histogram(2, min=1, max=9)).snapshot(histogram(3, min=2, max=8), seq=2)
     assert (records.sum("h")["min"], records.sum("h")["max"]) == (1, 9)
 
 
 @pytest.mark.parametrize("header", [{}, {"prev": BEGIN_MS}])
 def test_a_life_whose_ulid_is_more_than_a_day_ahead_is_refused(header: dict[str, Any]) -> None:
-    """Rule 3: with prev or without; a day ahead at most is taken."""
+    """Rule 3: this holds with and without `prev`. Exactly a day ahead is accepted."""
     assert Records().snapshot(counter(5), at=-DAY_MS - 1, **header).refused
     assert not Records().snapshot(counter(5), at=-DAY_MS, **header).refused
 
 
 @pytest.mark.parametrize("header", [{}, {"prev": BEGIN_MS}])
 def test_a_record_that_comes_a_day_late_is_refused(header: dict[str, Any]) -> None:
-    """Rule 3: a day after its prev, or after its ULID where it has none, whether or not its life is there."""
+    """Rule 3: a record is late a day after its `prev`, or after the life's ULID if it has no `prev`."""
     assert Records().snapshot(counter(1), at=DAY_MS, **header).refused
     assert not Records().snapshot(counter(1), at=DAY_MS - 1, **header).refused
 
 
 def test_a_count_that_falls_is_refused_alone() -> None:
-    """Rule 4: the row keeps what it had, and its neighbour is taken."""
+    """Rule 4: the metric keeps its last count, and the other metric of the snapshot is accepted."""
     records = Records().snapshot(counter(5), counter(5, "m")).snapshot(counter(4), counter(6, "m"), seq=2)
     assert len(records.refused) == 1
     assert (records.sum()["count"], records.sum("m")["count"]) == (5, 6)
 
 
 def test_a_sum_beyond_its_range_is_the_number_at_its_end() -> None:
-    """Rule 4: never a wrapped number, of either sign; a float sum has the range of floats, and there is no mean."""
+    """Rule 4: a sum of either sign never wraps. A float sum is limited to the range of floats and has no mean."""
     records = Records().snapshot(counter(2**63 - 1)).snapshot(counter(1), key=b"app-2")
     assert (records.sum()["count"], records.sum()["overflow"]) == (2**63 - 1, True)
     for value, bound in ((-(2**63), -(2**63)), (1.5e308, sys.float_info.max), (-1.5e308, -sys.float_info.max)):
@@ -169,7 +169,7 @@ def test_a_sum_beyond_its_range_is_the_number_at_its_end() -> None:
 
 
 def test_gauges_are_summed_over_the_living() -> None:
-    """Rule 5: a life is living for three intervals, or until it says final."""
+    """Rule 5: a life is living for three intervals, or until its final snapshot."""
     records = Records().snapshot(gauge(1)).snapshot(gauge(2.5), life=SECOND, at=1000)
     assert records.sum("g") == {
         "number": 2,
@@ -187,7 +187,7 @@ def test_gauges_are_summed_over_the_living() -> None:
 
 
 def test_rates_are_summed_over_the_living_and_the_count_stays() -> None:
-    """Rule 6: a meter that nobody reports any more has its count, and no rates."""
+    """Rule 6: a meter of silent lives has its count and no rates."""
     meter = {"type": "meter", "name": "n", "count": 3, "m1_rate": 0.5}
     records = Records().snapshot(meter).snapshot(meter, key=b"app-2")
     assert (records.sum()["count"], records.sum()["m1_rate"]) == (6, 1.0)
@@ -210,7 +210,7 @@ def test_quantiles_are_of_the_merged_sketches() -> None:
 
 
 def test_one_life_without_a_sketch_removes_the_quantiles() -> None:
-    """Rule 7: they are of the whole count, or absent; a life that counted nothing needs no sketch."""
+    """Rule 7: quantiles cover the complete count or are absent. A life with a count of 0 needs no sketch."""
     records = Records().snapshot(histogram(3, sketch=sketch(0, 3)))
     assert "p50" in records.snapshot(histogram(0), key=b"app-2").sum("h")
     assert "p50" not in records.snapshot(histogram(1), key=b"app-3").sum("h")
@@ -224,20 +224,20 @@ def test_sketches_of_two_scales_are_merged_at_the_smaller_one() -> None:
 
 
 @pytest.mark.parametrize("value", [b"{", b"\xff", b"[]", b'{"name":"a","value":-1}', b'{"metrics":{}}', b"[" * 100_000])
-def test_what_can_not_be_read_is_refused(value: bytes) -> None:
-    """Rule 8: a dead letter, and nothing else."""
+def test_an_unreadable_value_is_refused(value: bytes) -> None:
+    """Rule 8: the record is one dead letter."""
     assert len(Records().append(b"app-1", value).refused) == 1
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff", b"k" * 1025, b"nul\0"])
 def test_a_key_that_is_no_instance_is_refused(key: bytes | None) -> None:
-    """Rule 8: the instance must be known, be it for a tombstone."""
+    """Rule 8: every record needs a readable instance ID, also a tombstone."""
     assert len(Records().append(key, None).refused) == 1
 
 
 @pytest.mark.parametrize("value", ["NaN", "null", "1e400", '"1"', "true"])
 def test_a_gauge_that_is_no_number_is_refused_alone(value: str) -> None:
-    """Rule 8: one bad gauge does not freeze its neighbours."""
+    """Rule 8: the other metrics of the snapshot are accepted."""
     text = json.dumps({"v": 1, "app": "shop", "life": FIRST, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000})[:-1]
     bad = '{"type":"gauge","name":"g","value":' + value + "}"
     good = '{"type":"counter","name":"n","count":1}'
@@ -247,14 +247,14 @@ def test_a_gauge_that_is_no_number_is_refused_alone(value: str) -> None:
 
 
 def test_a_metric_that_is_missing_keeps_its_count_and_loses_its_gauge() -> None:
-    """Rule 9: what the newest snapshot of its part does not have is not of this moment."""
+    """Rule 9: a metric that the newest snapshot of its part lacks is not current."""
     records = Records().snapshot(counter(5), gauge(1)).snapshot(seq=2)
     assert records.sum() == {"count": 5, "lives": 0, "instances": 0, "retired": 0}
     assert records.sum("g")["number"] == 0
 
 
 def test_positions_keep_the_lowest_start_and_the_highest_end() -> None:
-    """Rule 9: of all lives, and within a life, permanently."""
+    """Rule 9: this holds over all lives and within each life."""
     records = Records()
     for seq, (start, position) in enumerate([(5, 9), (7, 8), (4, 6)], 1):
         records.snapshot({"type": "position", "name": "p", "start": start, "position": position}, seq=seq)
@@ -262,7 +262,7 @@ def test_positions_keep_the_lowest_start_and_the_highest_end() -> None:
 
 
 def test_a_tombstone_removes_every_life_and_a_higher_seq_counts_again() -> None:
-    """Rule 10: silent ones too; the seqs stay, so that a duplicate does not bring a life back."""
+    """Rule 10: silent lives are removed, too. Their seqs stay, so a duplicate does not restore a life."""
     records = Records().snapshot(counter(1), key=b"app-1", life=SECOND).append(b"x", None, at=2 * DAY_MS)
     header = {"prev": BEGIN_MS + DAY_MS + 1, "at": 2 * DAY_MS}
     records.snapshot(counter(5), seq=3, **header).append(b"app-1", None, at=2 * DAY_MS)
@@ -272,7 +272,7 @@ def test_a_tombstone_removes_every_life_and_a_higher_seq_counts_again() -> None:
 
 
 def test_the_short_form_adds_up_over_restarts_until_a_tombstone() -> None:
-    """A lower value is a restart: what was counted before is kept. Only a tombstone ends it, and ends it all."""
+    """A lower value is a restart and keeps the earlier count. Only a tombstone removes the counter."""
     records = Records().short(5).short(7).short(2)
     assert records.sum()["count"] == 9
     assert records.append(b"x", None, at=10 * DAY_MS).sum()["count"] == 9
@@ -280,7 +280,7 @@ def test_the_short_form_adds_up_over_restarts_until_a_tombstone() -> None:
 
 
 def test_beyond_a_limit_the_rest_counts() -> None:
-    """Rule 11: metrics beyond those of a record or of a life are one dead letter, a record too large another."""
+    """Rule 11: the metrics over a limit of a record or life are one dead letter, and so is a record too large."""
     records = Records(Settings(max_metrics=2, max_record_bytes=500))
     assert len(records.snapshot(*(counter(1, name) for name in "abcd")).refused) == 1
     assert [identity[2] for identity in records.replay.identities()] == ["a", "b"]
@@ -299,7 +299,7 @@ def test_beyond_a_limit_the_rest_counts() -> None:
     ],
 )
 def test_metrics_beyond_those_of_an_app_and_of_all_apps_are_refused(apps: int, metrics: list[Any]) -> None:
-    """Rule 11: in numbers, and in bytes of names and tags; one dead letter a record, and what is there goes on."""
+    """Rule 11: each limit, in metrics or bytes, makes one dead letter a record. Known metrics still count."""
     records = Records(Settings(max_app_metrics=4))
     for number in range(apps):
         assert not records.refused
@@ -309,7 +309,7 @@ def test_metrics_beyond_those_of_an_app_and_of_all_apps_are_refused(apps: int, m
 
 
 def test_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
-    """Rule 11: ten of their own, one for the rest, and one for those beyond the limit of a record."""
+    """Rule 11: ten metrics have one each, the other bad metrics one, and those over the record's limit one."""
     records = Records(Settings(max_metrics=50)).snapshot(*([1] * 60))
     assert len(records.refused) == 12
 
@@ -317,13 +317,13 @@ def test_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("text", ['\\"', '"\\', "[]", '""', "]["], ids=repr)
 def test_a_megabyte_of_hostile_text_is_refused_in_time_that_grows_with_its_size(text: str) -> None:
-    """Quotes that nothing closes, brackets, and both; in quadratic time each of these would take more than an hour."""
+    """The text has open quotes, brackets, or both. In quadratic time each case would take more than an hour."""
     with pytest.raises(RejectedError):
         read(b"[" * 65 + b'"' + text.encode() * (1_000_000 // len(text)), 100)
 
 
 def test_a_value_nests_as_deep_as_the_table_takes_it_and_no_deeper() -> None:
-    """Brackets within strings don't count, and escaped quotes end no string."""
+    """Brackets within strings don't count, and an escaped quote does not end a string."""
 
     def deep(depth: int) -> bytes:
         inner = b"[" * (depth - 1) + b"]" * (depth - 1)

@@ -82,7 +82,7 @@ class Story:
         return self
 
     def differs(self, number: int, batch: int = -1) -> bool:
-        """Tell whether it is a difference when the batch said that so many instances are living, each of gauge 1."""
+        """Tell whether it is a difference if the batch published `number` living instances, each with a gauge of 1."""
         made = self.batches[batch]
         fields = {"sum": number, "min": 1, "max": 1, "mean": 1.0} if number else {}
         last = {place.rpartition(":")[2]: end - 1 for place, end in made.end.items()}
@@ -124,14 +124,14 @@ def test_a_record_stops_the_wall_time_of_its_partition() -> None:
 
 
 def test_a_batch_that_may_have_left_records_has_the_clock_alone() -> None:
-    """Of the partitions that it names; where that is not known, nobody can tell."""
+    """This holds for the partitions in `waiting`. If those are unknown, both numbers are right."""
     for waiting, right in ((frozenset(), [0]), (frozenset({ZERO}), [1]), (None, [0, 1])):
         story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1)
         assert story.batch(3_000, waiting=waiting).right() == right
 
 
 def test_only_shards_with_records_notice() -> None:
-    """CRC-32 says which: of the two instances, the one whose shard was woken is silent."""
+    """Of the two instances, only the one in the shard that was woken is silent."""
     story = Story().report("app-1", 0).report("app-4", 0).batch(0, shards=2)
     story.wake("app-2", 0, partition=1)
     assert story.batch(9_000, shards=2).right() == [1]
@@ -184,7 +184,7 @@ def test_a_rebuilt_table_counts_the_wall_time_from_its_first_batch() -> None:
 @examples(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(0, 20))
 def test_the_highest_time_since_a_batch_is_that_of_all_later_ones(times: list[int], since: int) -> None:
-    """Whatever was kept of them."""
+    """Times that can't be the highest may be dropped."""
     highest = Highest()
     for at, time in enumerate(times):
         highest.note(at, time)
@@ -265,7 +265,7 @@ def test_verify_finds_silence_where_the_table_does(
 def test_verify_agrees_after_lost_checkpoints_and_cuts_into_more_shards(
     kind: str, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """What can't be known is no difference, whatever the crash."""
+    """What a crash makes unknown is not a difference."""
     played, tables = run(schedule, kind, shards, chance, broken=0.1, cuts=True)
     assert verify(played.records, tables.rows, tables.ledger).differences == []
 
@@ -284,7 +284,7 @@ def test_a_metric_is_forgotten_in_one_partition_before_the_other(chance: int) ->
 def test_verify_agrees_after_lost_checkpoints_and_with_lost_rows_of_the_ledger(
     kind: str, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """Nor is what the batches of these rows noticed."""
+    """A silence that the batches of the lost rows noticed is not a difference."""
     played, tables = run(schedule, kind, shards, chance, broken=0.1)
     ledger = [row for row in tables.ledger if row.begins or chance.random() < 0.9]
     assert verify(played.records, tables.rows, ledger).differences == []

@@ -50,23 +50,23 @@ def test_merged_sketches_have_the_same_quantiles(lives: list[list[float]]) -> No
         },
     )
 )
-def test_a_strange_sketch_is_read_by_both_or_by_none(said: dict[str, Any]) -> None:
+def test_a_strange_sketch_is_read_by_both_or_by_none(value: dict[str, Any]) -> None:
     """What one refuses the other refuses, and what both read is the same."""
-    assert read(said) == read_by_the_reporter(said)
+    assert read(value) == read_by_the_reporter(value)
 
 
-def read(said: object) -> sketches.Bins | None:
+def read(value: object) -> sketches.Bins | None:
     """Return the buckets that verify reads, None where it refuses them."""
     try:
-        return sketches.decode(said)
+        return sketches.decode(value)
     except ValueError:
         return None
 
 
-def read_by_the_reporter(said: object) -> sketches.Bins | None:
+def read_by_the_reporter(value: object) -> sketches.Bins | None:
     """Return the buckets that the reporter's own reader finds, None where it refuses them."""
     try:
-        one = Sketch.decode(msgspec.convert(said, record.Sketch))
+        one = Sketch.decode(msgspec.convert(value, record.Sketch))
     except (ValueError, msgspec.ValidationError):
         return None
     bins = {(0, 0, 0): one.zeros} if one.zeros else {}
