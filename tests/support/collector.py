@@ -19,6 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import yaml
+
 from support.influxd_build import BuildError, Found, is_intact, record_digest
 from support.wait import wait_until
 from tallystream_aggregator.jars import cache_dir
@@ -152,12 +154,31 @@ def _handler(destination: Destination) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-class Collector(Server):
-    """One Collector. Its port stays the same over restarts. With `tls`, a certificate and its key, it speaks TLS."""
+def documented_config(bootstrap_servers: str, topic: str) -> dict[str, Any]:
+    """Return the configuration in docs/otlp.md, with this broker and this topic."""
+    text = (Path(__file__).parents[2] / "docs" / "otlp.md").read_text(encoding="utf-8")
+    config: dict[str, Any] = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    config["exporters"]["kafka"]["brokers"] = [bootstrap_servers]
+    config["exporters"]["kafka"]["metrics"]["topic"] = topic
+    return config
 
-    def __init__(self, folder: Path, binary: Path, *, tls: tuple[Path, Path] | None = None) -> None:
+
+class Collector(Server):
+    """One Collector. Its port stays the same over restarts. With `tls`, a certificate and its key, it speaks TLS.
+
+    With `config`, it has that configuration, apart from the addresses on which it listens, and no `destination`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        binary: Path,
+        *,
+        tls: tuple[Path, Path] | None = None,
+        config: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__(folder / "otelcol.log", stop_timeout_s=20)
-        self._folder, self._binary, self._tls = folder, binary, tls
+        self._folder, self._binary, self._tls, self._config = folder, binary, tls, config
         self._port = free_port()
         self.destination = Destination()
 
@@ -169,12 +190,20 @@ class Collector(Server):
     def start(self) -> Self:
         """Start it and wait until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        tls = f', tls: {{cert_file: "{self._tls[0]}", key_file: "{self._tls[1]}"}}' if self._tls else ""
         config = self._folder / "otelcol.yaml"
-        config.write_text(_CONFIG.format(port=self._port, tls=tls, destination=self.destination.url))
+        config.write_text(self._config_text(), encoding="utf-8")
         self._process = spawn([str(self._binary), f"--config={config}"], self.log)
         wait_until(self._answers, 60, "the Collector answers")
         return self
+
+    def _config_text(self) -> str:
+        if self._config is not None:
+            http = {"endpoint": f"127.0.0.1:{self._port}"}
+            receivers = {"otlp": {"protocols": {"http": http}}}
+            service = {**self._config["service"], "telemetry": {"metrics": {"level": "none"}}}
+            return json.dumps({**self._config, "receivers": receivers, "service": service})
+        tls = f', tls: {{cert_file: "{self._tls[0]}", key_file: "{self._tls[1]}"}}' if self._tls else ""
+        return _CONFIG.format(port=self._port, tls=tls, destination=self.destination.url)
 
     def _answers(self) -> bool:
         assert self.pid is not None, tail(self.log)
