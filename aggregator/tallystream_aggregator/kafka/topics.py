@@ -136,6 +136,20 @@ def require_partitions(admin: AdminClient, topics: Topics, *, shards: int) -> No
 
 
 def _correct(admin: AdminClient, topics: Topics, names: Iterable[str]) -> None:
+    changes = _incomplete(admin, topics, names)
+    for done in (admin.incremental_alter_configs(changes, request_timeout=TIMEOUT_S) if changes else {}).values():
+        done.result()
+    # The controller answers before the brokers know the change. If a broker still answers with the old configuration
+    # after that, `require_append_time` reports what matters.
+    deadline = time.monotonic() + TIMEOUT_S
+    while changes and time.monotonic() < deadline:
+        changes = _incomplete(admin, topics, [resource.name for resource in changes])
+        if changes:
+            time.sleep(0.05)
+
+
+def _incomplete(admin: AdminClient, topics: Topics, names: Iterable[str]) -> list[ConfigResource]:
+    """Return what to set for each topic that lacks an entry of its policy."""
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
     futures = admin.describe_configs(resources, request_timeout=TIMEOUT_S) if resources else {}
     changes = []
@@ -149,8 +163,7 @@ def _correct(admin: AdminClient, topics: Topics, names: Iterable[str]) -> None:
         ]
         if entries:
             changes.append(ConfigResource(ConfigResource.Type.TOPIC, resource.name, incremental_configs=entries))
-    for done in (admin.incremental_alter_configs(changes, request_timeout=TIMEOUT_S) if changes else {}).values():
-        done.result()
+    return changes
 
 
 def _wait_until_known(admin: AdminClient, names: Iterable[str]) -> None:

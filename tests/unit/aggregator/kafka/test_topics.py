@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import ConfigResource, ConfigSource
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.topics import DAY_MS, Topics, create_topics, policies, require_partitions
@@ -59,6 +62,38 @@ def test_topics_are_created_with_the_replication_of_the_broker() -> None:
     broker: Any = SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics=known), create_topics=create)
     assert set(create_topics(broker, Topics())) == set(policies(Topics()))
     assert {topic.replication_factor for topic in created} == {-1}
+
+
+def test_a_corrected_configuration_is_awaited() -> None:
+    """The controller answers before the brokers know the change: a broker's old configuration is not yet an error."""
+    stale = 3
+    wanted = policies(Topics())
+    known = {name: SimpleNamespace(partitions={0: None}) for name in wanted}
+    entry = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    changed: list[str] = []
+    answers = Counter[str]()
+
+    def describe(resources: list[ConfigResource], **_: object) -> dict[ConfigResource, Any]:
+        return {resource: SimpleNamespace(result=partial(shown, resource.name)) for resource in resources}
+
+    def shown(name: str) -> dict[str, Any]:
+        answers[name] += name in changed
+        if answers[name] > stale:
+            return {key: SimpleNamespace(source=entry, value=value) for key, value in wanted[name].items()}
+        return {"message.timestamp.type": SimpleNamespace(source=5, value="CreateTime")}
+
+    def change(resources: list[ConfigResource], **_: object) -> dict[ConfigResource, Any]:
+        changed.extend(resource.name for resource in resources)
+        return {resource: SimpleNamespace(result=lambda: None) for resource in resources}
+
+    broker: Any = SimpleNamespace(
+        list_topics=lambda **_: SimpleNamespace(topics=known),
+        describe_configs=describe,
+        incremental_alter_configs=change,
+    )
+    assert create_topics(broker, Topics(), correct=True) == []
+    assert sorted(changed) == sorted(wanted)
+    assert all(answers[name] > stale for name in wanted)
 
 
 @pytest.mark.parametrize("name", ["agg", "events", "ledger", "dead"])
