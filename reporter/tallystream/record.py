@@ -64,6 +64,12 @@ class Counter(_Metric, tag="counter"):
     count: Count
 
 
+class FloatCounter(_Metric, tag="float_counter"):
+    """A sum that only grows within a life, and may have a fraction."""
+
+    sum: Annotated[float, msgspec.Meta(ge=0)] | Annotated[int, msgspec.Meta(ge=0)]
+
+
 class UpDown(_Metric, tag="updown"):
     """A value that may fall. It is summed over living lives, like a gauge."""
 
@@ -139,8 +145,8 @@ class Position(_Metric, tag="position"):
     position: Count
 
 
-Metric = Counter | UpDown | Gauge | Meter | Histogram | Timer | Position
-METRIC_TYPES: tuple[type[_Metric], ...] = (Counter, UpDown, Gauge, Meter, Histogram, Timer, Position)
+Metric = Counter | FloatCounter | UpDown | Gauge | Meter | Histogram | Timer | Position
+METRIC_TYPES: tuple[type[_Metric], ...] = (Counter, FloatCounter, UpDown, Gauge, Meter, Histogram, Timer, Position)
 _TYPES = {kind: str(kind.__struct_config__.tag) for kind in METRIC_TYPES}
 
 

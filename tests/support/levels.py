@@ -30,6 +30,7 @@ Contents = dict[Key, dict[int, dict[str, "Field"]]]
 
 VALUES: dict[str, dict[str, Any]] = {
     "counter": {"count": 1},
+    "float_counter": {"sum": 2.25},
     "meter": {"count": 1, "mean_rate": 0.5, "m1_rate": 0.25, "m5_rate": 0.125, "m15_rate": 0.0625},
     "gauge": {"sum": 0.5, "min": -1.5, "max": 2.0, "mean": 0.25, "number": 2},
     "updown": {"sum": -3.0, "min": -3.0, "max": 0.0, "mean": -1.5, "number": 2},
@@ -151,7 +152,14 @@ class Collected(NamedTuple):
         return found == kept
 
 
-MAIN_FIELD = {"counter": "count", "meter": "count", "gauge": "sum", "updown": "sum", "position": "position"}
+MAIN_FIELD = {
+    "counter": "count",
+    "meter": "count",
+    "float_counter": "sum",
+    "gauge": "sum",
+    "updown": "sum",
+    "position": "position",
+}
 QUANTILES = {0.0: "min", 0.5: "p50", 0.75: "p75", 0.95: "p95", 0.98: "p98", 0.99: "p99", 0.999: "p999", 1.0: "max"}
 
 

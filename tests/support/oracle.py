@@ -232,7 +232,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
                     old_part, _, old = life.rows[key]
                     if old_part != part:
                         raise BadError("in another part")  # noqa: TRY301
-                    if "count" in fields and fields["count"] < old["count"]:
+                    if falls(key, fields, old):
                         raise BadError("a count fell")  # noqa: TRY301
                     for name, choose in (("min", min), ("max", max)):
                         if key[2] in ("histogram", "timer"):
@@ -292,7 +292,7 @@ def add_older(
             continue
         part, seq, old = life.rows[key]
         newer = seq < header["seq"]
-        if part != header["part"] or (newer and "count" in fields and fields["count"] < old["count"]):
+        if part != header["part"] or (newer and falls(key, fields, old)):
             continue
         if key[2] == "position":
             fields = {name: f(fields[name], old[name]) for name, f in (("start", min), ("position", max))}
@@ -300,6 +300,12 @@ def add_older(
             continue
         widen(fields, old)
         life.rows[key] = (part, max(seq, header["seq"]), fields)
+
+
+def falls(key: Key, fields: dict[str, Any], old: dict[str, Any]) -> bool:
+    """Tell whether a count is lower than before."""
+    name = "sum" if key[2] == "float_counter" else "count"
+    return name in fields and fields[name] < old[name]
 
 
 def size_of(key: Key) -> int:

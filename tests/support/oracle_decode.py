@@ -17,6 +17,7 @@ RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 QUANTILES = ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999")
 LASTING = {
     "counter": ("count",),
+    "float_counter": ("sum",),
     "updown": (),
     "gauge": (),
     "meter": ("count",),
@@ -24,7 +25,7 @@ LASTING = {
     "timer": ("count", "sum", "min", "max"),
     "position": ("start", "position"),
 }
-REQUIRED = {"updown": ("value",), "gauge": ("value",), "position": ("start", "position")}
+REQUIRED = {"float_counter": ("sum",), "updown": ("value",), "gauge": ("value",), "position": ("start", "position")}
 ULID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -139,7 +140,10 @@ def read_metric(item: Any, app: str) -> tuple[Key, dict[str, Any]]:
     key = (app, text(item.get("name"), 1, 512), kind, read_tags(item))
     fields: dict[str, Any] = {}
     for name in REQUIRED.get(kind, ("count",)):
-        fields[name] = number(item.get(name)) if name == "value" else bounded_int(item.get(name), 0, LARGEST)
+        whole = name not in ("value", "sum")
+        fields[name] = bounded_int(item.get(name), 0, LARGEST) if whole else number(item.get(name))
+    if kind == "float_counter" and fields["sum"] < 0:
+        raise BadError("below 0")
     if kind in ("meter", "timer"):
         fields |= {name: number(item.get(name, 0.0)) for name in RATES}
     if kind in ("histogram", "timer"):

@@ -277,7 +277,8 @@ class Play:
     def _metrics(self, chance: random.Random, life: Life, part: int) -> list[dict[str, Any]]:
         metrics: list[dict[str, Any]] = []
         for kind in chance.sample(
-            ["counter", "counter2", "updown", "gauge", "meter", "histogram", "timer", "position"], chance.randint(0, 6)
+            ["counter", "counter2", "float_counter", "updown", "gauge", "meter", "histogram", "timer", "position"],
+            chance.randint(0, 6),
         ):
             tags = {"b": "2", "a": "ö 1"} if chance.random() < 0.5 else {"a": "ö 1", "b": "2"}
             name = f"m{part}" if chance.random() < 0.95 else "m0"
@@ -304,6 +305,7 @@ class Play:
         bodies: dict[str, dict[str, Any]] = {
             "counter": {"count": count},
             "counter2": {"count": count},
+            "float_counter": {"sum": count * chance.choice([1, 0.1])},
             "updown": {"value": number},
             "gauge": {"value": number},
             "meter": {"count": count} | rates,

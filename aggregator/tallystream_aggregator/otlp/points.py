@@ -10,7 +10,18 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, size_of
-from tallystream.record import MAX_COUNT, MAX_NAME, MAX_SCALE, MIN_SCALE, Counter, Gauge, Histogram, Metric, UpDown
+from tallystream.record import (
+    MAX_COUNT,
+    MAX_NAME,
+    MAX_SCALE,
+    MIN_SCALE,
+    Counter,
+    FloatCounter,
+    Gauge,
+    Histogram,
+    Metric,
+    UpDown,
+)
 from tallystream_aggregator.otlp.identity import tags_of
 
 NO_VALUE = pb.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
@@ -96,14 +107,10 @@ def _require_times(point: Any, *, lasting: bool) -> None:
 
 def _counter(name: str, tags: dict[str, str], point: pb.NumberDataPoint) -> list[Metric]:
     value = _number(point)
+    if value < 0:
+        raise ValueError(f"a monotonic sum has the value {value}, and it is never below 0")
     if isinstance(value, float):
-        if not value.is_integer():
-            raise ValueError(
-                f"{value} is no whole number, and counters are; count in a smaller unit, or record a histogram"
-            )
-        value = int(value)
-    if not 0 <= value <= MAX_COUNT:
-        raise ValueError(f"a counter has {value}, and counters are from 0 to {MAX_COUNT}")
+        return [FloatCounter(name=name, tags=tags, sum=value)]
     return [Counter(name=name, tags=tags, count=value)]
 
 

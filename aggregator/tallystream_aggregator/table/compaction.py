@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream.record import Counter, Histogram, Metric, Position, ShortForm, identity
+from tallystream.record import Counter, FloatCounter, Histogram, Metric, Position, ShortForm, identity
 from tallystream_aggregator.table.arithmetic.metric_types import stored_values
 from tallystream_aggregator.table.arithmetic.sketches import encode_sketch
 from tallystream_aggregator.table.decode import (
@@ -183,6 +183,8 @@ def count_decreases(new: Metric, old: Metric) -> bool:
     """Tell whether a count or a position of a newer metric of the same identity is lower."""
     if isinstance(new, Position):
         return new.position < old.position or new.start > old.start  # type: ignore[union-attr]
+    if isinstance(new, FloatCounter):
+        return new.sum < old.sum  # type: ignore[union-attr]
     return hasattr(new, "count") and new.count < old.count  # type: ignore[union-attr]
 
 

@@ -212,7 +212,7 @@ def _read_metric(app: str, content: Any) -> Metric:
         raise RejectedError("no metric of a known type")
     identity = (app, str(kind), _text(content, "name", 1, 512), _tags(content))
     numbers = reader(content)
-    return Metric(identity, numbers, _sketch(content, numbers["count"]) if "sum" in numbers else None)
+    return Metric(identity, numbers, _sketch(content, numbers["count"]) if "min" in numbers else None)
 
 
 def _distribution(content: dict[str, Any]) -> dict[str, Any]:
@@ -228,6 +228,7 @@ def _rates(content: dict[str, Any]) -> dict[str, Any]:
 
 _KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "counter": lambda content: {"count": _count(content, "count")},
+    "float_counter": lambda content: {"sum": _positive(content, "sum")},
     "updown": lambda content: {"value": _number(content, "value")},
     "gauge": lambda content: {"value": _number(content, "value")},
     "meter": lambda content: {"count": _count(content, "count")} | _rates(content),
@@ -274,6 +275,13 @@ def _number(content: dict[str, Any], name: str, *, optional: bool = False) -> An
     if not finite:
         raise RejectedError(f"{name} is not finite")
     return value if -MAX_INT64 - 1 <= value <= MAX_INT64 else float(value)
+
+
+def _positive(content: dict[str, Any], name: str) -> Any:
+    value = _number(content, name)
+    if value < 0:
+        raise RejectedError(f"{name} is below 0")
+    return value
 
 
 def _text(content: dict[str, Any], name: str, least: int, most: int) -> str:

@@ -87,9 +87,9 @@ class Life:
 
 
 RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
-STAYING = {"counter", "meter", "histogram", "timer", "position"}
+STAYING = {"counter", "float_counter", "meter", "histogram", "timer", "position"}
 """Types whose numbers stay in the sum when a life is forgotten."""
-COUNTED = STAYING - {"position"}
+COUNTED = STAYING - {"position", "float_counter"}
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
 
@@ -151,7 +151,7 @@ def _added(kind: str, total: Total, now: list[dict[str, Any]]) -> dict[str, Any]
     exact: dict[str, Any] = {}
     if kind in COUNTED:
         exact["count"] = total.count
-    if kind in ("histogram", "timer"):
+    if kind in ("float_counter", "histogram", "timer"):
         exact["sum"] = total.sum
     if kind in ("meter", "timer") and now:
         exact |= {rate: sum((_exact(one[rate]) for one in now), start=0) for rate in RATES}

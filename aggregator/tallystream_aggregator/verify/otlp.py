@@ -155,9 +155,11 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
         value = _value(point)
         if falls:
             return [Metric((app, "gauge" if kind == "gauge" else "updown", name, tags), {"value": value})]
-        if value != int(value) or not 0 <= value <= MAX_INT64:
+        if value < 0:
             raise RejectedError("no count")
-        return [Metric((app, "counter", name, tags), {"count": int(value)})]
+        if isinstance(value, float):
+            return [Metric((app, "float_counter", name, tags), {"sum": value})]
+        return [Metric((app, "counter", name, tags), {"count": value})]
     count = int(point.get("count", 0))
     if count > MAX_INT64:
         raise RejectedError("the count leaves 64 bits")

@@ -187,7 +187,7 @@ class Replay:
             elif before.seq >= snapshot.seq:
                 if metric.identity[1] == "position":  # the range of positions was consumed, so it counts
                     before.numbers = _widened(before.numbers, Row(metric.numbers, None, 0, 0))
-            elif metric.numbers.get("count", 0) >= before.numbers.get("count", 0):
+            elif not _falls(metric, before):
                 self._set(
                     life,
                     metric.identity,
@@ -213,7 +213,7 @@ class Replay:
                 exceeded.add(limit)
             elif before is not None and before.part != snapshot.part:
                 refused.append("the metric was in another part of this life")
-            elif before is not None and metric.numbers.get("count", 0) < before.numbers.get("count", 0):
+            elif before is not None and _falls(metric, before):
                 refused.append("the count falls")
             else:
                 self._set(
@@ -302,6 +302,11 @@ class Replay:
                 del self._lives_by_metric[identity][life]
                 if not is_certain:
                     self._lives_by_metric[identity][replace(life, rows={identity: row}, uncertain=True)] = None
+
+
+def _falls(metric: Metric, before: Row) -> bool:
+    field = "sum" if metric.identity[1] == "float_counter" else "count"
+    return bool(metric.numbers.get(field, 0) < before.numbers.get(field, 0))
 
 
 def _widened(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:

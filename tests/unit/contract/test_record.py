@@ -43,6 +43,7 @@ sketches = st.builds(
 )
 metrics = st.one_of(
     st.builds(record.Counter, **common, count=counts),
+    st.builds(record.FloatCounter, **common, sum=numbers.filter(lambda value: value >= 0)),
     st.builds(record.UpDown, **common, value=numbers),
     st.builds(record.Gauge, **common, value=numbers),
     st.builds(record.Meter, **common, count=counts, **rates),

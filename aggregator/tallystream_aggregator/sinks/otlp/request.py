@@ -39,7 +39,7 @@ FIELD = "field"
 _OWN = frozenset({FIELD, "job", "quantile"})
 """Attributes that are reserved. Receivers that store Prometheus' series make the last two themselves."""
 
-_SUMS = {"counter": "count", "meter": "count", "position": "position", "updown": "sum"}
+_SUMS = {"counter": "count", "float_counter": "sum", "meter": "count", "position": "position", "updown": "sum"}
 """The types whose sum is a Sum, with its field. All but an updown are monotonic."""
 _UNITS = {"histogram": "", "timer": "s"}
 """The types whose sum is a Summary, with its unit."""

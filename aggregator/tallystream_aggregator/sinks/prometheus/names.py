@@ -41,6 +41,7 @@ _QUANTILES = {"p50": "0.5", "p75": "0.75", "p95": "0.95", "p98": "0.98", "p99": 
 _SUMMARY = {"sum": ("summary", "", "_sum"), "count": ("summary", "", "_count"), **_BOUNDS}
 _FIELDS: dict[str, dict[str, tuple[str, str, str]]] = {
     "counter": _COUNT,
+    "float_counter": {"sum": ("counter", "_total", "")},
     "meter": _COUNT | _RATES,
     "gauge": _VALUE,
     "updown": _VALUE,

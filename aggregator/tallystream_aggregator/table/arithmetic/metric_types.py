@@ -18,6 +18,7 @@ Totals = dict[str, Value]
 RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 STORED: dict[str, tuple[str, ...]] = {
     "counter": ("count",),
+    "float_counter": ("sum",),
     "updown": ("value",),
     "gauge": ("value",),
     "meter": ("count", *RATES),
@@ -27,6 +28,9 @@ STORED: dict[str, tuple[str, ...]] = {
 }
 MOMENTARY = frozenset({"value", *RATES})
 """Fields that count only while their life is living and its newest snapshot has them. All other fields stay."""
+
+_COUNTS = ("count", "sum")
+"""The first field of the types that count: `sum` is that of a float counter."""
 
 
 def stored_values(metric: Metric) -> Values:
@@ -38,8 +42,7 @@ def stored_values(metric: Metric) -> Values:
 
 def count_falls(kind: str, old: Values, new: Values) -> bool:
     """Tell whether a count is lower than before, which rule 4 refuses within a life."""
-    first = STORED[kind][0]
-    return first == "count" and new[0] < old[0]  # type: ignore[operator]  # a count is never None
+    return STORED[kind][0] in _COUNTS and new[0] < old[0]  # type: ignore[operator]  # a count is never None
 
 
 def merge_values(kind: str, old: Values, new: Values) -> Values:

@@ -93,14 +93,15 @@ _RETIRED = Panel(
 
 _GAUGE = Panel(
     title="Gauge",
-    description="The sum, minimum, mean and maximum of a gauge or up-down counter over the living instances.",
+    description="The sum, minimum, mean and maximum of a gauge or up-down counter over the living instances. In Flux "
+    "and InfluxQL also the sum of a float counter.",
     no_value="No gauge of this name: select a gauge or an up-down counter above.",
     unit="short",
     queries={
         **_lines(
             _VIEW,
-            flux_where=" and r.metric_type =~ /^(gauge|updown)$/",
-            ql_where=' AND "metric_type" =~ /^(gauge|updown)$/',
+            flux_where=" and r.metric_type =~ /^(gauge|updown|float_counter)$/",
+            ql_where=' AND "metric_type" =~ /^(gauge|updown|float_counter)$/',
         ),
         "prometheus": tuple(
             Query(

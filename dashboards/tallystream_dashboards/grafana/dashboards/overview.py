@@ -10,8 +10,8 @@ from tallystream_dashboards.grafana.queries import flux, influxql, promql
 _BOTH = ("_measurement", "app")
 _LEGEND = "{metric} of {app}"
 _COUNT = f'{flux.SUMS} and r._field == "count"'
-_GAUGE = f'{flux.SUMS} and r._field == "sum" and r.metric_type =~ /^(gauge|updown)$/'
-_GAUGE_QL = f'{influxql.APP} AND "metric_type" =~ /^(gauge|updown)$/'
+_GAUGE = f'{flux.SUMS} and r._field == "sum" and r.metric_type =~ /^(gauge|updown|float_counter)$/'
+_GAUGE_QL = f'{influxql.APP} AND "metric_type" =~ /^(gauge|updown|float_counter)$/'
 _NO_SUMS = "No sums yet: check that an application reports, and that aggregator and shipper run (see Pipeline)."
 _NO_GAUGES = "No gauges of these apps: select others above, or register one with registry.gauge(name)."
 
@@ -120,7 +120,8 @@ _SUMS = Panel(
 
 _GAUGES = Panel(
     title="Gauges by metric and app",
-    description="Gauges and up-down counters, summed over the living instances. In InfluxQL, a line for each series.",
+    description="Gauges and up-down counters, summed over the living instances; in Flux and InfluxQL also float "
+    "counters. In InfluxQL, a line for each series.",
     no_value=_NO_GAUGES,
     unit="short",
     queries={

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 APP = 'app=~"$app"'
 
-COUNTS = f'{{__name__=~"($metric)(_total|_count)",{APP},metric_type=~"counter|meter|histogram|timer"}}'
+COUNTS = f'{{__name__=~"($metric)(_total|_count)",{APP},metric_type=~"counter|float_counter|meter|histogram|timer"}}'
 """The counts of the selected metrics and apps."""
 
 

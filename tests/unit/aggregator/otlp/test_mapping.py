@@ -101,9 +101,20 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
     "a monotonic sum is a counter": ([counter("n", number(5))], {"counter n": {"count": 5}}, []),
     "of two points of a stream the newest counts": ([TWICE], {"counter n": {"count": 7}}, []),
     "a later start time is a new life, and adds": ([RESTARTED], {"counter n": {"count": 7}}, []),
-    "a float without a fraction is a count": ([counter("n", number(5.0))], {"counter n": {"count": 5}}, []),
-    "a count with a fraction is refused": ([counter("n", number(0.5))], {}, ["whole number"]),
-    "a negative count is refused": ([counter("n", number(-1))], {}, ["counters are from 0"]),
+    "a monotonic sum of floats is a float counter": (
+        [counter("n", number(0.1), number(0.2, BEGIN_NS + SECOND_NS, LATER_NS))],
+        {"float_counter n": {"sum": 0.1 + 0.2}},
+        [],
+    ),
+    "a float without a fraction is a float": ([counter("n", number(5.0))], {"float_counter n": {"sum": 5.0}}, []),
+    "a float counter beyond 64 bits": ([counter("n", number(1e300))], {"float_counter n": {"sum": 1e300}}, []),
+    "a float counter that falls is refused": (
+        [counter("n", number(2.5), number(2.25, BEGIN_NS, LATER_NS))],
+        {"float_counter n": {"sum": 2.5}},
+        ["from 2.5 to 2.25"],
+    ),
+    "a negative count is refused": ([counter("n", number(-1))], {}, ["never below 0"]),
+    "a negative float is refused": ([counter("n", number(-0.5))], {}, ["never below 0"]),
     "the largest count": ([counter("n", number(LARGEST))], {"counter n": {"count": LARGEST}}, []),
     "a delta is refused": ([counter("n", number(5), temporality=DELTA)], {}, ["TEMPORALITY_PREFERENCE=cumulative"]),
     "an unknown temporality is refused": ([counter("n", number(5), temporality=0)], {}, ["temporality is unknown"]),
@@ -165,9 +176,9 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
     "a metric without data is refused": ([pb.Metric(name="n")], {}, ["no data of a known type"]),
     "a metric without points is nothing": ([counter("n")], {}, []),
     "neighbours of a refused point count": (
-        [counter("n", number(0.5), number(5, attributes=attributes(a="b")))],
+        [counter("n", number(-1), number(5, attributes=attributes(a="b")))],
         {"counter n a=b": {"count": 5}},
-        ["whole number"],
+        ["never below 0"],
     ),
 }
 

@@ -61,6 +61,9 @@ def every_sum(kind: str) -> dict[str, Any]:
 
 MAIN: dict[str, dict[str, Any]] = {
     "counter": {"m": {"sum": {**MONOTONIC, "dataPoints": [data_point("counter", start=True, asInt="7")]}}},
+    "float_counter": {
+        "m": {"sum": {**MONOTONIC, "dataPoints": [data_point("float_counter", start=True, asDouble=2.25)]}}
+    },
     "meter": {
         "m": {"sum": {**MONOTONIC, "dataPoints": [data_point("meter", start=True, asInt="7")]}},
         "m.mean_rate": gauge("meter", "mean_rate", asDouble=0.5),

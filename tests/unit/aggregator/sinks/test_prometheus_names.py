@@ -21,7 +21,7 @@ from tallystream_aggregator.sinks.prometheus.names import (
 )
 from tallystream_aggregator.sums import Sum
 
-TYPES = ("counter", "updown", "gauge", "meter", "histogram", "timer", "position")
+TYPES = ("counter", "float_counter", "updown", "gauge", "meter", "histogram", "timer", "position")
 
 # Few letters and our own suffixes, so that names are often similar.
 _names = st.text(st.sampled_from("ab._-1"), max_size=6) | st.lists(
@@ -40,6 +40,7 @@ _tags = st.dictionaries(
         ("orders.processed", "counter", "count", Place("orders_processed_total", "counter")),
         ("orders.processed", "meter", "count", Place("orders_processed_total", "counter")),
         ("orders.processed", "meter", "m1_rate", Place("orders_processed_m1_rate", "gauge")),
+        ("cpu.time", "float_counter", "sum", Place("cpu_time_total", "counter")),
         ("orders.open", "gauge", "sum", Place("orders_open", "gauge")),
         ("orders.open", "updown", "mean", Place("orders_open_mean", "gauge")),
         ("orders.open", "gauge", "number", Place("orders_open_number", "gauge")),
