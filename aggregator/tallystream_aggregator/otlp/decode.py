@@ -21,7 +21,8 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from tallystream.record import Metric, Snapshot
 from tallystream.ulid import ulid
 from tallystream_aggregator.otlp.identity import app_of, instance_of, texts_of
-from tallystream_aggregator.otlp.points import RejectedPoint, read_metric
+from tallystream_aggregator.otlp.points import RejectedPoint
+from tallystream_aggregator.otlp.repeated import RepeatedScopes
 
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
@@ -31,6 +32,9 @@ EVERY_MS = 60_000
 
 MAX_AHEAD_MS = 86_400_000
 """How far the time of a point may be ahead of the append time of its record, in ms."""
+
+
+_scopes = RepeatedScopes()
 
 
 class OtlpError(ValueError):
@@ -105,15 +109,14 @@ def snapshots(resource: pb.ResourceMetrics, append_ms: int) -> ResourceSnapshots
     latest_ns = (append_ms + MAX_AHEAD_MS + 1) * 1_000_000 - 1
     for scope in resource.scope_metrics:
         scope_id = _scope_id(scope.scope)
-        for metric in scope.metrics:
-            for point in read_metric(metric):
-                if isinstance(point, RejectedPoint):
-                    rejected.append((point.reason, _text(point.name, point.tags)))
-                elif point.time_ns > latest_ns:
-                    early = f"too early: the point's time is more than {MAX_AHEAD_MS} ms after the append time"
-                    rejected += [(early, _text(one.name, one.tags)) for one in point.metrics[:1]]
-                else:
-                    grouped[scope_id, point.start_ns, point.time_ns] += point.metrics
+        for point in _scopes.read(scope):
+            if isinstance(point, RejectedPoint):
+                rejected.append((point.reason, _text(point.name, point.tags)))
+            elif point.time_ns > latest_ns:
+                early = f"too early: the point's time is more than {MAX_AHEAD_MS} ms after the append time"
+                rejected += [(early, _text(one.name, one.tags)) for one in point.metrics[:1]]
+            else:
+                grouped[scope_id, point.start_ns, point.time_ns] += point.metrics
     made = [
         Snapshot(
             app=app,
