@@ -14,8 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.config import report
+from tallystream.decorators import count_exceptions, counted, timed
+from tallystream.default import counter, default_registry, gauge, histogram, meter, timer, updown
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.kafka.reporter import KafkaReporter
+from tallystream.log_records import LogRecordCounter
 from tallystream.metrics.counter import Counter, UpDownCounter
 from tallystream.metrics.gauge import Gauge, derived, ratio
 from tallystream.metrics.histogram import Histogram
@@ -41,6 +44,7 @@ __all__ = [
     "InfluxReporter",
     "JsonLinesReporter",
     "KafkaReporter",
+    "LogRecordCounter",
     "LoggingReporter",
     "Meter",
     "MetricRegistry",
@@ -53,9 +57,19 @@ __all__ = [
     "Timer",
     "Uniform",
     "UpDownCounter",
+    "count_exceptions",
+    "counted",
+    "counter",
+    "default_registry",
     "derived",
+    "gauge",
+    "histogram",
+    "meter",
     "ratio",
     "report",
+    "timed",
+    "timer",
+    "updown",
 ]
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from tallystream.default import default_registry
 from tallystream.errors import ConfigError
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream.registry import MetricRegistry, registry_of
-from tallystream.validation import check_name
+from tallystream.validation import check_name, is_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,14 +32,16 @@ def report(
     registry: MetricRegistry | Reportable | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> MetricRegistry:
-    """Start a `KafkaReporter` for a new registry, or for the given one, whose app becomes `app`; return the registry.
+    """Start a `KafkaReporter` for a registry, whose app becomes `app`, and return the registry.
 
-    The reporter is `registry.reporter`.
+    The reporter is `registry.reporter`. Without `registry`, the default registry is reported. If it is reported
+    already, a new registry is.
 
     Arguments that are not given come from the environment: TALLYSTREAM_BOOTSTRAP_SERVERS (default: localhost:9092),
     TALLYSTREAM_INSTANCE (the host name), TALLYSTREAM_INTERVAL in seconds (1), TALLYSTREAM_TOPIC (`metrics` with the
     prefix TALLYSTREAM_TOPIC_PREFIX), and TALLYSTREAM_KAFKA_* for librdkafka's options, in upper case with _ for each
-    point. `options` take precedence over these. `environment` replaces the environment of the process.
+    point. `options` take precedence over these. With TALLYSTREAM_ENABLED=0 the reporter does nothing: for tests of an
+    application. `environment` replaces the environment of the process.
 
     Raises:
         ConfigError: a value can't be used. The message names the argument or the variable, and never a secret.
@@ -46,7 +49,7 @@ def report(
     if environment is None:  # not a default argument: `help()` would print every variable, including secrets
         environment = os.environ
     check_name("app", app)
-    reported = MetricRegistry(app) if registry is None else registry_of(registry)
+    reported = _unreported(app) if registry is None else registry_of(registry)
     prefix = environment.get(PREFIX + "TOPIC_PREFIX", "")
     reporter = KafkaReporter(
         reported,
@@ -57,6 +60,7 @@ def report(
         interval=_interval(environment) if interval is None else interval,
         topic=_first_given(topic, environment.get(PREFIX + "TOPIC"), prefix + "metrics"),
         options={**kafka_options(environment), **(options or {})},
+        enabled=is_enabled(environment),
     )
     old_name, reported.app = reported.app, app
     try:
@@ -74,6 +78,11 @@ def kafka_options(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name.startswith(KAFKA_PREFIX)
     }
+
+
+def _unreported(app: str) -> MetricRegistry:
+    registry = default_registry()
+    return MetricRegistry(app) if registry.has_reporter else registry
 
 
 def _host() -> str:

@@ -94,6 +94,11 @@ class MetricRegistry(MetricFactory):
     def reporter(self, reporter: Reporter) -> None:
         self._reporter = reporter
 
+    @property
+    def has_reporter(self) -> bool:
+        """Whether `tallystream.report()` has started a reporter."""
+        return self._reporter is not None
+
     @contextmanager
     def atomic(self) -> Iterator[None]:
         """Make all updates of a `with registry.atomic():` block appear in the same snapshot.
@@ -198,6 +203,7 @@ class MetricRegistry(MetricFactory):
             metric = metrics.get(key)
             if metric is None:
                 metric = make(name, tags)
+                metric.make_sibling = lambda others: self.get(kind, name, others, make)
                 if self._keeps_samples and isinstance(metric, Histogram):
                     metric.keep_sample()
                 metrics[key] = metric

@@ -59,6 +59,21 @@ def label(name: object, tags: Mapping[str, str]) -> str:
     return f"{name!r} {dict(tags)}" if tags else repr(name)
 
 
+ENABLED = "TALLYSTREAM_ENABLED"
+
+
+def is_enabled(environment: Mapping[str, str]) -> bool:
+    """Return whether reporters to Kafka report: unless TALLYSTREAM_ENABLED is 0 or false.
+
+    Raises:
+        ConfigError: the variable has another value than 0, 1, false and true.
+    """
+    text = environment.get(ENABLED) or "1"
+    if text.lower() not in ("0", "1", "false", "true"):
+        raise ConfigError(ENABLED, text, "set it to 0 to switch reporting off, or to 1")
+    return text.lower() in ("1", "true")
+
+
 def check_instance(instance: object) -> str:
     """Return the instance ID, which is the key of every record.
 

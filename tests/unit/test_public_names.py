@@ -12,8 +12,10 @@ import tallystream
 MODULES = {
     "tallystream": (
         "ConfigError ConsoleReporter ConsumerProgress Counter ExponentiallyDecaying Gauge GraphiteReporter Histogram "
-        "InfluxReporter JsonLinesReporter KafkaReporter LoggingReporter Meter MetricRegistry MetricTypeError Position "
-        "Sampling SlidingTimeWindow SlidingWindow TallystreamError Timer Uniform UpDownCounter derived ratio report"
+        "InfluxReporter JsonLinesReporter KafkaReporter LogRecordCounter LoggingReporter Meter MetricRegistry "
+        "MetricTypeError Position Sampling SlidingTimeWindow SlidingWindow TallystreamError Timer Uniform "
+        "UpDownCounter count_exceptions counted counter default_registry derived gauge histogram meter ratio report "
+        "timed timer updown"
     ),
     "tallystream.testing": "InMemoryReporter ManualClock assert_count assert_not_reported find",
     "tallystream.bridges.base": "Reading Source to_integer",
@@ -35,7 +37,7 @@ MODULES = {
 }
 CLASSES = {
     "ConsumerProgress": "processed",
-    "Counter": "count inc name tags",
+    "Counter": "count inc labels name tags",
     "Gauge": "set value name tags",
     "Histogram": "count name tags update view",
     "KafkaReporter": "connected report_now start stop",

@@ -77,7 +77,7 @@ class RepeatedScopes:
         if streams:
             if self._points + len(streams) > MAX_POINTS:
                 self._layouts, self._known, self._points = {}, {}, 0
-            layout = self._layouts[size] = _layout(scope)
+            layout = self._layouts[size] = _value_layout(scope)
             self._known[layout.unpack(raw)[::2]] = _Known(layout, streams)
             self._points += len(streams)
         return points
@@ -108,7 +108,7 @@ def _streams(scope: pb.ScopeMetrics, points: Sequence[Read | RejectedPoint]) -> 
     return streams if len(streams) == len(points) else []
 
 
-def _layout(scope: pb.ScopeMetrics) -> Struct:
+def _value_layout(scope: pb.ScopeMetrics) -> Struct:
     """Return the layout of a serialized scope: constant bytes and values in turn, beginning and ending with bytes."""
     patterns, complements = _filled(scope, _PATTERN), _filled(scope, _COMPLEMENT)
     values = [place for place, (one, other) in enumerate(zip(patterns, complements, strict=True)) if one != other][::8]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, ClassVar
+import os
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tallystream.clock import Deadline
 from tallystream.kafka import destinations
@@ -11,7 +12,7 @@ from tallystream.kafka.life import LifeHistory
 from tallystream.kafka.producer import MAX_REQUEST_S, Connection, append_ms, make_producer, producer_options
 from tallystream.registry import registry_of
 from tallystream.reporters.scheduled import ScheduledReporter
-from tallystream.validation import check_instance
+from tallystream.validation import check_instance, is_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,6 +90,8 @@ class KafkaReporter(ScheduledReporter):
         own_metrics: whether the registry has metrics of this reporter, as `tallystream.reporter.*`.
         local_stats: whether records also have the mean, stddev and p50 … p999 of this instance's sample for histograms
             and timers. The aggregator does not use them: it computes percentiles over all instances from the sketches.
+        enabled: whether it reports. If not, `start()` starts nothing, and `report_now()` and `stop()` return True. None
+            stands for the environment variable TALLYSTREAM_ENABLED, which is 0 in tests of an application.
 
     Raises:
         ConfigError: an argument can't be used. `start()` and `report_now()` raise it if librdkafka refuses an option.
@@ -112,12 +115,14 @@ class KafkaReporter(ScheduledReporter):
         options: Mapping[str, Any] | None = None,
         own_metrics: bool = True,
         local_stats: bool = False,
+        enabled: bool | None = None,
         producer: Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Producer] = make_producer,
     ) -> None:
         registry = registry_of(registry)
         self._connection = Connection(producer_options(bootstrap_servers, options), producer)
         self.instance = check_instance(instance)
         self.topic = topic
+        self.enabled = is_enabled(os.environ) if enabled is None else enabled
         self.sent = 0
         self._local_stats = local_stats
         self._servers = bootstrap_servers
@@ -134,6 +139,22 @@ class KafkaReporter(ScheduledReporter):
 
     def __repr__(self) -> str:
         return f"<KafkaReporter of {self.registry.app!r} as {self.instance!r} to {self.topic!r}>"
+
+    def start(self) -> Self:
+        """Start reporting, and return the reporter. Does nothing if it is running, or not enabled.
+
+        Raises:
+            ConfigError: an option can't be used.
+        """
+        return super().start() if self.enabled else self
+
+    def report_now(self, timeout: float = 10.0) -> bool:
+        """Report the current values and wait for delivery, at most `timeout` seconds; return whether they arrived.
+
+        Raises:
+            ConfigError: an option can't be used.
+        """
+        return not self.enabled or super().report_now(timeout)
 
     @property
     def connected(self) -> bool:

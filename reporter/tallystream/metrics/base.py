@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from tallystream.errors import ConfigError
 from tallystream.record import Identity, identity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tallystream import record
 
 
 _INTERNAL = {
-    *("collect", "compute", "keep_sample", "reset_after_fork"),
+    *("collect", "compute", "make_sibling", "keep_sample", "reset_after_fork"),
     *("add", "add_before_due", "clock", "due", "monotonic"),
 }
 """What only snapshots, forks and other metrics use. `dir()`, and so completion, leaves it out."""
@@ -26,16 +27,34 @@ class Metric(ABC):
     kind: ClassVar[str]
     """The type, as named in the record."""
 
-    __slots__ = ("__weakref__", "name", "tags")
+    __slots__ = ("__weakref__", "make_sibling", "name", "tags")
+
+    make_sibling: Callable[[Mapping[str, str]], Self] | None
+    """Returns the metric of the same name with other tags. The registry sets it."""
 
     def __init__(self, name: str, tags: Mapping[str, str]) -> None:
         self.name = name
         self.tags = dict(tags)
+        self.make_sibling = None
 
     @property
     def identity(self) -> Identity:
         """The key by which the metric is summed over instances: (name, type, sorted tags)."""
         return identity(self.name, self.kind, self.tags)
+
+    def labels(self, **tags: str) -> Self:
+        """Return the metric of the same name and registry with these tags in addition to its own.
+
+            counter("records").labels(topic="a").inc()
+
+        A metric without a tag is a metric of its own, and reported too.
+
+        Raises:
+            ConfigError: a tag can't be used, or no registry has created the metric.
+        """
+        if self.make_sibling is None:
+            raise ConfigError("labels", self.name, "create the metric with a registry, as in registry.counter(name)")
+        return self.make_sibling({**self.tags, **tags})
 
     def read(self) -> record.Metric | None:
         """Return the current value as a record struct, or None if there is nothing to report."""

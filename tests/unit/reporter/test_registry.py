@@ -254,7 +254,7 @@ def test_representations(registry: MetricRegistry) -> None:
 
 def test_dir_has_only_what_applications_use(registry: MetricRegistry) -> None:
     """Completion does not offer what only snapshots and forks call."""
-    common = {"identity", "kind", "name", "read", "tags"}
+    common = {"identity", "kind", "name", "labels", "read", "tags"}
     expected = {
         registry.counter("c"): {"count", "inc"},
         registry.updown("u"): {"dec", "inc", "value"},

@@ -15,7 +15,8 @@ import asyncio
 import tallystream
 from typing_extensions import reveal_type
 from tallystream import (
-    ConsumerProgress, KafkaReporter, MetricRegistry, SlidingTimeWindow, Uniform, derived, ratio, report,
+    ConsumerProgress, KafkaReporter, MetricRegistry, SlidingTimeWindow, Uniform, count_exceptions, counted, derived,
+    ratio, report, timed,
 )
 from tallystream.testing import InMemoryReporter, ManualClock
 
@@ -61,6 +62,15 @@ reveal_type(reporting)  # MetricRegistry
 reveal_type(reporting.reporter.report_now())  # bool
 reveal_type(reporting.reporter.connected)  # bool
 reveal_type(registry.counter("c", {"topic": "orders"}))  # Counter
+reveal_type(registry.histogram("h").labels(topic="orders"))  # Histogram
+
+@counted("calls")
+@timed("time")
+@count_exceptions("failed")
+async def handle_all(number: int) -> str:
+    return str(number)
+
+reveal_type(asyncio.run(handle_all(3)))  # str
 reveal_type(tallystream.__version__)  # str
 """
 

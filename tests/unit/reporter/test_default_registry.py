@@ -1,0 +1,177 @@
+"""The default registry, decorators, labels, the counter of log records, and the switch that turns reporting off."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tallystream
+from tallystream import (
+    ConfigError,
+    Counter,
+    KafkaReporter,
+    LogRecordCounter,
+    MetricRegistry,
+    count_exceptions,
+    counted,
+    default_registry,
+    report,
+    timed,
+)
+from tallystream.testing import assert_count, assert_not_reported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def registry() -> MetricRegistry:
+    """Return a new registry."""
+    return MetricRegistry("orders")
+
+
+@pytest.fixture
+def default(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricRegistry]:
+    """Replace the default registry by a new one for the test."""
+    new = MetricRegistry("default")
+    monkeypatch.setattr("tallystream.default._registry", new)
+    yield new
+    if new.has_reporter:
+        new.reporter.stop(timeout=0)
+
+
+def test_functions_create_metrics_of_the_default_registry(default: MetricRegistry) -> None:
+    """Each function returns the metric that the method of the default registry returns."""
+    for kind in ("counter", "updown", "gauge", "meter", "histogram", "timer"):
+        metric = getattr(tallystream, kind)(f"of.{kind}", tags={"a": "1"})
+        assert metric is getattr(default, kind)(f"of.{kind}", tags={"a": "1"})
+    assert default_registry() is default
+
+
+def test_report_reports_the_default_registry_and_then_new_ones(default: MetricRegistry) -> None:
+    """The first call without a registry names the default registry; a second app gets a registry of its own."""
+    first = report("orders", bootstrap_servers="127.0.0.1:1", environment={})
+    second = report("billing", bootstrap_servers="127.0.0.1:1", environment={})
+    try:
+        assert (first, first.app) == (default, "orders")
+        assert (second is default, second.app) == (False, "billing")
+    finally:
+        second.reporter.stop(timeout=0)
+
+
+def test_counted_counts_calls_that_ended(registry: MetricRegistry) -> None:
+    """Calls count when they end, also those that raise, of functions and of coroutine functions."""
+
+    @counted("calls", {"of": "f"}, registry=registry)
+    def divide(number: int) -> float:
+        """Divide."""
+        return 1 / number
+
+    @counted("calls", {"of": "g"}, registry=registry)
+    async def divide_later(number: int) -> float:
+        await asyncio.sleep(0)
+        return 1 / number
+
+    assert (divide(2), divide.__name__, divide.__doc__) == (0.5, "divide", "Divide.")
+    with pytest.raises(ZeroDivisionError):
+        divide(0)
+    started = divide_later(2)
+    assert_count(registry, "calls", 0, tags={"of": "g"})
+    assert asyncio.run(started) == 0.5
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(divide_later(0))
+    assert_count(registry, "calls", 2, tags={"of": "f"})
+    assert_count(registry, "calls", 2, tags={"of": "g"})
+
+
+def test_timed_times_calls(registry: MetricRegistry) -> None:
+    """The timer has each call."""
+
+    @timed("time", registry=registry)
+    def work() -> int:
+        return 7
+
+    assert [work(), work()] == [7, 7]
+    assert_count(registry, "time", 2)
+
+
+def test_exceptions_are_counted_by_class(registry: MetricRegistry) -> None:
+    """Exceptions of a function, a coroutine function and a block count, and continue; other exceptions do not count."""
+    failures = count_exceptions("failed", (ValueError, KeyError), tags={"a": "1"}, registry=registry)
+
+    @failures
+    def fail(error: Exception) -> None:
+        raise error
+
+    @failures
+    async def fail_later(error: Exception) -> None:
+        raise error
+
+    for error in (ValueError("x"), KeyError("x"), OSError("x")):
+        with pytest.raises(type(error)):
+            fail(error)
+        with pytest.raises(type(error)):
+            asyncio.run(fail_later(error))
+    with pytest.raises(ValueError, match="x"), failures:
+        raise ValueError("x")
+    with failures:
+        pass
+    assert_count(registry, "failed", 3, tags={"a": "1", "exception": "ValueError"})
+    assert_count(registry, "failed", 2, tags={"a": "1", "exception": "KeyError"})
+    assert_not_reported(registry, "failed", tags={"a": "1", "exception": "OSError"})
+
+
+def test_labels_are_tags_of_a_metric_of_the_same_name(registry: MetricRegistry) -> None:
+    """A metric with labels is the registry's metric with these tags, also of a child registry."""
+    records = registry.child("in", tags={"a": "1"}).counter("records")
+    assert records.labels(topic="x") is registry.counter("in.records", {"a": "1", "topic": "x"})
+    assert records.labels(a="2") is registry.counter("in.records", {"a": "2"})
+    assert records.labels(a="2").labels(b="3").tags == {"a": "2", "b": "3"}
+    with pytest.raises(ConfigError, match="topic"):
+        records.labels(topic="x" * 513)
+    with pytest.raises(ConfigError, match="with a registry"):
+        Counter("c", {}).labels(a="1")
+
+
+def test_log_records_are_counted_by_level(registry: MetricRegistry) -> None:
+    """Each record counts once, with its level as a tag; records below the handler's level do not."""
+    log, handler = logging.getLogger("test_default_registry"), LogRecordCounter(registry, level="INFO")
+    log.addHandler(handler)
+    try:
+        log.debug("x")
+        log.warning("x")
+        log.error("x")
+        log.error("y")
+    finally:
+        log.removeHandler(handler)
+    assert_count(registry, "log.records", 1, tags={"level": "warning"})
+    assert_count(registry, "log.records", 2, tags={"level": "error"})
+    assert_not_reported(registry, "log.records", tags={"level": "debug"})
+
+
+@pytest.mark.parametrize("off", ["0", "false", "FALSE"])
+def test_a_switch_turns_reporting_off(off: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TALLYSTREAM_ENABLED=0 nothing is started or sent, and code that waits for delivery goes on."""
+    monkeypatch.setenv("TALLYSTREAM_ENABLED", off)
+
+    def producer(*_: object) -> None:
+        pytest.fail("a producer was made")
+
+    reporter = KafkaReporter(
+        MetricRegistry("orders"),
+        bootstrap_servers="127.0.0.1:1",
+        instance="i",
+        producer=producer,  # type: ignore[arg-type]
+    ).start()
+    assert (reporter.report_now(), reporter.stop(), reporter.connected) == (True, True, False)
+    reported = report("orders", registry=MetricRegistry("x"), environment={"TALLYSTREAM_ENABLED": off})
+    assert reported.reporter.report_now(timeout=0)
+
+
+def test_another_value_of_the_switch_is_an_error() -> None:
+    """The message names the variable and what to set."""
+    with pytest.raises(ConfigError, match=r"TALLYSTREAM_ENABLED: 'off' can't be used; set it to 0"):
+        report("orders", registry=MetricRegistry("x"), environment={"TALLYSTREAM_ENABLED": "off"})
