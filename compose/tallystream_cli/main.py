@@ -12,7 +12,7 @@ from typer.exceptions import TyperException
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import logs
 from tallystream_cli import options as o
-from tallystream_cli.commands import dashboards, forget, lag, stores, system, table, verify
+from tallystream_cli.commands import dashboards, forget, lag, stores, sums, system, table, verify
 
 app = typer.Typer(
     name="tallystream",
@@ -66,6 +66,7 @@ app.command()(forget.forget)
 app.command()(stores.ship)
 app.command()(stores.replay)
 app.command()(verify.verify)
+app.command()(sums.sums)
 app.command()(lag.page)
 lag_app.command("show")(lag.lag_show)
 lag_app.command("collect")(lag.lag_collect)

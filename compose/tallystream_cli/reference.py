@@ -114,9 +114,8 @@ def _table(rows: list[tuple[Option, str]], notes: dict[str, str], *, shared: boo
     lines = [header, ["---"] * len(header)]
     for option, users in rows:
         commands = [users] if shared else []
-        lines.append(
-            [option.names, *commands, option.default, option.environment, option.meaning, notes.get(option.names, "")]
-        )
+        note = notes.get(f"{option.names} {option.meaning}") or notes.get(option.names, "")
+        lines.append([option.names, *commands, option.default, option.environment, option.meaning, note])
     return "".join(f"| {' | '.join(cells)} |\n".replace("|  |", "| |") for cells in lines)
 
 

@@ -32,7 +32,7 @@ OK, WARN, ERR, UNKNOWN = 0, 1, 2, 3
 
 _CODES = {Status.OK: OK, Status.WARN: WARN, Status.NOTFOUND: UNKNOWN}
 _COLUMNS = ("GROUP", "STATUS", "LAG", "TIME LAG", "PRODUCED/S", "CONSUMED/S", "CATCHES UP IN", "REASON")
-_RIGHT = {2, 3, 4, 5}
+_RIGHT = frozenset({2, 3, 4, 5})
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -118,7 +118,7 @@ def table(states: Sequence[GroupState]) -> str:
         )
         for state in states
     ]
-    return _aligned([_COLUMNS, *rows])
+    return formatting.aligned([_COLUMNS, *rows], right=_RIGHT)
 
 
 def partitions_table(state: GroupState) -> str:
@@ -133,7 +133,7 @@ def partitions_table(state: GroupState) -> str:
         )
         for one in state.partitions
     ]
-    return _aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows])
+    return formatting.aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows], right=_RIGHT)
 
 
 def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
@@ -181,16 +181,3 @@ def _per_second(state: GroupState, *, produced: bool) -> str:
     if state.rates is None:
         return formatting.DASH
     return formatting.number(round(state.rates.produced if produced else state.rates.consumed, 1))
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    rows = [tuple(printable(cell) for cell in row) for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if column in _RIGHT and column < len(row) - 1 else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
-    return "\n".join(lines) + "\n"

@@ -23,6 +23,7 @@ COMMANDS = [
     "replay",
     "verify",
     "ship",
+    "sums",
     "page",
     "up",
     "down",

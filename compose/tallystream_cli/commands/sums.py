@@ -1,0 +1,52 @@
+"""`sums`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tallystream_cli import options as o
+from tallystream_cli.local import discovery
+
+
+def sums(
+    pattern: Annotated[
+        str | None,
+        typer.Argument(help="Show the names that match this shell pattern; by default all but the reporters' own."),
+    ] = None,
+    *,
+    store: o.LocalStore = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    app: Annotated[str | None, typer.Option(help="Show only the sums of this app.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two refreshes of --watch.")] = 2.0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
+    at: Annotated[
+        str | None, typer.Option(help="Show the sums at this time in the past, in UTC, as in 2026-11-20T03:12.")
+    ] = None,
+) -> None:
+    """Show the sums from the store: value, rate, living instances, time since the last change.
+
+    Exit code: 0 there are sums, 1 there are none, 3 the store can't be read.
+    """
+    from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_dashboards.sums_table import SumsSettings, run
+
+    if store is None:
+        local = discovery.find()
+        if local is None:
+            raise discovery.no_store()
+        store, org, bucket = local.store(org, bucket)
+        local.announce(f"store {store}")
+    settings = SumsSettings(
+        store=discovery.require_existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable()),
+        pattern=pattern,
+        app=app,
+        watch=watch,
+        json=json,
+        at_ms=None if at is None else o.time_ms("--at", at),
+        every_s=every,
+    )
+    raise typer.Exit(run(settings))

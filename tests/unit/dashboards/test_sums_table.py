@@ -1,0 +1,120 @@
+"""`tallystream sums`: its output and its exit code, from a local store."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.levels import sum_point
+from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_dashboards.formatting import DASH
+from tallystream_dashboards.sums_table import SumsSettings, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreSettings:
+    """Return a store with a counter that grew by 120 in the last minute, a gauge, and points that are no sums."""
+    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
+    sink = open_sink(store)
+    sink.setup()
+    sink.write(
+        [
+            sum_point("counter", 100, NOW_MS - 90_000, tags={"topic": "a"}),
+            sum_point("counter", 220, NOW_MS - 5_000, tags={"topic": "a"}),
+            sum_point("counter", 7, NOW_MS - 3_600_000, tags={"topic": "b"}),
+            sum_point("gauge", 0, NOW_MS - 1_000, name="queue.size"),
+            sum_point("counter", 3, NOW_MS - 1_000, name="tallystream.reporter.sent"),
+            Point("tallystream.lag", {"group": "g"}, {"lag": 1}, NOW_MS),
+            Point("instance:orders.processed", {"instance": "i", "metric_type": "counter"}, {"count": 1}, NOW_MS),
+        ]
+    )
+    sink.close()
+    return store
+
+
+def printed(settings: SumsSettings) -> tuple[int, list[str]]:
+    """Run the command, and return its exit code and its lines."""
+    out = io.StringIO()
+    return run(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
+
+
+def cells(line: str) -> list[str]:
+    """Return the cells of a line."""
+    return re.split("  +", line.strip())
+
+
+def test_the_table_has_value_rate_instances_and_age(store: StoreSettings) -> None:
+    """Each sum has a line. The rate is the growth of a count over the last minute; a gauge has none."""
+    code, lines = printed(SumsSettings(store=store))
+    assert code == 0
+    assert [cells(line) for line in lines] == [
+        ["APP", "NAME", "TAGS", "TYPE", "VALUE", "RATE/S", "INSTANCES", "CHANGED"],
+        ["orders", "orders.processed", "topic=a", "counter", "220", "2", "1", "5 s ago"],
+        ["orders", "orders.processed", "topic=b", "counter", "7", "0", "1", "1 h ago"],
+        ["orders", "queue.size", "gauge", "0.50", DASH, "1", "1 s ago"],
+    ]
+
+
+def test_a_pattern_and_an_app_select_sums(store: StoreSettings) -> None:
+    """A pattern also selects the reporters' own metrics. Nothing found is exit code 1 and a sentence."""
+    assert [cells(line)[1] for line in printed(SumsSettings(store=store, pattern="queue.*"))[1][1:]] == ["queue.size"]
+    found = printed(SumsSettings(store=store, pattern="tallystream.*"))[1][1:]
+    assert [cells(line)[1] for line in found] == ["tallystream.reporter.sent"]
+    code, lines = printed(SumsSettings(store=store, app="billing", pattern="x"))
+    assert (code, lines) == (
+        1,
+        ["The store has no sum of the app 'billing' named 'x'. Check the name, and that the shipper runs."],
+    )
+
+
+def test_a_moment_in_the_past(store: StoreSettings) -> None:
+    """At a time in the past, the sums and rates are those of that time."""
+    _, lines = printed(SumsSettings(store=store, pattern="orders.*", at_ms=NOW_MS - 60_000))
+    assert [cells(line)[4:] for line in lines[1:]] == [["100", "0", "1", "30 s ago"], ["7", "0", "1", "59 min ago"]]
+
+
+def test_json_has_one_object_a_line(store: StoreSettings) -> None:
+    """Programs get numbers, with null for what is unknown, and the time of the last change."""
+    code, lines = printed(SumsSettings(store=store, json=True))
+    assert code == 0
+    first, _, gauge = map(json.loads, lines)
+    assert first == {
+        "app": "orders",
+        "name": "orders.processed",
+        "type": "counter",
+        "tags": {"topic": "a"},
+        "value": 220,
+        "rate": 2.0,
+        "instances": 1,
+        "lives": 2,
+        "changed_ms": NOW_MS - 5_000,
+    }
+    assert (gauge["value"], gauge["rate"]) == (0.5, None)
+
+
+def test_a_store_that_can_not_be_read_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
+    """The sentence goes to standard error with --json, so that a program reads only JSON."""
+    store = StoreSettings.parse("influxdb:http://127.0.0.1:1", org="o", bucket="b", token="t")
+    assert printed(SumsSettings(store=store, json=True)) == (3, [])
+    assert "The store can't be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"every_s": 0.1}, "--every: 0.1"), ({"watch": True, "at_ms": 1}, "leave --watch out")],
+)
+def test_settings_that_can_not_work_are_refused(settings: dict[str, object], message: str) -> None:
+    """The sentence names the option."""
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        SumsSettings(store=StoreSettings.parse("local:x"), **settings)  # type: ignore[arg-type]
