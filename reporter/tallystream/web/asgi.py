@@ -1,0 +1,86 @@
+"""The middleware for ASGI applications: FastAPI, Starlette, Quart, Litestar, Django and others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from tallystream.web.requests import MAX_ROUTES, RequestMetrics
+
+if TYPE_CHECKING:
+    from tallystream.metric_factory import MetricFactory
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class AsgiMiddleware:
+    """Counts and times the HTTP requests of an ASGI application.
+
+        app.add_middleware(AsgiMiddleware)    # FastAPI, Starlette
+        app = AsgiMiddleware(app)             # any other
+
+    The metrics are those of `RequestMetrics`. A request ends when the application has answered it, or raised.
+    WebSockets are passed on and not counted.
+
+    Args:
+        app: the application.
+        registry: the registry of the metrics, or a child of it; None: the default registry.
+        route: returns the route of a request from its scope after it was answered, such as `/orders/{id}`; None: as
+            FastAPI and Starlette know it. A request without a route is the route `other`.
+        max_routes: the number of routes with metrics of their own. All further ones are the route `other`.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        *,
+        registry: MetricFactory | None = None,
+        route: Callable[[Scope], str | None] | None = None,
+        max_routes: int = MAX_ROUTES,
+    ) -> None:
+        self._app = app
+        self._route = route or route_of
+        self._metrics = RequestMetrics(registry, max_routes=max_routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on to the application, and count it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        began = self._metrics.begin()
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            self._metrics.end(began, route=self._route(scope), method=scope["method"], status=status)
+
+
+def route_of(scope: Scope) -> str | None:
+    """Return the route of a request that FastAPI or Starlette has answered, None if it has none."""
+    path: str | None = getattr(scope.get("route"), "path", None)
+    root = scope.get("root_path")
+    if "endpoint" in scope and (path is None or scope.get("app_root_path", root) != root):  # or it is below a mount
+        return _find(getattr(scope.get("app"), "routes", ()), scope["endpoint"]) or path
+    return path
+
+
+def _find(routes: Any, endpoint: Any) -> str | None:
+    for route in routes:
+        path: str = getattr(route, "path", "")
+        if getattr(route, "endpoint", None) is endpoint:
+            return path
+        below = _find(getattr(route, "routes", None) or (), endpoint)
+        if below is not None:
+            return path + below
+    return None

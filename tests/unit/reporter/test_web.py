@@ -1,0 +1,204 @@
+"""The middleware for ASGI and WSGI applications: which requests count, with which tags, and when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from flask import Flask
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Mount, Route
+from werkzeug.test import Client
+
+from tallystream import MetricRegistry, record
+from tallystream.testing import ManualClock, assert_count, assert_not_reported, find
+from tallystream.web import AsgiMiddleware, WsgiMiddleware
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REQUESTS, DURATION, ACTIVE = "http.server.requests", "http.server.duration", "http.server.active"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def registry(clock: ManualClock) -> MetricRegistry:
+    return MetricRegistry("shop", clock=clock)
+
+
+def tags(route: str, method: str, status: str | None = None) -> dict[str, str]:
+    """Return the tags of a metric."""
+    return {"route": route, "method": method} | ({} if status is None else {"status": status})
+
+
+def active(registry: MetricRegistry) -> float:
+    """Return how many requests are being answered."""
+    found = find(registry, ACTIVE)
+    assert isinstance(found, record.UpDown)
+    return found.value
+
+
+def seconds(registry: MetricRegistry, route: str) -> float:
+    """Return how long all GET requests of a route took."""
+    found = find(registry, DURATION, tags=tags(route, "GET"))
+    assert isinstance(found, record.Timer)
+    return found.sum
+
+
+def request(app: Any, path: str, method: str = "GET") -> tuple[int, bytes]:
+    """Return the status and the body that an ASGI application answers. Its exceptions reach only the server."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()  # no application here reads a body, and no client disconnects
+        raise AssertionError
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], "root_path": ""}
+    with suppress(RuntimeError):
+        asyncio.run(app(scope, receive, send))
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+
+
+def starlette(registry: MetricRegistry, clock: ManualClock, **options: Any) -> Starlette:
+    """Return an application with the middleware."""
+
+    async def order(request: Any) -> PlainTextResponse:
+        clock.advance(0.5)
+        return PlainTextResponse(str(request.path_params["number"]), status_code=201)
+
+    async def fail(_: Any) -> PlainTextResponse:
+        raise RuntimeError
+
+    return Starlette(
+        routes=[
+            Route("/orders/{number:int}", order, methods=["GET", "POST"]),
+            Mount("/admin", routes=[Route("/fail", fail)]),
+        ],
+        middleware=[Middleware(AsgiMiddleware, registry=registry, **options)],
+    )
+
+
+def test_asgi_requests_count_by_route_method_and_status(registry: MetricRegistry, clock: ManualClock) -> None:
+    """The route is the template, also below a mount, so that an ID makes no new metric. An exception is a 5xx."""
+    app = starlette(registry, clock)
+    assert [request(app, f"/orders/{number}") for number in (1, 2)] == [(201, b"1"), (201, b"2")]
+    request(app, "/orders/3", "POST")
+    request(app, "/admin/fail")
+    request(app, "/nowhere")
+    assert_count(registry, REQUESTS, 2, tags=tags("/orders/{number:int}", "GET", "2xx"))
+    assert_count(registry, REQUESTS, 1, tags=tags("/orders/{number:int}", "POST", "2xx"))
+    assert_count(registry, REQUESTS, 1, tags=tags("/admin/fail", "GET", "5xx"))
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "4xx"))
+    assert (seconds(registry, "/orders/{number:int}"), active(registry)) == (1.0, 0)
+
+
+def test_an_asgi_request_is_active_until_it_is_answered(registry: MetricRegistry) -> None:
+    """A cancelled request ends too. WebSockets and the lifespan are passed on and not counted."""
+    seen: list[float] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        seen.append(active(registry))
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200})
+            await asyncio.sleep(60)
+
+    async def ignore(_: Any) -> None:
+        pass
+
+    async def run() -> None:
+        middleware = AsgiMiddleware(app, registry=registry)
+        await middleware({"type": "websocket"}, None, ignore)  # type: ignore[arg-type]
+        task = asyncio.create_task(middleware({"type": "http", "method": "GET"}, None, ignore))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    assert (seen, active(registry)) == ([0, 1], 0)
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx"))
+
+
+def test_a_streamed_response_ends_with_its_last_part(registry: MetricRegistry, clock: ManualClock) -> None:
+    """The duration includes the whole body."""
+
+    async def parts() -> Any:
+        for _ in range(3):
+            clock.advance(1)
+            yield b"x"
+
+    async def stream(_: Any) -> StreamingResponse:
+        return StreamingResponse(parts())
+
+    app = Starlette(routes=[Route("/stream", stream)], middleware=[Middleware(AsgiMiddleware, registry=registry)])
+    assert request(app, "/stream") == (200, b"xxx")
+    assert seconds(registry, "/stream") == 3.0
+
+
+def test_the_number_of_routes_and_methods_is_limited(registry: MetricRegistry, clock: ManualClock) -> None:
+    """Routes beyond `max_routes` are one, and so are unknown methods, so that no client can create metrics."""
+    app = starlette(registry, clock, route=lambda scope: scope["path"], max_routes=2)
+    for path in ("/a", "/b", "/c", "/d", "/a"):
+        request(app, path)
+    request(app, "/a", "BREW")
+    assert_count(registry, REQUESTS, 2, tags=tags("/a", "GET", "4xx"))
+    assert_count(registry, REQUESTS, 2, tags=tags("other", "GET", "4xx"))
+    assert_count(registry, REQUESTS, 1, tags=tags("/a", "other", "4xx"))
+    assert_not_reported(registry, REQUESTS, tags=tags("/c", "GET", "4xx"))
+
+
+def flask(registry: MetricRegistry, clock: ManualClock) -> Client:
+    """Return a client of an application with the middleware."""
+    app = Flask("shop")
+    app.wsgi_app = WsgiMiddleware(app.wsgi_app, registry=registry)  # type: ignore[method-assign, arg-type]
+
+    @app.get("/orders/<int:number>")
+    def order(number: int) -> str:
+        clock.advance(0.5)
+        return str(number)
+
+    @app.get("/fail")
+    def fail() -> str:
+        raise RuntimeError
+
+    @app.get("/stream")
+    def stream() -> Iterator[bytes]:
+        clock.advance(1)
+        yield b"x"
+        clock.advance(1)
+
+    return Client(app)
+
+
+def test_wsgi_requests_count_by_route_method_and_status(registry: MetricRegistry, clock: ManualClock) -> None:
+    """The route is Flask's rule. A request ends when its response is closed, so a stream's duration is that of all."""
+    client = flask(registry, clock)
+    for path in ("/orders/1", "/orders/2", "/fail", "/stream", "/nowhere"):
+        with client.get(path) as response:
+            response.get_data()
+    assert_count(registry, REQUESTS, 2, tags=tags("/orders/<int:number>", "GET", "2xx"))
+    assert_count(registry, REQUESTS, 1, tags=tags("/fail", "GET", "5xx"))
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "4xx"))
+    assert (seconds(registry, "/stream"), active(registry)) == (2.0, 0)
+
+
+def test_a_wsgi_application_that_raises_is_a_5xx(registry: MetricRegistry) -> None:
+    """The exception continues to the server."""
+
+    def app(_environ: Any, _start: Any) -> list[bytes]:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        WsgiMiddleware(app, registry=registry)({"REQUEST_METHOD": "GET"}, lambda *_: None)
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "5xx"))
+    assert active(registry) == 0
