@@ -78,9 +78,9 @@ def _otlp_batch(one: Record, snapshot: record.Snapshot, start_ns: int, now_ms: i
 
 
 def silence(records: int, batches: int) -> Iterator[Batch]:
-    """Yield a batch of `counters`, then one without records in which all instances become inactive, and so on.
+    """Yield a batch of `counters`, then one without records in which all instances fall silent, and so on.
 
-    Each counter of an instance that becomes inactive counts as an update.
+    Each counter of an instance that falls silent counts as an update.
     """
     ahead_ms = 0
     for batch in counters(records, batches // 2):
