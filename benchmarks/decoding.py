@@ -1,7 +1,7 @@
-"""What a backlog's records cost to read and compact, and what others would take: python -m benchmarks.decoding.
+"""The cost of reading and compacting records, compared with other parsers: python -m benchmarks.decoding.
 
-One process, no Spark: records of the short form, and snapshots of 50 counters, down to the last value of each counter
-of each instance. Each way has to find the same values. polars takes part where it is installed.
+One process without Spark reads records of the short form and snapshots of 50 counters, and finds the last value of each
+counter of each instance. All parsers have to find the same values. polars is measured if it is installed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 Records = list[tuple[bytes, bytes]]
 Last = dict[tuple[bytes, str], int]
-"""(instance, metric) → its last value"""
+"""(instance, metric) → last value"""
 
 AT_MS = 1_700_000_000_000
 
 
 class Short(msgspec.Struct):
-    """The short form, as far as it is needed."""
+    """The fields of the short form that are needed."""
 
     name: str
     value: int
@@ -51,13 +51,13 @@ class Metric(msgspec.Struct):
 
 
 class Snapshot(msgspec.Struct):
-    """A snapshot, as far as it is needed."""
+    """The fields of a snapshot that are needed."""
 
     metrics: list[Metric]
 
 
 def ours(records: Records) -> Last:
-    """The aggregator's own compaction, with all that it checks; what it keeps is read by msgspec, below."""
+    """Compact the records as the aggregator does, with all its checks, and read the remaining ones with msgspec."""
     compactor = Compactor("metrics", 0, TableSettings())
     kept = []
     for begin in range(0, len(records), 1000):
@@ -69,7 +69,7 @@ def ours(records: Records) -> Last:
 
 
 def by_msgspec(records: Records) -> Last:
-    """Every record read into a struct, and put into a dict."""
+    """Decode each record into a struct, and put the values into a dict."""
     short, snapshot, last = msgspec.json.Decoder(Short), msgspec.json.Decoder(Snapshot), Last()
     if records[0][1].startswith(b'{"name"'):
         for key, value in records:
@@ -83,7 +83,7 @@ def by_msgspec(records: Records) -> Last:
 
 
 def by_pyarrow(records: Records) -> Last:
-    """Pyarrow reads all of them as lines of JSON; the last of each is found by a sort of its numbers."""
+    """Read all records as lines of JSON with pyarrow, and take the last value of each group."""
     read = pyarrow.json.read_json(io.BytesIO(b"\n".join(value for _, value in records)))
     keys = pa.array([key for key, _ in records])
     if "value" in read.column_names:
@@ -98,7 +98,7 @@ def by_pyarrow(records: Records) -> Last:
 
 
 def by_polars(records: Records) -> Last:
-    """Polars reads the column of texts as structs of a known schema."""
+    """Read the values as structs of a known schema with polars."""
     frame = pl.DataFrame({"key": [key for key, _ in records], "value": [value.decode() for _, value in records]})
     if records[0][1].startswith(b'{"name"'):
         of = pl.Struct({"name": pl.String, "value": pl.Int64})
@@ -115,7 +115,7 @@ def _last(*columns: list[Any]) -> Last:
     return {(key, name): value for key, name, value in zip(*columns, strict=True)}
 
 
-WAYS: dict[str, Callable[[Records], Last]] = {
+PARSERS: dict[str, Callable[[Records], Last]] = {
     "the aggregator's compaction": ours,
     "msgspec, every record": by_msgspec,
     "pyarrow": by_pyarrow,
@@ -124,27 +124,27 @@ WAYS: dict[str, Callable[[Records], Last]] = {
 
 
 def main() -> int:
-    """Print the table; the exit code is 1 where two ways did not find the same."""
+    """Print the table. Return 1 if a parser found other values than msgspec."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--updates", type=int, default=1_000_000)
+    parser.add_argument("--updates", type=int, default=1_000_000, help="the number of updates (default: %(default)s)")
     updates = parser.parse_args().updates
     failed = False
-    print("| records | way | processor µs a record | µs an update |\n|---|---|---|---|")
+    print("| records | parser | processor µs a record | µs an update |\n|---|---|---|---|")
     for form, instances in (("short form", 20), ("short form", 1000), ("snapshots", 1000)):
         fleet = Fleet(instances=instances)
-        taken = Updates(fleet).take(updates // fleet.metrics * fleet.metrics)
-        made = singles(fleet, taken, AT_MS) if form == "short form" else Snapshots(fleet, AT_MS).render(taken)
-        records = list(made)
+        load = Updates(fleet).take(updates // fleet.metrics * fleet.metrics)
+        rendered = singles(fleet, load, AT_MS) if form == "short form" else Snapshots(fleet, AT_MS).render(load)
+        records = list(rendered)
         expected = by_msgspec(records)
-        for name, way in WAYS.items():
+        for name, parse in PARSERS.items():
             began = time.process_time()
-            found = way(records)
+            found = parse(records)
             took = time.process_time() - began
             failed |= found != expected
             wrong = "" if found == expected else " **wrong**"
-            a_record, an_update = took / len(records) * 1e6, took / len(taken.readings) * 1e6
+            per_record, per_update = took / len(records) * 1e6, took / len(load.readings) * 1e6
             rows = f"{len(records):,} of the {form}, {fleet.rows:,} counters"
-            print(f"| {rows} | {name}{wrong} | {a_record:.2f} | {an_update:.2f} |", flush=True)
+            print(f"| {rows} | {name}{wrong} | {per_record:.2f} | {per_update:.2f} |", flush=True)
     return int(failed)
 
 

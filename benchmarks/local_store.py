@@ -1,4 +1,4 @@
-"""How fast the local store is on this machine: points written and read, in batches as the shipper writes them.
+"""Measure how fast the local store writes and reads points, in batches as the shipper writes them.
 
 .venv/bin/python benchmarks/local_store.py
 """
@@ -16,12 +16,12 @@ from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
 
 def main() -> None:
-    """Write `--points` points of `--series` series, a batch a transaction, then read one series and all of them."""
+    """Write `--points` points of `--series` series, one batch in each transaction. Then read one and all series."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--points", type=int, default=200_000)
-    parser.add_argument("--series", type=int, default=50)
-    parser.add_argument("--batch", type=int, default=1_000)
-    parser.add_argument("--dir", type=Path, default=None, help="where the file is made")
+    parser.add_argument("--points", type=int, default=200_000, help="the number of points")
+    parser.add_argument("--series", type=int, default=50, help="the number of series")
+    parser.add_argument("--batch", type=int, default=1_000, help="the points in each transaction")
+    parser.add_argument("--dir", type=Path, default=None, help="the folder for the file of the store")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.dir) as folder:
         path = Path(folder) / "store.db"
@@ -59,7 +59,7 @@ def main() -> None:
             values = sum(len(series.values) for series in found)
             print(f"read {what}: {values:,} values in {took * 1000:.0f} ms, {values / took:,.0f} values/s")
         reader.close()
-        print(f"{path.stat().st_size / len(points):.0f} bytes a point")
+        print(f"{path.stat().st_size / len(points):.0f} bytes for each point")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast this machine is: the processor time of a fixed piece of work, to compare machines."""
+"""The processor time of a fixed piece of work, to compare the speed of machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RUNS = 15
 
 
 def work() -> int:
-    """Do what takes about as long on any day on the same quiet machine: dicts, integers and JSON in one thread."""
+    """Do a fixed piece of work in one thread, with dicts, integers and JSON."""
     counts: dict[str, int] = {}
     for number in range(50_000):
         name = str(number % 1000)

@@ -1,4 +1,4 @@
-"""How fast `tallystream verify` replays a topic, on a real broker: against reading it alone, and against the table.
+"""Measure how fast `tallystream verify` replays a topic, compared with reading it and with summing it in the table.
 
 .venv/bin/python benchmarks/verify.py
 """
@@ -33,10 +33,10 @@ BATCH = 10_000
 
 
 def main() -> None:
-    """Publish `--records` snapshots of `--instances` instances, then read, replay and sum them."""
+    """Publish `--records` snapshots of `--instances` instances. Then read, replay and sum them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=50_000)
-    parser.add_argument("--instances", type=int, default=100)
+    parser.add_argument("--records", type=int, default=50_000, help="the number of records")
+    parser.add_argument("--instances", type=int, default=100, help="the number of instances")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, KafkaBroker(Path(folder)) as broker:
         kafka = {"bootstrap.servers": broker.bootstrap_servers}
@@ -46,19 +46,19 @@ def main() -> None:
             place = f"{topics.metrics}:0"
             size = publish(kafka, topics.metrics, options.records, options.instances, metrics)
             print(f"{options.records:,} records of {metrics} metrics, {size:,.0f} bytes a record")
-            for name, take in (("read alone", read), ("replayed by verify", replay), ("summed by the table", table)):
+            for name, measured in (("only read", read), ("replayed by verify", replay), ("summed by the table", table)):
                 began, cpu = time.perf_counter(), time.process_time()
-                taken = take(Reader(kafka, place, 0), bounds(kafka, topics.metrics)[place][1])
+                count = measured(Reader(kafka, place, 0), bounds(kafka, topics.metrics)[place][1])
                 took, cpu = time.perf_counter() - began, time.process_time() - cpu
-                assert taken == options.records
+                assert count == options.records
                 print(
-                    f"  {name}: {taken / took:,.0f} records/s, {metrics * taken / took:,.0f} metrics/s, {cpu:.1f} CPU-s"
+                    f"  {name}: {count / took:,.0f} records/s, {metrics * count / took:,.0f} metrics/s, {cpu:.1f} CPU-s"
                 )
-    print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
+    print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
 
 
 def publish(kafka: dict[str, str], topic: str, records: int, instances: int, metrics: int) -> float:
-    """Publish the records and return their mean size in bytes. One metric in ten is a histogram with a sketch."""
+    """Publish the records and return their mean size in bytes. One metric of ten is a histogram with a sketch."""
     producer = Producer({**kafka, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
     lives = [new_ulid(int(time.time() * 1000)) for _ in range(instances)]
     sketch = Sketch()
@@ -87,39 +87,39 @@ def read(reader: Reader, end: int) -> int:
 
 
 def replay(reader: Reader, end: int) -> int:
-    """Replay the records as verify does."""
-    one = Replay()
+    """Replay the records as `tallystream verify` does."""
+    replayed = Replay()
 
-    def take(batch: list[RawRecord]) -> None:
+    def apply(batch: list[RawRecord]) -> None:
         for raw in batch:
-            assert not one.apply("metrics:0", raw.timestamp_ms, raw.key, raw.value)
+            assert not replayed.apply("metrics:0", raw.timestamp_ms, raw.key, raw.value)
 
-    taken = _in_batches(reader.until(end), take)
-    for identity in one.identities():
-        one.sum(identity)
-    return taken
+    count = _in_batches(reader.until(end), apply)
+    for identity in replayed.identities():
+        replayed.sum(identity)
+    return count
 
 
 def table(reader: Reader, end: int) -> int:
-    """Apply the records to the aggregator's table, in this process and without Spark."""
-    one = Table(State())
+    """Apply the records to the table of the aggregator, in this process and without Spark."""
+    summed = Table(State())
 
-    def take(batch: list[RawRecord]) -> None:
-        one.apply(Record("metrics", 0, raw.offset, raw.timestamp_ms, raw.key, raw.value) for raw in batch)
-        assert not one.changes().dead
+    def apply(batch: list[RawRecord]) -> None:
+        summed.apply(Record("metrics", 0, raw.offset, raw.timestamp_ms, raw.key, raw.value) for raw in batch)
+        assert not summed.changes().dead
 
-    return _in_batches(reader.until(end), take)
+    return _in_batches(reader.until(end), apply)
 
 
-def _in_batches(records: Iterator[RawRecord], take: Callable[[list[RawRecord]], None]) -> int:
-    taken, batch = 0, []
+def _in_batches(records: Iterator[RawRecord], apply: Callable[[list[RawRecord]], None]) -> int:
+    count, batch = 0, []
     for raw in records:
         batch.append(raw)
         if len(batch) == BATCH:
-            take(batch)
-            taken, batch = taken + len(batch), []
-    take(batch)
-    return taken + len(batch)
+            apply(batch)
+            count, batch = count + len(batch), []
+    apply(batch)
+    return count + len(batch)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Real servers for the tests, started once a session on free ports."""
+"""Real servers for the tests, started once for each session on free ports."""
 
 from __future__ import annotations
 

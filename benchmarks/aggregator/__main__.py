@@ -1,4 +1,4 @@
-"""The aggregator beside Kafka Streams, in one run: make bench-aggregator."""
+"""Compare the aggregator with Kafka Streams in one run: make bench-aggregator."""
 
 from __future__ import annotations
 

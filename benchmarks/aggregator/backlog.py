@@ -1,4 +1,4 @@
-"""A backlog: everything is on the topic before the launch; how long until the last of the final sums."""
+"""A backlog: all records are on the topic before the launch. The time until the final sums is measured."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 Form = Literal["singles", "snapshots"]
 SETTLE_S = 3.0
-"""How long the sums are watched after they were right: they have to stay so."""
+"""The sums have to stay right for this time."""
 
 
 def fill(bootstrap_servers: str, topics: Topics, updates: Updates, n: int, form: Form) -> int:
-    """Publish the next `n` updates in a form; return how many records the topic has then."""
+    """Publish the next `n` updates in the given form. Return how many records the topic has then."""
     now = int(time.time() * 1000)
     fleet, snapshots = updates.fleet, Snapshots(updates.fleet, now)
 
     def records() -> Iterator[tuple[bytes, bytes]]:
-        for taken in updates.turns(n):
-            yield from singles(fleet, taken, now) if form == "singles" else snapshots.render(taken)
+        for piece in updates.pieces(n):
+            yield from singles(fleet, piece, now) if form == "singles" else snapshots.render(piece)
 
     return preload(bootstrap_servers, topics.metrics, records())
 
@@ -40,7 +40,7 @@ def fill(bootstrap_servers: str, topics: Topics, updates: Updates, n: int, form:
 def backlog(
     bootstrap_servers: str, side: Side, folder: Path, *, n: int, form: Form, fleet: Fleet, max_wait_s: float
 ) -> dict[str, Any]:
-    """Measure one side on a backlog of `n` updates. `exact` in the result tells whether the sums were right."""
+    """Measure one side on a backlog of `n` updates. In the result, `exact` tells whether the sums were right."""
     topics, updates = Topics(f"b{time.time_ns():x}-"), Updates(fleet)
     create_topics(admin(bootstrap_servers), topics)
     began = time.monotonic()
@@ -54,7 +54,7 @@ def backlog(
     ):
         wait_for_sums(watcher, running, updates.sums, max_wait_s)
         wall_s, cpu_s, others_s = running.passed(), meter.cpu_s(), meter.others_s()
-        exact = watch_on(watcher, updates.sums, SETTLE_S)
+        exact = stays_exact(watcher, updates.sums, SETTLE_S)
     return {
         "updates": n,
         "records": records,
@@ -75,18 +75,18 @@ def wait_for_sums(watcher: Watcher, running: Running, expected: NDArray[np.int64
     """Return when the newest sums are the expected ones.
 
     Raises:
-        SideError: the process has ended, or they were not so `max_wait_s` seconds after its launch.
+        SideError: the process has ended, or the sums were not right `max_wait_s` seconds after its launch.
     """
     while not watcher.matches(expected):
         if watcher.poll(0.1) is None:
             running.require_alive()
         if running.passed() > max_wait_s:
             right = int((watcher.sums == expected).sum())
-            raise SideError(f"after {max_wait_s:g} s {right} of {len(expected)} sums are what they should be")
+            raise SideError(f"after {max_wait_s:g} s {right} of {len(expected)} sums are right")
 
 
-def watch_on(watcher: Watcher, expected: NDArray[np.int64], seconds: float) -> bool:
-    """Read on for some seconds and tell whether the sums are still the expected ones."""
+def stays_exact(watcher: Watcher, expected: NDArray[np.int64], seconds: float) -> bool:
+    """Read the sums for some more seconds. Return whether they are still the expected ones."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         watcher.poll(0.1)

@@ -1,4 +1,4 @@
-"""The figures: their names, their sizes, and the sides that take part in each."""
+"""The figures that are measured: their names, their sizes and the sides that take part."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.aggregator.backlog import Form, backlog
-from benchmarks.aggregator.full_batches import full_batches
-from benchmarks.aggregator.growth import METRICS, growth
+from benchmarks.aggregator.batch_cost import METRICS, full_batches, growth
 from benchmarks.aggregator.live import live
 from benchmarks.aggregator.load import Fleet
 from benchmarks.aggregator.sides import ALL, OURS, PEER, Ours
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from benchmarks.aggregator.sides import Side
 
 DEFAULT = "1s"
-"""The `--latency` that a user gets."""
+"""The default of `--latency`."""
 BOTH = (OURS, PEER)
 
 
@@ -39,16 +38,16 @@ class Backlog(NamedTuple):
     max_wait_s: float = 1800.0
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
-        """Measure one side; `scale` makes it smaller."""
+        """Measure one side, with the updates multiplied by `scale`."""
         fleet = Fleet()
         n = max(fleet.metrics, int(self.updates * scale) // fleet.metrics * fleet.metrics)
         return backlog(bootstrap_servers, side, folder, n=n, form=self.form, fleet=fleet, max_wait_s=self.max_wait_s)
 
 
 class Live(NamedTuple):
-    """Updates at a rate for `seconds` after a warm-up, which are what `scale` makes smaller.
+    """Updates at a rate for `seconds` after a warm-up. `scale` multiplies both times.
 
-    `latency` is our side's `--latency`. With `busy`, each core has a process beside that loops all the time.
+    `latency` is the `--latency` of our side. With `busy`, one more process for each core loops all the time.
     """
 
     name: str
@@ -61,12 +60,12 @@ class Live(NamedTuple):
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
         """Measure one side."""
-        warmup_s, seconds = (max(3.0, part * scale) for part in (self.warmup_s, self.seconds))
+        warmup_s, seconds = (max(3.0, length * scale) for length in (self.warmup_s, self.seconds))
         if isinstance(side, Ours):
             side = side.with_latency(self.latency)
-        length = {"warmup_s": warmup_s, "seconds": seconds}
+        times = {"warmup_s": warmup_s, "seconds": seconds}
         with busy_loops() if self.busy else nullcontext():
-            found = live(bootstrap_servers, side, folder, rate=self.rate, **length, fleet=Fleet())
+            found = live(bootstrap_servers, side, folder, rate=self.rate, **times, fleet=Fleet())
         return {**found, "busy": self.busy, "latency": self.latency if isinstance(side, Ours) else ""}
 
 
@@ -82,13 +81,13 @@ class Growth(NamedTuple):
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
         """Measure our side."""
-        warmup_s, seconds = (max(3.0, part * scale) for part in (self.warmup_s, self.seconds))
+        warmup_s, seconds = (max(3.0, length * scale) for length in (self.warmup_s, self.seconds))
         rows, ours = max(METRICS, int(self.rows * scale)), only_ours(side)
         return growth(bootstrap_servers, ours, folder, rows=rows, rate=self.rate, warmup_s=warmup_s, seconds=seconds)
 
 
-class SmallBatches(NamedTuple):
-    """Full batches of so many records, one after the other."""
+class FullBatches(NamedTuple):
+    """Full batches of `records` records each, one after the other."""
 
     name: str
     records: int
@@ -104,7 +103,7 @@ class SmallBatches(NamedTuple):
 
 
 class TableAlone(NamedTuple):
-    """The table in this process, without Spark: usual loads and hostile ones."""
+    """The table in this process, without Spark, with usual and hostile loads."""
 
     name: str
     sides: tuple[str, ...] = (OURS,)
@@ -114,15 +113,15 @@ class TableAlone(NamedTuple):
         loads = {
             name: measure(load.make(500, max(3, int(load.batches * scale))))._asdict() for name, load in LOADS.items()
         }
-        hostile_us = max(loads[name]["whole"] for name in HOSTILE)
+        hostile_us = max(loads[name]["total"] for name in HOSTILE)
         return {"loads": loads, "hostile_us": hostile_us, "exact": all(cost["exact"] for cost in loads.values())}
 
 
 def only_ours(side: Side) -> Ours:
-    """Return our side, which is the only one that takes part in some figures.
+    """Return the side, which has to be ours.
 
     Raises:
-        TypeError: it is another one.
+        TypeError: it is not.
     """
     if not isinstance(side, Ours):
         raise TypeError(f"{side.name} does not take part in this figure")
@@ -131,7 +130,7 @@ def only_ours(side: Side) -> Ours:
 
 @contextmanager
 def busy_loops() -> Iterator[None]:
-    """Keep each core busy with a process until the block ends."""
+    """Keep each core busy with a process of its own until the block ends."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
         yield
@@ -141,7 +140,7 @@ def busy_loops() -> Iterator[None]:
             loop.wait()
 
 
-FIGURES: tuple[Backlog | Live | Growth | SmallBatches | TableAlone, ...] = (
+FIGURES: tuple[Backlog | Live | Growth | FullBatches | TableAlone, ...] = (
     Backlog("backlog-2m", 2_000_000, "singles", BOTH),
     Live("latency-2000", 2_000, ALL),
     Live("latency-10000", 10_000, ALL),
@@ -154,6 +153,6 @@ FIGURES: tuple[Backlog | Live | Growth | SmallBatches | TableAlone, ...] = (
     Backlog("backlog-100m-snapshots", 100_000_000, "snapshots", (OURS,)),
     Growth("growth-10k", 10_000),
     Growth("growth-1m", 1_000_000),
-    SmallBatches("batch-400", 400),
+    FullBatches("batch-400", 400),
     TableAlone("table"),
 )

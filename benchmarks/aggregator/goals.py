@@ -1,4 +1,4 @@
-"""What is required of the figures, and their goals; what of them was reached. Pure."""
+"""The required value and the goal of each figure, and whether the measured value meets them. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 OURS, PEER = "tallystream", "kafka-streams"
 Found = dict[tuple[str, str], dict[str, Any]]
-"""(figure, side) → what was measured"""
+"""(figure, side) → measured values"""
 
 
 class Goal(NamedTuple):
-    """A figure in `unit` (x: so many times), and two bounds; None where there is no such bound.
+    """A figure in `unit` (x is a factor), and its two bounds; None if it has no such bound.
 
-    `least`: the measured must reach them, and not stay below them. `holds`: a condition beside it.
+    With `at_least`, the bounds are minima, otherwise maxima. `holds` is a further condition.
     """
 
     what: str
@@ -24,24 +24,24 @@ class Goal(NamedTuple):
     goal: float | None
     measure: Callable[[Found], float]
     holds: Callable[[Found], bool] = lambda _found: True
-    least: bool = False
+    at_least: bool = False
 
 
-class Judged(NamedTuple):
-    """A goal beside what was measured; None where a figure that it needs was not."""
+class Evaluation(NamedTuple):
+    """A goal and the measured value; None if a figure that it needs was not measured."""
 
     goal: Goal
     measured: float | None
 
     def meets(self, bound: float) -> bool:
-        """Tell whether the measured keeps to a bound."""
+        """Return whether the measured value meets a bound."""
         if self.measured is None:
             return False
-        return self.measured >= bound if self.goal.least else self.measured <= bound
+        return self.measured >= bound if self.goal.at_least else self.measured <= bound
 
     @property
-    def verdict(self) -> str:
-        """Say which of the two bounds it meets."""
+    def status(self) -> str:
+        """Which of the two bounds are met."""
         if self.measured is None:
             return "not measured"
         required, goal = self.goal.required, self.goal.goal
@@ -56,15 +56,15 @@ class Judged(NamedTuple):
 def at_size(found: Found, side: str, figures: tuple[str, str], updates: float) -> float:
     """Return the wall time in seconds that `side` needs for `updates`, on the line through two measured backlogs.
 
-    The line keeps what the launch takes apart from what the updates take, so that the launch is not multiplied. Where
-    the larger backlog took no longer than the smaller, as at a tiny scale, its time is taken in proportion.
+    The line separates the time of the launch from the time of the updates, so that the launch is not multiplied. If
+    the larger backlog took no longer than the smaller, as with a tiny scale, the result is in proportion to its time.
     """
     (small, large) = (found[figure, side] for figure in figures)
     longer = large["wall_s"] - small["wall_s"]
     if longer <= 0:
         return float(large["wall_s"] * updates / large["updates"])
-    a_second = (large["updates"] - small["updates"]) / longer
-    return float(large["wall_s"] + (updates - large["updates"]) / a_second)
+    updates_per_s = (large["updates"] - small["updates"]) / longer
+    return float(large["wall_s"] + (updates - large["updates"]) / updates_per_s)
 
 
 def _wall(figure: str, ours: str | None = None) -> Callable[[Found], float]:
@@ -97,18 +97,18 @@ def _exact(figure: str) -> Callable[[Found], bool]:
 
 
 def _memory_mb(found: Found) -> float:
-    """Return the memory for a million rows, by the least and the most rows of counters that were measured."""
+    """Return the memory of a million rows, from the smallest and the largest measured table of counters."""
     stages = [found[figure, OURS] for figure in COUNTERS if (figure, OURS) in found]
     small, large = stages[0], stages[-1]
     return float((large["peak_rss_mb"] - small["peak_rss_mb"]) / (large["rows"] - small["rows"]) * 1e6)
 
 
 def _backlog(what: str, required: float, goal: float, measure: Callable[[Found], float]) -> Goal:
-    return Goal(what, "x", required, goal, measure, least=True)
+    return Goal(what, "x", required, goal, measure, at_least=True)
 
 
 COUNTERS = ("rows-10k", "rows-1m", "rows-3m", "rows-10m")
-"""The stages of benchmarks.scaling with counters alone in one shard, fewest rows first."""
+"""The stages of benchmarks.scaling with only counters and one shard, in ascending order of rows."""
 
 _SLOW, _FAST, _BUSY, _DEFAULT = "latency-2000", "latency-10000", "latency-10000-busy", "default-2000"
 AGGREGATOR = (
@@ -144,7 +144,7 @@ AGGREGATOR = (
     _backlog("100 M updates as snapshots, Kafka Streams extrapolated from 2 M and 10 M", 45, 60, _hundred_million),
     Goal("hostile loads, the costliest: processor time of an update", "µs", 20, 10, _own("table", "hostile_us")),
 )
-"""Of make bench-aggregator."""
+"""The goals of make bench-aggregator."""
 
 _LIVE, _HISTOGRAMS, _LARGE = "rows-1m", "rows-1m-histograms", "rows-10m"
 _CORES = "cpu_s_per_million"
@@ -160,18 +160,18 @@ SCALING = (
     Goal("the same: rebuild, exact", "s", 300, 120, _own(_LARGE, "rebuild_s"), _exact(_LARGE)),
     Goal("the same: slowest batch, exact", "s", 10, 3, _own(_LARGE, "slowest_ms", 0.001), _exact(_LARGE)),
 )
-"""Of benchmarks.scaling."""
+"""The goals of benchmarks.scaling."""
 
 
-def judge(goals: Sequence[Goal], found: Found) -> list[Judged]:
-    """Return every goal with what was measured for it."""
-    return [Judged(goal, _measured(goal, found)) for goal in goals]
+def evaluate(goals: Sequence[Goal], found: Found) -> list[Evaluation]:
+    """Return each goal with its measured value."""
+    return [Evaluation(goal, _measured(goal, found)) for goal in goals]
 
 
 def _measured(goal: Goal, found: Found) -> float | None:
     try:
         measured = goal.measure(found)
-        # What falls behind has no latency that it would keep, and a wrong sum no time: neither meets a bound.
-        return measured if goal.holds(found) else float("-inf" if goal.least else "inf")
+        # A side that falls behind, or has a wrong sum, meets no bound.
+        return measured if goal.holds(found) else float("-inf" if goal.at_least else "inf")
     except (KeyError, IndexError, ZeroDivisionError):
         return None

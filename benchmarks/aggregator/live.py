@@ -1,17 +1,16 @@
-"""Updates at a rate: how long each one takes to reach a sum, and whether the side keeps up."""
+"""Updates at a rate: the latency of each update, and whether the side keeps up."""
 
 from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.aggregator.backlog import SETTLE_S
-from benchmarks.aggregator.latency import latencies, percentile
 from benchmarks.aggregator.load import Fleet, Updates
-from benchmarks.aggregator.scraping import batches_of
+from benchmarks.aggregator.scraping import finished_batches
 from benchmarks.aggregator.sides import Ours, Running, Side
 from benchmarks.aggregator.topic import admin, send_live
 from benchmarks.aggregator.usage import Meter
@@ -20,13 +19,63 @@ from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
-READY_S = 300.0
-DRAIN_S = 120.0
-KEPT_UP_S = 3.0
-"""A side keeps up when its last sums are right within this time of the last update."""
+    from numpy.typing import NDArray
+
+    from benchmarks.aggregator.load import UpdateSlice
+    from benchmarks.aggregator.watch import Arrival
+
+MAX_START_S = 300.0
+MAX_DRAIN_S = 120.0
+KEEPS_UP_S = 3.0
+"""A side keeps up when its last sums are right within this time after the last update."""
+
+
+class Latencies(NamedTuple):
+    """The latency of each update in seconds, in the order of the updates; NaN for one that is in no sum.
+
+    `inconsistent` counts sums that are not the sum of a metric's first k updates for any k. Such a sum is published
+    between two steps, when an old reading is subtracted and the new one is not yet added.
+    """
+
+    seconds: NDArray[np.float64]
+    inconsistent: int
+
+
+def latencies(
+    updates: UpdateSlice, base: NDArray[np.int64], sent: NDArray[np.float64], arrivals: Iterable[Arrival]
+) -> Latencies:
+    """Return the time from sending each update to the first sum that includes it.
+
+    `base` is the sum of each metric before the first update. `sent` is the time of each update in epoch seconds.
+    Counters only grow, so the value of a sum tells how many updates of its metric it includes, for every side.
+    """
+    metrics = len(base)
+    numbers = [(metric - updates.first) % metrics for metric in range(metrics)]
+    reached = [base[metric] + np.cumsum(updates.steps[begin::metrics]) for metric, begin in enumerate(numbers)]
+    times = [sent[begin::metrics] for begin in numbers]
+    seconds = np.full(len(sent), math.nan)
+    views = [seconds[begin::metrics] for begin in numbers]
+    seen, inconsistent = [0] * metrics, 0
+    for time_s, metric, total in arrivals:
+        included = int(np.searchsorted(reached[metric], total, side="right"))
+        if included and reached[metric][included - 1] != total:
+            inconsistent += 1
+        begin = seen[metric]
+        if included > begin:
+            views[metric][begin:included] = time_s - times[metric][begin:included]
+            seen[metric] = included
+    return Latencies(seconds, inconsistent)
+
+
+def percentile(values: NDArray[np.float64], percent: float) -> float:
+    """Return the smallest value that is not exceeded by at least `percent` % of the values; NaN if there is none."""
+    if not len(values):
+        return math.nan
+    ordered = np.sort(values)
+    return float(ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)])
 
 
 def live(
@@ -34,31 +83,31 @@ def live(
 ) -> dict[str, Any]:
     """Measure one side at `rate` updates a second for `seconds`, after `warmup_s` at the same rate.
 
-    `cpu_cores` and, for our side, `cpu_ms_per_batch` are means over the `seconds`.
+    `cpu_cores` and, for our side, `cpu_ms_per_batch` are means over `seconds`.
     """
     port = free_port() if isinstance(side, Ours) else None
     if isinstance(side, Ours):
         side = side.with_options("--http-port", str(port))
     topics, updates = Topics(f"l{time.time_ns():x}-"), Updates(fleet)
     create_topics(admin(bootstrap_servers), topics)
-    warm, measured = int(rate * warmup_s), int(rate * seconds)
+    warmup_updates, measured_updates = int(rate * warmup_s), int(rate * seconds)
     with (
         Watcher(bootstrap_servers, side.output(topics.prefix), fleet.names) as watcher,
         Running(side, bootstrap_servers, topics.prefix, folder) as running,
     ):
-        ready_s = running.wait_ready(READY_S)
+        ready_s = running.wait_ready(MAX_START_S)
         with Meter(running.pid) as meter:
             recording = Recording(watcher)
-            send_live(bootstrap_servers, topics.metrics, fleet, updates.take(warm), rate=rate)
-            base, taken, batches = updates.sums.copy(), updates.take(measured), batches_of(port)
+            send_live(bootstrap_servers, topics.metrics, fleet, updates.take(warmup_updates), rate=rate)
+            base, measured, batches = updates.sums.copy(), updates.take(measured_updates), finished_batches(port)
             began, cpu_s, others_s = time.monotonic(), meter.cpu_s(), meter.others_s()
-            sent = send_live(bootstrap_servers, topics.metrics, fleet, taken, rate=rate)
+            sent = send_live(bootstrap_servers, topics.metrics, fleet, measured, rate=rate)
             cpu_s, others_s, took_s = meter.cpu_s() - cpu_s, meter.others_s() - others_s, time.monotonic() - began
-            batches = batches_of(port) - batches
+            batches = finished_batches(port) - batches
             drain_s = _wait(lambda: watcher.matches(updates.sums), running)
             time.sleep(SETTLE_S)
             arrivals = recording.stop()
-    found = latencies(taken, base, sent.times, arrivals)
+    found = latencies(measured, base, sent.times, arrivals)
     included = found.seconds[~np.isnan(found.seconds)]
     return {
         "rate": rate,
@@ -67,9 +116,9 @@ def live(
         "ready_s": ready_s,
         **{f"p{percent}_ms": percentile(included, percent) * 1000 for percent in (50, 95, 99, 100)},
         "drain_s": drain_s,
-        "keeps_up": drain_s <= KEPT_UP_S and len(included) == measured,
-        "not_included": measured - len(included),
-        "odd_sums": found.odd,
+        "keeps_up": drain_s <= KEEPS_UP_S and len(included) == measured_updates,
+        "not_included": measured_updates - len(included),
+        "inconsistent_sums": found.inconsistent,
         "sent_late_ms": sent.worst_lag_s * 1000,
         "cpu_cores": cpu_s / took_s,
         "cpu_ms_per_batch": cpu_s / batches * 1000 if batches else math.nan,
@@ -81,8 +130,9 @@ def live(
 
 
 def _wait(done: Callable[[], bool], running: Running) -> float:
+    """Return the seconds until `done` is true, at most `MAX_DRAIN_S`."""
     began = time.monotonic()
-    while not done() and time.monotonic() - began < DRAIN_S:
+    while not done() and time.monotonic() - began < MAX_DRAIN_S:
         running.require_alive()
         time.sleep(0.01)
     return time.monotonic() - began

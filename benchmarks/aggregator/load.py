@@ -1,8 +1,8 @@
-"""The load: counts of a fleet that only grow, their records' bytes, and the sums that must come out. No Kafka here.
+"""The load: the growing counts of a fleet, the bytes of the records, and the expected sums. It needs no Kafka.
 
-Update number n belongs to metric n % metrics of instance n // metrics % instances: instance by instance, each one's
-metrics in turn, as reporters publish. Every step is 1 to 100, drawn from a seed: the same updates for every side. A
-histogram takes ten values at each step.
+Update number n belongs to metric n % metrics of instance n // metrics % instances: one instance after the other, and
+all metrics of each, as reporters publish. A counter grows by 1 to 100 in each update. The seed is fixed, so every side
+gets the same updates. A histogram gets ten values for each step of a counter.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 
 APP = "bench"
 VALUES = 10
-"""Values that a histogram takes at each step."""
-_MARK, _MARK_OF_HISTOGRAM = 10**15, 10**15 + 1  # no count comes near them, so their digits mark where one stands
+"""Values that a histogram gets for each step of a counter."""
+# Far above any count: their digits mark the place of a count in a template.
+_MARK, _MARK_OF_HISTOGRAM = 10**15, 10**15 + 1
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """`instances` of an application with `metrics` each: a row of the table for each of their products.
+    """`instances` of an application with `metrics` each. The table has one row for each metric of each instance.
 
-    The last `histograms` of the metrics are histograms, the others counters. An instance's ID is `prefix` and a number.
+    The last `histograms` of the metrics are histograms, the others counters. The ID of an instance is `prefix` and a
+    number.
     """
 
     instances: int = 1000
@@ -44,22 +46,22 @@ class Fleet:
 
     @property
     def rows(self) -> int:
-        """Rows of the table."""
+        """The number of rows in the table."""
         return self.instances * self.metrics
 
     @cached_property
     def names(self) -> list[str]:
-        """The metrics' names."""
+        """The names of the metrics."""
         return [f"records.processed.{number:02d}" for number in range(self.metrics)]
 
     @cached_property
     def keys(self) -> list[bytes]:
-        """The instances' IDs, the records' keys."""
+        """The IDs of the instances, which are the keys of the records."""
         return [b"%b%d" % (self.prefix.encode(), number) for number in range(self.instances)]
 
 
-class Taken(NamedTuple):
-    """Consecutive updates, the first of them number `first`: by how much each counter grew, and what it read then."""
+class UpdateSlice(NamedTuple):
+    """Consecutive updates, of which the first has number `first`: the step and the new count of each counter."""
 
     first: int
     steps: NDArray[np.int64]
@@ -67,60 +69,60 @@ class Taken(NamedTuple):
 
 
 class Updates:
-    """The updates of a fleet in their order. `sums` is, by metric, what all updates taken so far add up to."""
+    """The updates of a fleet in order. `sums` has the sum of all updates that were returned, by metric."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.sums = np.zeros(fleet.metrics, np.int64)
         self._counters = np.zeros(fleet.rows, np.int64)
         self._random = np.random.default_rng(fleet.seed)
-        self._taken = 0
+        self._position = 0
 
-    def take(self, n: int) -> Taken:
+    def take(self, n: int) -> UpdateSlice:
         """Return the next `n` updates."""
-        first, rows = self._taken, self.fleet.rows
+        first, rows = self._position, self.fleet.rows
         steps = self._random.integers(1, 101, n, dtype=np.int64)
         metric = np.arange(first, first + n) % self.fleet.metrics
         steps[metric >= self.fleet.metrics - self.fleet.histograms] *= VALUES
         readings = np.empty(n, np.int64)
         at = 0
-        while at < n:  # in one turn over the fleet each counter comes once
-            begin = self._taken % rows
+        while at < n:  # each counter comes once in a round over the fleet
+            begin = self._position % rows
             many = min(rows - begin, n - at)
             counters = self._counters[begin : begin + many]
             counters += steps[at : at + many]
             readings[at : at + many] = counters
             at += many
-            self._taken += many
+            self._position += many
         np.add.at(self.sums, metric, steps)
-        return Taken(first, steps, readings)
+        return UpdateSlice(first, steps, readings)
 
-    def turns(self, n: int) -> Iterator[Taken]:
-        """Take the next `n` updates in pieces that a machine's memory holds, each of whole turns but for the last."""
-        piece = self.fleet.rows * max(1, 500_000 // self.fleet.rows)
+    def pieces(self, n: int) -> Iterator[UpdateSlice]:
+        """Return the next `n` updates in pieces that fit into memory. All but the last are complete rounds."""
+        size = self.fleet.rows * max(1, 500_000 // self.fleet.rows)
         while n > 0:
-            yield self.take(min(piece, n))
-            n -= piece
+            yield self.take(min(size, n))
+            n -= size
 
 
-def heads(fleet: Fleet) -> list[bytes]:
-    """Return, by metric, a single-metric record up to its value."""
+def value_prefixes(fleet: Fleet) -> list[bytes]:
+    """Return the part of a single-metric record before its value, for each metric."""
     return [b'{"name":"%s","type":"counter","value":' % name.encode() for name in fleet.names]
 
 
-def singles(fleet: Fleet, taken: Taken, ts_ms: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (key, value) of one record an update: the short form, with a type and the producer's time beside it.
+def singles(fleet: Fleet, updates: UpdateSlice, ts_ms: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield (key, value) of one record for each update: the short form, with the type and the time of the producer.
 
-    The time is `ts_ms` at update 0, and a millisecond later with each instance.
+    The time is `ts_ms` for the first instance, and one millisecond later for each following one.
     """
-    beginnings, metrics, keys = heads(fleet), fleet.metrics, fleet.keys
-    for number, reading in enumerate(taken.readings.tolist(), taken.first):
-        turn, metric = divmod(number, metrics)
-        yield keys[turn % fleet.instances], b'%b%d,"ts":%d}' % (beginnings[metric], reading, ts_ms + turn)
+    prefixes, metrics, keys = value_prefixes(fleet), fleet.metrics, fleet.keys
+    for number, reading in enumerate(updates.readings.tolist(), updates.first):
+        report, metric = divmod(number, metrics)
+        yield keys[report % fleet.instances], b'%b%d,"ts":%d}' % (prefixes[metric], reading, ts_ms + report)
 
 
 class Latencies:
-    """A series of latencies, drawn from a seed, as a histogram of the reporter has counted them."""
+    """Random latencies from a fixed seed, and the histogram of the reporter for any number of them."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -128,7 +130,7 @@ class Latencies:
         self._count, self._sum, self._min, self._max = 0, 0.0, np.inf, 0.0
 
     def after(self, count: int) -> bytes:
-        """Return a histogram of the first `count` values, from its count on, as a record has it, without its name."""
+        """Return the JSON of a histogram of the first `count` values, from its count on and without its name."""
         while self._count < count:
             values = self._random.lognormal(-3.0, 1.0, VALUES)
             self._sketch.add(values.tolist())
@@ -148,9 +150,9 @@ class Latencies:
 
 
 class Snapshots:
-    """Renders the same updates as snapshots, one life an instance: what the reporter would have published.
+    """Renders updates as the snapshots that the reporter would publish, with one life for each instance.
 
-    The lives begin at `now_ms`, and say that a report comes every `every_ms`.
+    The lives begin at `now_ms`, and their reporting interval is `every_ms`.
     """
 
     def __init__(self, fleet: Fleet, now_ms: int, every_ms: int = 1000) -> None:
@@ -159,15 +161,19 @@ class Snapshots:
         self._latencies = Latencies(fleet.seed)
         self._first, self._later = self._template(None), self._template(now_ms)
 
-    def render(self, taken: Taken) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) of one record for each instance's turn; `taken` is of whole instances."""
+    def render(self, updates: UpdateSlice) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) of one record for each report of an instance.
+
+        Raises:
+            ValueError: the updates do not have all metrics of each instance.
+        """
         fleet = self._fleet
-        if taken.first % fleet.metrics or len(taken.readings) % fleet.metrics:
-            raise ValueError(f"{taken.first} + {len(taken.readings)} updates are not of whole instances")
-        readings = taken.readings.reshape(-1, fleet.metrics).tolist()
+        if updates.first % fleet.metrics or len(updates.readings) % fleet.metrics:
+            raise ValueError(f"{updates.first} + {len(updates.readings)} updates are not of whole instances")
+        readings = updates.readings.reshape(-1, fleet.metrics).tolist()
         counters, histogram = fleet.metrics - fleet.histograms, self._latencies.after
-        for turn, counts in enumerate(readings, taken.first // fleet.metrics):
-            instance, seq = turn % fleet.instances, turn // fleet.instances + 1
+        for report, counts in enumerate(readings, updates.first // fleet.metrics):
+            instance, seq = report % fleet.instances, report // fleet.instances + 1
             template = self._first if seq == 1 else self._later
             sketched = map(histogram, counts[counters:])
             yield fleet.keys[instance], template % (self._lives[instance], seq, *counts[:counters], *sketched)
@@ -188,6 +194,6 @@ class Snapshots:
             final=False,
             metrics=listed,
         )
-        # The reporter's own bytes, so that the order of the fields is its own too.
+        # The reporter encodes it, so that the fields have the reporter's order.
         text = record.encode(snapshot).replace(life.encode(), b"%b")
         return text.replace(b"%d" % _MARK_OF_HISTOGRAM, b"%b").replace(b"%d" % _MARK, b"%d")

@@ -1,7 +1,7 @@
-"""Where the processor time of a small batch goes: python -m benchmarks.aggregator.profile.
+"""The processor time of a small batch by thread and part: python -m benchmarks.aggregator.profile.
 
-The time of each thread is the kernel's. Flight Recorder's samples share out that of the two kinds of Java threads that
-do the work. --py-spy PATH samples the Python process of the table, too.
+The kernel measures the time of each thread. Samples of Java Flight Recorder divide the time of the two kinds of Java
+threads that do most of the work. --py-spy PATH also samples the Python process of the table.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-from benchmarks.aggregator.full_batches import running, wait_for
+from benchmarks.aggregator.batch_cost import running_on_backlog, wait_for_batches
 from benchmarks.aggregator.report import table
-from benchmarks.aggregator.scraping import batches_of
+from benchmarks.aggregator.scraping import finished_batches
 from benchmarks.aggregator.sides import Ours
 from tallystream_cli.servers.broker import KafkaBroker
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 WORK = Path(__file__).parents[2] / ".build" / "bench-profile"
-RECORDING, SPIED = WORK / "recording.jfr", WORK / "python.txt"
-OVERHEAD = ("JFR ", "Attach Listener")
-"""Threads that Flight Recorder itself needs: they are left out."""
-SAMPLED = ("stream executio", "Executor task")
-"""The threads that plan a batch, and that run its tasks, as their names begin."""
+RECORDING, PY_SPY_OUTPUT = WORK / "recording.jfr", WORK / "python.txt"
+RECORDER_THREADS = ("JFR ", "Attach Listener")
+"""Threads of Flight Recorder itself, which are left out. The names are prefixes."""
+SAMPLED_THREADS = ("stream executio", "Executor task")
+"""The threads that plan a batch and those that run its tasks. The names are prefixes."""
 PARTS = {
     "generated code: janino": ("org.codehaus.janino", "codegen.CodeGenerator", "codegen.CodeFormatter"),
     "log: offsets and commits": ("MetadataLog", "OffsetSeqLog", "CommitLog", "AsyncLog"),
@@ -71,18 +71,18 @@ PARTS = {
         "spark.sql.Dataset",
     ),
 }
-"""Part → what the name of a frame has; the frame next to the top of the stack that has one of them decides."""
+"""Part → texts in the name of a frame. The first frame from the top of a stack that has one of them decides."""
 
 
 class Cost(NamedTuple):
-    """Processor milliseconds of each thread, by process and name, and how many batches there have been."""
+    """Processor milliseconds by process and name of the thread, and the number of finished batches."""
 
     threads: Counter[tuple[str, str]]
     batches: float
 
 
 def cost(pid: int, port: int) -> Cost:
-    """Return what the command has used up to now."""
+    """Return the cost of the command up to now."""
     found: Counter[tuple[str, str]] = Counter()
     root = psutil.Process(pid)
     for process in [root, *root.children(recursive=True)]:
@@ -90,16 +90,18 @@ def cost(pid: int, port: int) -> Cost:
         for thread in process.threads():
             try:
                 name = Path(f"/proc/{process.pid}/task/{thread.id}/comm").read_text(encoding="utf-8").strip()
-            except (FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            except (FileNotFoundError, ProcessLookupError):  # the thread has just ended
                 continue
-            if kind == "JVM" and name.startswith(OVERHEAD):
+            if kind == "JVM" and name.startswith(RECORDER_THREADS):
                 continue
-            found[kind, _kind_of(name) if kind == "JVM" else ""] += int((thread.user_time + thread.system_time) * 1000)
-    return Cost(found, batches_of(port))
+            found[kind, _thread_name(name) if kind == "JVM" else ""] += int(
+                (thread.user_time + thread.system_time) * 1000
+            )
+    return Cost(found, finished_batches(port))
 
 
 def part_of(frames: Sequence[str]) -> str:
-    """Return the part that a stack belongs to; the first frame is the top."""
+    """Return the part to which a stack belongs. The first frame is the top."""
     for frame in frames:
         for part, names in PARTS.items():
             if any(name in frame for name in names):
@@ -108,20 +110,20 @@ def part_of(frames: Sequence[str]) -> str:
 
 
 def samples(recording: Path) -> dict[str, Counter[str]]:
-    """Return how many samples each part of each sampled kind of threads has."""
+    """Return the number of samples by thread name and part."""
     command = ["jfr", "print", "--json", "--events", "jdk.ExecutionSample", "--stack-depth", "64", str(recording)]
     printed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    found: dict[str, Counter[str]] = {name: Counter() for name in SAMPLED}
+    found: dict[str, Counter[str]] = {name: Counter() for name in SAMPLED_THREADS}
     for event in printed["recording"]["events"]:
         values = event["values"]
-        name = _kind_of((values["sampledThread"] or {}).get("javaName") or "")
+        name = _thread_name((values["sampledThread"] or {}).get("javaName") or "")
         if name in found:
             found[name][part_of(list(_frames(values["stackTrace"])))] += 1
     return found
 
 
-def _kind_of(thread: str) -> str:
-    return next((kind for kind in SAMPLED if thread.startswith(kind)), thread)
+def _thread_name(thread: str) -> str:
+    return next((kind for kind in SAMPLED_THREADS if thread.startswith(kind)), thread)
 
 
 def _frames(stack: Mapping[str, Any] | None) -> Iterable[str]:
@@ -131,41 +133,43 @@ def _frames(stack: Mapping[str, Any] | None) -> Iterable[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print the table."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(prog="benchmarks.aggregator.profile", description=__doc__)
     parser.add_argument("--records", type=int, default=400, help="records of a batch")
-    parser.add_argument("--warmup", type=int, default=300, help="batches before those that are measured")
+    parser.add_argument("--warmup", type=int, default=300, help="batches that run before the measurement")
     parser.add_argument("--batches", type=int, default=200, help="batches that are measured")
-    parser.add_argument("--option", action="append", default=[], help="a further option for tallystream aggregate")
-    parser.add_argument("--py-spy", help="the program py-spy, which samples the Python process of the tasks")
+    parser.add_argument(
+        "--option", action="append", default=[], help="an option for tallystream aggregate; may be repeated"
+    )
+    parser.add_argument("--py-spy", help="the path of py-spy, to sample the Python process of the tasks")
     options = parser.parse_args(arguments)
     shutil.rmtree(WORK, ignore_errors=True)
-    # Twice what is measured: every batch is full, on a fast machine and on a slow one.
+    # Twice as many batches as are measured, so that every batch is full on any machine.
     backlog = {"records": options.records, "batches": 2 * (options.warmup + options.batches)}
     side = Ours(options=tuple(options.option))
     with (
         KafkaBroker(WORK / "broker") as broker,
-        running(broker.bootstrap_servers, side, WORK / "side", **backlog) as (started, port, _, _),
+        running_on_backlog(broker.bootstrap_servers, side, WORK / "side", **backlog) as (running, port, _, _),
     ):
-        wait_for(options.warmup, port, started)
-        before = cost(started.pid, port)
-        with _recorded(started.pid, options.py_spy):
-            wait_for(before.batches + options.batches, port, started)
-            after = cost(started.pid, port)
+        wait_for_batches(options.warmup, port, running)
+        before = cost(running.pid, port)
+        with _recorded(running.pid, options.py_spy):
+            wait_for_batches(before.batches + options.batches, port, running)
+            after = cost(running.pid, port)
     print(_tables(before, after, samples(RECORDING), options.records))
     if options.py_spy:
-        print(_python(SPIED))
+        print(_python(PY_SPY_OUTPUT))
     return 0
 
 
 @contextmanager
 def _recorded(pid: int, py_spy: str | None) -> Iterator[None]:
-    family = psutil.Process(pid).children(recursive=True)
-    java = next(one.pid for one in family if one.name() == "java")
+    children = psutil.Process(pid).children(recursive=True)
+    java = next(one.pid for one in children if one.name() == "java")
     _run("jcmd", str(java), "JFR.start", "name=p", "settings=profile")
-    spying = None
+    sampler = None
     if py_spy:
-        busiest = max((one for one in family if one.pid != java), key=lambda one: sum(one.cpu_times()[:2]))
+        busiest = max((one for one in children if one.pid != java), key=lambda one: sum(one.cpu_times()[:2]))
         command = [
             py_spy,
             "record",
@@ -177,15 +181,15 @@ def _recorded(pid: int, py_spy: str | None) -> Iterator[None]:
             "--duration",
             "3600",
         ]
-        spying = subprocess.Popen(
-            [*command, "--output", str(SPIED)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        sampler = subprocess.Popen(
+            [*command, "--output", str(PY_SPY_OUTPUT)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
     try:
         yield
     finally:
-        if spying is not None:
-            spying.send_signal(signal.SIGINT)  # it writes what it has
-            spying.wait(60)
+        if sampler is not None:
+            sampler.send_signal(signal.SIGINT)  # py-spy writes its samples when it is interrupted
+            sampler.wait(60)
         _run("jcmd", str(java), "JFR.stop", "name=p", f"filename={RECORDING}")
 
 
@@ -204,11 +208,11 @@ def _tables(before: Cost, after: Cost, found: Mapping[str, Counter[str]], record
     return table(["processor time", "ms a batch"], [row for row in rows if row[1] != "0.0"])
 
 
-def _python(spied: Path) -> str:
-    """Return the functions of the Python process in which samples ended, and under which they were."""
+def _python(samples_file: Path) -> str:
+    """Return the share of samples for each function: in it and all that it calls, and in it alone."""
     own: Counter[str] = Counter()
     under: Counter[str] = Counter()
-    for line in spied.read_text(encoding="utf-8").splitlines():
+    for line in samples_file.read_text(encoding="utf-8").splitlines():
         stack, _, count = line.rpartition(" ")
         frames = [frame.rpartition(":")[0] for frame in stack.split(";")]
         own[frames[-1]] += int(count)

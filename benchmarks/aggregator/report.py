@@ -1,4 +1,4 @@
-"""The tables, as text that is both printed and put into the page. Pure but for the machine's description."""
+"""The tables as Markdown, for the output and for the page in docs/. Only `machine` is not pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, Found, Goal, at_size, judge
-from benchmarks.aggregator.sides import LINGER_0
+from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, Found, Goal, at_size, evaluate
+from benchmarks.aggregator.sides import KSTREAMS, LINGER_0
 from tallystream_aggregator import jars
 
 if TYPE_CHECKING:
@@ -23,43 +23,41 @@ if TYPE_CHECKING:
 BEGIN, END = "<!-- results: written by the benchmark -->\n", "<!-- end of results -->\n"
 SIDES = (OURS, PEER, LINGER_0)
 QUIET_CORES = 0.3
-"""So much may other work take, of all cores together, before the page says so."""
+"""The cores that other programs may use without a warning on the page."""
 ORIGINAL = 60 * 25_000_000
-"""The updates of the original's sixty days."""
+"""The updates of sixty days in the original system."""
 
 
 def tables(found: Found) -> str:
-    """Return every table for which something was measured, the goals first."""
+    """Return the tables of everything that was measured. The goals come first."""
     live = (latencies(found), small_batches(found), growths(found), loads(found))
     parts = (disturbed(found), goals(AGGREGATOR, found), backlogs(found), *live, sizes(found))
     return "\n".join(part for part in parts if part)
 
 
 def disturbed(found: Found) -> str:
-    """Return a warning where the rest of the machine was busy; empty on a quiet one."""
+    """Return a warning if other programs kept the machine busy, else an empty text."""
     most = max((one.get("others_cores", 0.0) for one in found.values()), default=0.0)
     if most <= QUIET_CORES:
         return ""
-    return (
-        f"**Others used up to {most:.1f} of the cores meanwhile: the times say little, a quiet machine is needed.**\n"
-    )
+    return f"**Other programs used up to {most:.1f} cores: the times say little. Measure again on a quiet machine.**\n"
 
 
-def goals(asked: Sequence[Goal], found: Found) -> str:
-    """Return what was asked for beside what was measured."""
+def goals(listed: Sequence[Goal], found: Found) -> str:
+    """Return the goals with the measured values."""
     rows = []
-    for judged in judge(asked, found):
-        goal, sign = judged.goal, "≥" if judged.goal.least else "≤"
+    for evaluation in evaluate(listed, found):
+        goal, sign = evaluation.goal, "≥" if evaluation.goal.at_least else "≤"
         bounds = [
             "" if bound is None else f"{sign} {_with_unit(bound, goal.unit)}" for bound in (goal.required, goal.goal)
         ]
-        measured = "" if judged.measured is None else _with_unit(judged.measured, goal.unit)
-        rows.append([goal.what, *bounds, measured, judged.verdict])
+        measured = "" if evaluation.measured is None else _with_unit(evaluation.measured, goal.unit)
+        rows.append([goal.what, *bounds, measured, evaluation.status])
     return table(["figure", "required", "goal", "measured", ""], rows)
 
 
 def backlogs(found: Found) -> str:
-    """Return the backlogs, a side a row."""
+    """Return the backlogs, with a row for each side."""
     rows = [
         [
             f"{one['updates']:,} updates as {one['records']:,} {_FORMS[one['form']]}",
@@ -76,7 +74,7 @@ def backlogs(found: Found) -> str:
 
 
 def latencies(found: Found) -> str:
-    """Return the latencies, a side a row."""
+    """Return the latencies, with a row for each side."""
     rows = [
         [
             f"{one['rate']:,.0f} updates/s",
@@ -109,7 +107,7 @@ def small_batches(found: Found) -> str:
 
 
 def growths(found: Found) -> str:
-    """Return what a batch on a larger table costs."""
+    """Return the cost of a batch on tables of different sizes."""
     rows = [
         [
             f"{one['rows']:,}",
@@ -123,7 +121,7 @@ def growths(found: Found) -> str:
 
 
 def loads(found: Found) -> str:
-    """Return what the table by itself takes, by load."""
+    """Return the cost of the table alone, by load."""
     rows = [
         [load, *(f"{cost[part]:.2f}" for part in _PARTS)]
         for (figure, _side), one in found.items()
@@ -134,7 +132,7 @@ def loads(found: Found) -> str:
 
 
 def sizes(found: Found) -> str:
-    """Return the original's size, calculated from what was measured."""
+    """Return the time for the updates of the original system, calculated from the measured backlogs."""
     ours, peer = ("backlog-10m-snapshots", "backlog-100m-snapshots"), ("backlog-2m", "backlog-10m")
     rows = []
     for updates in (100_000_000, ORIGINAL):
@@ -148,13 +146,13 @@ def sizes(found: Found) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown; empty where there is no row."""
+    """Return a table in Markdown; an empty text if it has no row."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", *lines]) + "\n" if lines else ""
 
 
 def machine(command: str, scale: float, rounds: int, found: Found) -> str:
-    """Return what ran, when, on what, and how fast that was."""
+    """Return the command, the date, the machine, the versions, and the speed of the machine."""
     java = subprocess.run([jars.java(), "-version"], capture_output=True, text=True, check=False).stderr.splitlines()[0]
     memory = psutil.virtual_memory().total / 2**30
     sized = "" if scale == 1 else f" **At {scale:g} of the full size: the figures say nothing about speed.**"
@@ -166,7 +164,7 @@ def machine(command: str, scale: float, rounds: int, found: Found) -> str:
 
 
 def speed(work_ms: Sequence[float]) -> str:
-    """Return how long a fixed piece of work takes, so that machines can be compared; empty where not measured."""
+    """Return how long a fixed piece of work takes, to compare machines; an empty text if it was not measured."""
     if not work_ms:
         return ""
     least, middle, most = min(work_ms), statistics.median(work_ms), max(work_ms)
@@ -177,10 +175,10 @@ def speed(work_ms: Sequence[float]) -> str:
 
 
 def into(page: str, results: str) -> str:
-    """Return the page with its results replaced.
+    """Return the page with the new results.
 
     Raises:
-        ValueError: it has no place for them.
+        ValueError: it does not have exactly one pair of result marks.
     """
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
@@ -192,14 +190,12 @@ def _broker() -> str:
 
 
 def kstreams_version() -> str:
-    """Return the version of Kafka Streams that its pom names."""
-    from benchmarks.aggregator.kstreams_build import SOURCES
-
-    pom = (SOURCES / "pom.xml").read_text(encoding="utf-8")
+    """Return the version of Kafka Streams in pom.xml."""
+    pom = (KSTREAMS / "pom.xml").read_text(encoding="utf-8")
     return pom.split("<kafka.version>")[1].split("<")[0]
 
 
-_PARTS = {"apply": "decode and apply", "changes": "changes", "rows": "rows", "state": "state", "whole": "whole"}
+_PARTS = {"apply": "decode and apply", "changes": "changes", "rows": "rows", "state": "state", "total": "total"}
 _PARTS |= {"worst": "worst batch"}
 _BUSY = ", beside a busy loop on each core"
 _FORMS = {"singles": "single-metric records", "snapshots": "snapshot records"}
@@ -211,7 +207,7 @@ def _exact(one: dict[str, Any]) -> str:
 
 def _with_unit(number: float, unit: str) -> str:
     if math.isinf(number):
-        return "no"  # it falls behind, or a sum is wrong
+        return "no"  # the side falls behind, or a sum is wrong
     text = f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
     return text + {"": "", "x": "\N{MULTIPLICATION SIGN}"}.get(unit, f" {unit}")
 

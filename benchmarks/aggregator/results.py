@@ -1,4 +1,4 @@
-"""What was measured: one JSON line a figure and side, kept so that a run that was broken off can go on."""
+"""The measured values in a file with one JSON line for each figure and side, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Result(NamedTuple):
-    """One figure of one side in one round; `found` is what was measured."""
+    """One figure of one side in one round. `found` has the measured values."""
 
     figure: str
     side: str
@@ -21,7 +21,7 @@ class Result(NamedTuple):
 
 
 class Results:
-    """All results of a run. Those of `path` are taken over where `resume` says so, else the file begins again."""
+    """All results of a run. With `resume`, those in the file `path` are kept; otherwise the file is emptied."""
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self._path = path
@@ -33,24 +33,24 @@ class Results:
             path.write_text("", encoding="utf-8")
 
     def has(self, figure: str, side: str, number: int) -> bool:
-        """Tell whether a figure was measured."""
+        """Return whether a figure was measured."""
         return any(one[:3] == (figure, side, number) for one in self.all)
 
     def add(self, result: Result) -> None:
-        """Keep a result, here and in the file."""
+        """Add a result to the list and to the file."""
         self.all.append(result)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(result._asdict()) + "\n")
 
     def medians(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """Return, by figure and side, the median of each number over the rounds."""
+        """Return the median of each number over the rounds, by figure and side."""
         return medians(self.all)
 
 
 def medians(results: Iterable[Result]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return, by figure and side, the median of each number over the rounds; a verdict holds when all rounds hold it.
+    """Return the median of each number over the rounds, by figure and side.
 
-    What is neither is that of the last round.
+    A bool is true if it is true in all rounds. Other values are those of the last round.
     """
     rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for result in results:

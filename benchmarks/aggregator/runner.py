@@ -1,7 +1,7 @@
-"""Runs figures: each side of each figure gets a broker of its own with nothing else on it.
+"""Runs figures: each side of each figure gets a new broker.
 
-Sides take turns, rounds reverse them. Every sum is checked: exit code 1 when one was wrong, or when a side did not
-finish.
+In each round, the sides run one after the other; every second round has the reverse order. Every sum is checked. The
+exit code is 1 if one was wrong, or if a side did not finish.
 """
 
 from __future__ import annotations
@@ -17,9 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from benchmarks.aggregator import report
 from benchmarks.aggregator.goals import OURS as OUR_NAME
-from benchmarks.aggregator.kstreams_build import BuildError
 from benchmarks.aggregator.results import Result, Results
-from benchmarks.aggregator.sides import ALL, LINGER_0, OURS, PEER, PEER_LINGER_0, KafkaStreams, Ours, Side, SideError
+from benchmarks.aggregator.sides import (
+    ALL,
+    LINGER_0,
+    OURS,
+    PEER,
+    PEER_LINGER_0,
+    BuildError,
+    KafkaStreams,
+    Ours,
+    Side,
+    SideError,
+)
 from benchmarks.aggregator.topic import LoadError
 from benchmarks.speed import work_ms
 from tallystream_cli.servers.broker import KafkaBroker
@@ -33,22 +43,22 @@ ROOT = Path(__file__).parents[2]
 
 
 class Figure(Protocol):
-    """What is measured, and the sides that take part."""
+    """One figure, and the sides that take part in it."""
 
     @property
     def name(self) -> str:
-        """What `--only` calls it."""
+        """Its name in `--only`."""
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """As `--sides` names them."""
+        """Their names in `--sides`."""
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
-        """Measure one side; `scale` makes it smaller."""
+        """Measure one side, with the size multiplied by `scale`."""
 
 
 class Benchmark(NamedTuple):
-    """A command that measures `figures`; `tables` are their text, which a run of all at full size puts into `page`."""
+    """A command that measures `figures`. A run of all figures at full size writes their `tables` into `page`."""
 
     command: str
     description: str
@@ -59,29 +69,29 @@ class Benchmark(NamedTuple):
 
 
 def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
-    """Measure what was asked for, print the tables, and put them into the page where the run was a whole one."""
+    """Measure the figures of the options and print the tables. A complete run also writes them into the page."""
     options = _options(benchmark, arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)  # either ends what was started, in order
+        signal.signal(number, signal.default_int_handler)  # both stop the started processes in an orderly way
     results = Results(options.results, resume=options.resume)
     try:
         failures = _measure(benchmark, options, results)
     except KeyboardInterrupt:
-        _say("interrupted: what is running has been ended; --resume measures the rest")
+        _log("interrupted: all processes were stopped; --resume measures the rest")
         return 130
     except BuildError as error:
-        _say(str(error))
+        _log(str(error))
         return 2
     found = results.medians()
     command = f"{benchmark.command} {shlex.join(options.given)}".rstrip()
     text = report.machine(command, options.scale, options.rounds, found) + "\n" + benchmark.tables(found)
     print(text)
-    whole = options.scale == 1 and not options.only and options.sides == list(ALL) and not options.option
-    out = options.out or (benchmark.page if whole and not failures else None)
+    complete = options.scale == 1 and not options.only and options.sides == list(ALL) and not options.option
+    out = options.out or (benchmark.page if complete and not failures else None)
     if out is not None:
         out.write_text(report.into(out.read_text(encoding="utf-8"), text), encoding="utf-8")
     for failure in failures:
-        _say(failure)
+        _log(failure)
     return 1 if failures else 0
 
 
@@ -91,12 +101,12 @@ def _measure(benchmark: Benchmark, options: argparse.Namespace, results: Results
         if options.only and figure.name not in options.only:
             continue
         for number in range(1, options.rounds + 1):
-            taking_part = [side for side in figure.sides if side in options.sides]
-            for key in taking_part if number % 2 else reversed(taking_part):
+            keys = [key for key in figure.sides if key in options.sides]
+            for key in keys if number % 2 else reversed(keys):
                 side = _side(key, tuple(options.option))
                 if results.has(figure.name, side.name, number):
                     continue
-                _say(f"{figure.name}, {side.name}, round {number}")
+                _log(f"{figure.name}, {side.name}, round {number}")
                 work = benchmark.build / "work"
                 shutil.rmtree(work, ignore_errors=True)
                 speed_ms = work_ms()
@@ -106,12 +116,12 @@ def _measure(benchmark: Benchmark, options: argparse.Namespace, results: Results
                         found = figure.measure(servers, side, folder, options.scale)
                 except (SideError, LoadError) as error:
                     failures.append(f"{figure.name}, {side.name}: {error}")
-                    _say(failures[-1])
+                    _log(failures[-1])
                     continue
                 finally:
                     _keep_log(benchmark.build, f"{figure.name}-{key}.log")
                 results.add(Result(figure.name, side.name, number, {**found, "work_ms": speed_ms}))
-                _say(_line(found))
+                _log(_line(found))
                 if not found["exact"]:
                     failures.append(f"{figure.name}, {side.name}: the sums are wrong")
     return failures
@@ -140,17 +150,19 @@ def _line(found: dict[str, object]) -> str:
 def _options(benchmark: Benchmark, arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=benchmark.command, description=benchmark.description)
     names = [figure.name for figure in benchmark.figures]
-    sides = f"{OURS}, {PEER} (exactly_once_v2), {PEER_LINGER_0} (at_least_once, linger 0); all if not given"
+    sides = f"{OURS}, {PEER} (exactly_once_v2), {PEER_LINGER_0} (at_least_once, linger 0); default: all"
     parser.add_argument("--only", type=_listed(names), default=[], help=f"figures: {', '.join(names)}")
     parser.add_argument("--sides", type=_listed(ALL), default=list(ALL), help=sides)
-    parser.add_argument("--scale", type=_positive, default=1.0, help="a factor to the updates, seconds and rows")
+    parser.add_argument("--scale", type=_positive, default=1.0, help="a factor for the updates, seconds and rows")
     parser.add_argument(
-        "--rounds", "--repeat", type=int, default=1, help="how often each side has its turn; medians are shown"
+        "--rounds", "--repeat", type=int, default=1, help="how often each side is measured; medians are shown"
     )
-    parser.add_argument("--resume", action="store_true", help="keep what the file of results has, measure the rest")
-    parser.add_argument("--option", action="append", default=[], help="a further option for tallystream aggregate")
-    parser.add_argument("--results", type=Path, default=benchmark.build / "results.jsonl", help="the file of results")
-    parser.add_argument("--out", type=Path, help="a page to write into")
+    parser.add_argument("--resume", action="store_true", help="keep the results in the file, and measure the rest")
+    parser.add_argument(
+        "--option", action="append", default=[], help="an option for tallystream aggregate; may be repeated"
+    )
+    parser.add_argument("--results", type=Path, default=benchmark.build / "results.jsonl", help="the results file")
+    parser.add_argument("--out", type=Path, help="the page for the tables")
     options = parser.parse_args(arguments)
     options.given = list(sys.argv[1:] if arguments is None else arguments)
     return options
@@ -158,11 +170,11 @@ def _options(benchmark: Benchmark, arguments: Sequence[str] | None) -> argparse.
 
 def _listed(known: Sequence[str]) -> Callable[[str], list[str]]:
     def parse(text: str) -> list[str]:
-        asked = text.split(",")
-        wrong = [name for name in asked if name not in known]
-        if wrong:
-            raise argparse.ArgumentTypeError(f"{', '.join(wrong)}: there are {', '.join(known)}")
-        return asked
+        names = text.split(",")
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: give one or more of {', '.join(known)}")
+        return names
 
     return parse
 
@@ -170,9 +182,9 @@ def _listed(known: Sequence[str]) -> Callable[[str], list[str]]:
 def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}: give a number above zero")
+        raise argparse.ArgumentTypeError(f"{text}: give a number greater than 0")
     return value
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(f"bench: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Topics filled with a load: as fast as the broker takes it, or at a rate."""
+"""Publishes a load to a topic, as fast as possible or at a rate."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from benchmarks.aggregator.load import Fleet, Taken, heads
+from benchmarks.aggregator.load import Fleet, UpdateSlice, value_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-PATIENCE_S = 30.0
+MAX_WAIT_S = 30.0
 
 
 class LoadError(Exception):
-    """The broker does not have what was to be published, or the generator could not keep its rate."""
+    """The broker does not have all published records."""
 
 
 def admin(bootstrap_servers: str) -> AdminClient:
-    """Return an admin client that says nothing of a broker that goes away."""
+    """Return an admin client that logs nothing when the broker ends."""
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
 
 def preload(bootstrap_servers: str, topic: str, records: Iterable[tuple[bytes, bytes]], timestamp_ms: int = 0) -> int:
-    """Append the records to a topic of one partition, in order, and return how many it has then.
+    """Append the records to a topic with one partition, in order. Return how many records it has then.
 
-    They say that they are of `timestamp_ms`, in epoch ms; of now where it is 0.
+    Their timestamp is `timestamp_ms` in epoch ms, or the current time if it is 0.
 
     Raises:
-        LoadError: the broker does not have them all.
+        LoadError: the broker does not have all of them.
     """
     producer = producer_of(bootstrap_servers, {"linger.ms": 20, "batch.size": 131072})
     had = end_of(bootstrap_servers, topic)
@@ -55,23 +55,23 @@ def preload(bootstrap_servers: str, topic: str, records: Iterable[tuple[bytes, b
 
 
 class Sent:
-    """When each update of a live load was sent, in epoch seconds, and how far the sender fell behind its schedule."""
+    """When each update of a live load was sent, in epoch seconds, and how late the sender was at worst."""
 
     def __init__(self, updates: int) -> None:
         self.times: NDArray[np.float64] = np.zeros(updates)
         self.worst_lag_s = 0.0
 
 
-def send_live(bootstrap_servers: str, topic: str, fleet: Fleet, taken: Taken, *, rate: float) -> Sent:
-    """Send each update at its time, `rate` a second, one record each; return when each was sent.
+def send_live(bootstrap_servers: str, topic: str, fleet: Fleet, updates: UpdateSlice, *, rate: float) -> Sent:
+    """Send one record for each update, `rate` a second. Return when each was sent.
 
     Raises:
-        LoadError: the broker did not take them all.
+        LoadError: the broker does not have all of them.
     """
     producer = producer_of(bootstrap_servers, {"linger.ms": 0})
     produce, poll = producer.produce, producer.poll
-    sent, beginnings, metrics, keys = Sent(len(taken.readings)), heads(fleet), fleet.metrics, fleet.keys
-    readings, times = taken.readings.tolist(), sent.times
+    sent, prefixes, metrics, keys = Sent(len(updates.readings)), value_prefixes(fleet), fleet.metrics, fleet.keys
+    readings, times = updates.readings.tolist(), sent.times
     had = end_of(bootstrap_servers, topic)
     total, done, began = len(readings), 0, time.perf_counter()
     while done < total:
@@ -80,8 +80,8 @@ def send_live(bootstrap_servers: str, topic: str, fleet: Fleet, taken: Taken, *,
         if done < due:
             sent.worst_lag_s = max(sent.worst_lag_s, passed - (done + 1) / rate)
         for at in range(done, due):
-            number, now = taken.first + at, time.time()
-            value = b'%b%d,"ts":%d}' % (beginnings[number % metrics], readings[at], int(now * 1000))
+            number, now = updates.first + at, time.time()
+            value = b'%b%d,"ts":%d}' % (prefixes[number % metrics], readings[at], int(now * 1000))
             produce(topic, value, keys[number // metrics % fleet.instances], 0)
             times[at] = now
         done = due
@@ -94,7 +94,7 @@ def send_live(bootstrap_servers: str, topic: str, fleet: Fleet, taken: Taken, *,
 
 
 def producer_of(bootstrap_servers: str, options: dict[str, Any]) -> Producer:
-    """Return a producer that loses nothing, with room for a million records; `options` are librdkafka's."""
+    """Return an idempotent producer with a buffer for a million records. `options` are options of librdkafka."""
     return Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -109,16 +109,16 @@ def producer_of(bootstrap_servers: str, options: dict[str, Any]) -> Producer:
 
 
 def end_of(bootstrap_servers: str, topic: str) -> int:
-    """Return the offset of the record that would come next."""
+    """Return the end offset of the topic."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "bench", "enable.auto.commit": False, "log_level": 2}
     )
     try:
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + MAX_WAIT_S
         while True:
             try:
                 end: int = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
-            except KafkaException:  # a topic just made may have no leader yet
+            except KafkaException:  # a new topic may have no leader yet
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.1)

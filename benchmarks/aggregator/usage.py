@@ -1,4 +1,4 @@
-"""What a process and all that it started use: processor seconds and memory, by psutil."""
+"""The processor time and memory of a process and its descendants, from psutil."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import NamedTuple, Self
 
 import psutil
 
-EVERY_S = 0.5
+INTERVAL_S = 0.5
 
 
 class Usage(NamedTuple):
-    """Processor seconds since the start, resident memory in bytes, of a process and all that it started."""
+    """Processor seconds since the start, and resident memory in bytes, of a process and its descendants."""
 
     cpu_s: float
     rss: int
 
 
 def usage(pid: int) -> Usage:
-    """Return what the process tree uses now; children that have ended are in it, as their parents waited for them.
+    """Return what the process tree has used up to now, including children that have ended.
 
-    Resident memory is added up over the processes: what they share counts for each.
+    Resident memory is the sum over the processes. Memory that they share is counted in each of them.
     """
     cpu, rss = 0.0, 0
     with suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
         for process in [root, *root.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess), process.oneshot():
-                cpu += sum(process.cpu_times()[:4])  # user, system, and the same of its children that have ended
+                cpu += sum(process.cpu_times()[:4])  # user and system time, of itself and of ended children
                 rss += process.memory_info().rss
     return Usage(cpu, rss)
 
 
 def machine_cpu_s() -> float:
-    """Return the processor seconds that everything on this machine has used."""
+    """Return the processor seconds that all programs on this machine have used."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - times.iowait)
 
 
 class Meter:
-    """Watches the tree of `pid` until the block ends, and what the rest of the machine does meanwhile."""
+    """Measures the process tree of `pid` and the rest of the machine until the block ends."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -60,23 +60,23 @@ class Meter:
 
     def cpu_s(self) -> float:
         """Return the tree's processor seconds so far."""
-        return self._look().cpu_s
+        return self._sample().cpu_s
 
     def others_s(self) -> float:
-        """Return the processor seconds that nothing of the benchmark used, so far."""
+        """Return the processor seconds that other programs than the benchmark have used so far."""
         return max(0.0, machine_cpu_s() - self._machine - (self._ours() - self._began))
 
     def _ours(self) -> float:
-        # The benchmark's process has the tree and the broker among its children: so this is all of them, once.
+        # The tree and the broker are children of this process, so this counts all of them once.
         return usage(os.getpid()).cpu_s
 
-    def _look(self) -> Usage:
+    def _sample(self) -> Usage:
         now = usage(self._pid)
-        if now.rss:  # else it has ended: what it was last stands
+        if now.rss:  # 0 if the process has ended: keep the last values
             self._last = now
         self.peak_rss = max(self.peak_rss, now.rss)
         return self._last
 
     def _run(self) -> None:
-        while not self._stop.wait(EVERY_S):
-            self._look()
+        while not self._stop.wait(INTERVAL_S):
+            self._sample()

@@ -1,4 +1,4 @@
-"""The sums as they arrive on the output topic: the newest of each metric, and every one with its time of arrival."""
+"""Reads the sums on the output topic: the newest of each metric, and the arrival time of every sum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Row(msgspec.Struct):
-    """A sum as either side writes it: ours has a count, Kafka Streams a value."""
+    """A sum of either side: ours has a `count`, that of Kafka Streams a `value`."""
 
     name: str
     count: int | None = None
@@ -28,7 +28,7 @@ _decoder = msgspec.json.Decoder(_Row)
 
 
 class Arrival(NamedTuple):
-    """A sum that was received at `time`, epoch seconds."""
+    """A sum that was received at `time` in epoch seconds."""
 
     time: float
     metric: int
@@ -36,7 +36,7 @@ class Arrival(NamedTuple):
 
 
 class Watcher:
-    """Reads an output topic from its beginning, committed records only. Sums of other metrics are left out."""
+    """Reads the committed records of an output topic from its start. Sums of other metrics are ignored."""
 
     def __init__(self, bootstrap_servers: str, topic: str, names: Sequence[str]) -> None:
         self.sums: NDArray[np.int64] = np.zeros(len(names), np.int64)
@@ -70,11 +70,11 @@ class Watcher:
         return Arrival(now, metric, total)
 
     def matches(self, expected: NDArray[np.int64]) -> bool:
-        """Tell whether the newest sums are these."""
+        """Return whether the newest sums equal `expected`."""
         return bool(np.array_equal(self.sums, expected))
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Close the consumer."""
         self._consumer.close()
 
     def __enter__(self) -> Self:
@@ -85,7 +85,7 @@ class Watcher:
 
 
 class Recording:
-    """Keeps every sum that a watcher receives, from its beginning to `stop`, in a thread of its own."""
+    """Records every sum that a watcher receives until `stop`, in a thread of its own."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.arrivals: list[Arrival] = []
@@ -95,7 +95,7 @@ class Recording:
         self._thread.start()
 
     def stop(self) -> list[Arrival]:
-        """Return what was received.
+        """Return the received sums.
 
         Raises:
             Exception: reading failed.
@@ -112,5 +112,5 @@ class Recording:
                 arrival = self._watcher.poll(0.1)
                 if arrival is not None:
                     self.arrivals.append(arrival)
-        except Exception as error:  # noqa: BLE001 (raised again by stop, in the thread that can tell it)
+        except Exception as error:  # noqa: BLE001 (raised again by stop in the caller's thread)
             self._failure = error

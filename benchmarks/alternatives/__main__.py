@@ -1,6 +1,6 @@
-"""What others do with the same updates: .venv/bin/python -m benchmarks.alternatives [--vmagent PATH] [--updates N].
+"""Measure other systems with the same updates: python -m benchmarks.alternatives [--vmagent PATH] [--updates N].
 
-vmagent is measured where its binary is named. benchmarks/README.md says how to build it, and what the figures mean.
+vmagent is measured if --vmagent names its binary. benchmarks/README.md says how to build it, and what the figures mean.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from benchmarks.alternatives import multiprocess, vmagent
 
 
 def main() -> int:
-    """Measure and print; exit code 1 when a sum was wrong."""
+    """Measure and print the tables. Return 1 if a sum was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vmagent", type=Path, help="the binary of vmagent")
-    parser.add_argument("--updates", type=int, default=2_000_000, help="how many updates vmagent gets")
+    parser.add_argument("--vmagent", type=Path, help="the path of the vmagent binary")
+    parser.add_argument("--updates", type=int, default=2_000_000, help="the number of updates for vmagent")
     options = parser.parse_args()
     exact = []
     with tempfile.TemporaryDirectory() as folder:
@@ -27,7 +27,11 @@ def main() -> int:
             one = multiprocess.measure(Path(folder) / str(processes), processes)
             rows.append([f"{processes:,}", f"{one['scrape_s']:.2f}", f"{one['cpu_s']:.2f}", f"{one['files_mb']:,.0f}"])
             exact.append(one["exact"])
-        print(table(["prometheus_client: processes ever, 50 counters each", "scrape s", "CPU s", "files MB"], rows))
+        print(
+            table(
+                ["prometheus_client: processes that ever ran, 50 counters each", "scrape s", "CPU s", "files MB"], rows
+            )
+        )
         if options.vmagent is not None:
             two = vmagent.measure(options.vmagent, Path(folder) / "vmagent", options.updates)
             cells = [f"{two['updates']:,}", f"{two['wall_s']:.1f}", f"{two['cpu_s']:.1f}", f"{two['peak_rss_mb']:,.0f}"]

@@ -1,4 +1,4 @@
-"""prometheus_client's multiprocess mode: a file for each process that ever was, added up whenever it is scraped."""
+"""The multiprocess mode of prometheus_client: one file for each process that ever ran. Each scrape reads all files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ METRICS, VALUE = 50, 7.0
 
 
 def measure(folder: Path, processes: int) -> dict[str, Any]:
-    """Write the files of so many processes with 50 counters each, and scrape them: all of them ever, dead ones too."""
+    """Write the files of `processes` processes with 50 counters each, and measure one scrape."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"records_processed_{number:02d}" for number in range(METRICS)]
     for process in range(processes):

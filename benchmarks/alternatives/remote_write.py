@@ -1,6 +1,6 @@
-"""A receiver of Prometheus remote write, version 1: the newest value of every series by its name.
+"""A receiver for Prometheus remote write 1.0. It keeps the newest value of each series by name.
 
-The format: WriteRequest of the Prometheus Remote-Write 1.0 specification, protobuf in Snappy's block format.
+The format is WriteRequest of the Prometheus Remote-Write 1.0 specification: protobuf in Snappy's block format.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a place, and the place after it."""
+    """Return the number at offset `at`, and the offset after it."""
     number, shift = 0, 0
     while True:
         byte = data[at]
@@ -28,7 +28,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield (number, value) of a protobuf message's fields: bytes, or an integer."""
+    """Yield (number, value) of each field of a protobuf message. A value is bytes or an integer."""
     at = 0
     while at < len(data):
         tag, at = varint(data, at)
@@ -43,7 +43,7 @@ def fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
 
 
 def samples(body: bytes) -> Iterator[tuple[str, float]]:
-    """Yield (name, value) of the samples in a request's body."""
+    """Yield (name, value) of each sample in the body of a request."""
     size, _ = varint(body, 0)
     raw = pa.decompress(body, decompressed_size=size, codec="snappy", asbytes=True)
     for number, series in fields(raw):
@@ -58,14 +58,14 @@ def samples(body: bytes) -> Iterator[tuple[str, float]]:
                 text = inner[2]
                 name = text.decode() if isinstance(text, bytes) else ""
             elif part == 2:
-                packed = inner.get(1, bytes(8))  # a value of zero is left out
+                packed = inner.get(1, bytes(8))  # protobuf omits a value of zero
                 values.append(struct.unpack("<d", packed)[0] if isinstance(packed, bytes) else 0.0)
         for value in values:
             yield name, value
 
 
 class Receiver:
-    """Listens on a free port of loopback until the block ends; `newest` is name → value."""
+    """Listens on a free loopback port until the block ends. `newest` is name → value."""
 
     def __init__(self) -> None:
         self.newest: dict[str, float] = {}
@@ -79,7 +79,7 @@ class Receiver:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/write"

@@ -1,4 +1,4 @@
-"""vmagent's stream aggregation on the same updates, pushed as text; its sums by remote write."""
+"""The stream aggregation of vmagent on the same updates. They are pushed as text; the sums come by remote write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.aggregator.load import Fleet, Taken, Updates
+from benchmarks.aggregator.load import Fleet, Updates, UpdateSlice
 from benchmarks.aggregator.usage import Meter
 from benchmarks.alternatives.remote_write import Receiver
 from tallystream_cli.servers.process import free_port, spawn, tail, terminate
@@ -23,12 +23,12 @@ CONFIG = """
   outputs: [total]
   ignore_first_sample_interval: 0s
 """
-"""By default the first samples after a start are left out: then no sum would be right from the beginning."""
-PATIENCE_S = 300.0
+"""By default, vmagent ignores the first samples after a start, and the sums would be too low."""
+MAX_WAIT_S = 300.0
 
 
 def measure(binary: Path, folder: Path, n: int) -> dict[str, Any]:
-    """Push `n` updates, whole turns of the fleet; then kill it, start it, and push half of the instances once more."""
+    """Push about `n` updates in complete rounds. Then restart vmagent, and push half of the instances again."""
     fleet, updates, last = Fleet(), Updates(Fleet()), b""
     bodies = []
     for _ in range(n // fleet.rows):
@@ -54,9 +54,9 @@ def measure(binary: Path, folder: Path, n: int) -> dict[str, Any]:
     return {**found, "exact": exact, "forgets_after_a_restart": lost}
 
 
-def _body(fleet: Fleet, taken: Taken) -> bytes:
+def _body(fleet: Fleet, updates: UpdateSlice) -> bytes:
     names = [name.replace(".", "_").encode() for name in fleet.names]
-    readings, metrics = taken.readings.tolist(), fleet.metrics
+    readings, metrics = updates.readings.tolist(), fleet.metrics
     rows = (
         (names[number % metrics], fleet.keys[number // metrics % fleet.instances], reading)
         for number, reading in enumerate(readings)
@@ -71,7 +71,7 @@ def _post(url: str, body: bytes) -> None:
 
 def _reaches(receiver: Receiver, fleet: Fleet, expected: list[float]) -> bool:
     names = [f"{name.replace('.', '_')}:1s_without_instance_total" for name in fleet.names]
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + MAX_WAIT_S
     while [receiver.newest.get(name) for name in names] != expected:
         if time.monotonic() > until:
             return False

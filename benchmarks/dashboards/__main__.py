@@ -1,13 +1,12 @@
-"""How long the queries of Grafana's dashboards and alert rules take on a real InfluxDB 2.7 with hours of many metrics.
+"""Measure the queries of the Grafana dashboards and alert rules on a real InfluxDB 2.7 with hours of many metrics.
 
     PYTHONPATH=tests .venv/bin/python -m benchmarks.dashboards [--metrics 200] [--instances 50] [--hours 6]
         [--panel TITLE] [--keep FOLDER]
 
-Every metric has a point each ten seconds, and, as of a shipper with --rows, one of each instance; 20 groups lag in ten
-partitions each. Everything is chosen that can be: all apps, metrics, instances, groups; in Metric and Instances one
-metric, of the panel's type. Of each panel: the median of --times, from its first query to the last byte of the last
-answer, one query after the other, and how many rows came. --keep names a folder for the server's data, so that the
-next run fills nothing.
+Every metric has one point in ten seconds, and also one for each instance, as with `tallystream ship --rows`. 20 groups
+have lag in ten partitions each. The variables select all apps, metrics, instances and groups; the dashboards Metric and
+Instances select one metric of the type that the panel shows. The queries of a panel run one after the other. For each
+panel, the table has the median time and the number of rows. With --keep, the data stays in a folder for the next run.
 """
 
 from __future__ import annotations
@@ -19,51 +18,53 @@ import time
 from itertools import islice
 from pathlib import Path
 
-from benchmarks.dashboards.asking import FLAVOURS, LIMIT_S, Server, panels, put_in
 from benchmarks.dashboards.points import lines
+from benchmarks.dashboards.queries import FLAVOURS, TIMEOUT_S, Server, panels, replace_variables
 from support.influxd import InfluxServer
 from tallystream_dashboards.grafana import Settings
 from tallystream_dashboards.grafana.alerts.flux import queries
 
-REQUEST = 20_000
+LINES_PER_REQUEST = 20_000
 
 
 def main() -> None:
-    """Fill a server of its own, ask, and print a table."""
+    """Fill a new server, run the queries, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--metrics", type=int, default=200)
-    parser.add_argument("--instances", type=int, default=50)
-    parser.add_argument("--hours", type=float, default=6)
-    parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--panel", default="", help="panels and rules with this in their name, and no others")
-    parser.add_argument("--keep", type=Path, default=None)
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, InfluxServer(asked.keep or Path(folder)) as influxd:
+    parser.add_argument("--metrics", type=int, default=200, help="the number of metrics")
+    parser.add_argument("--instances", type=int, default=50, help="the number of instances")
+    parser.add_argument("--hours", type=float, default=6, help="the hours of data")
+    parser.add_argument("--times", type=int, default=3, help="how often each panel is queried")
+    parser.add_argument("--panel", default="", help="only panels and alert rules with this text in their name")
+    parser.add_argument("--keep", type=Path, default=None, help="a folder that keeps the data for the next run")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, InfluxServer(options.keep or Path(folder)) as influxd:
         server = Server(influxd)
-        end_ms = _filled(server, (asked.keep or Path(folder)) / "end", asked)
-        spans = (1.0, asked.hours)
+        end_ms = _filled(server, (options.keep or Path(folder)) / "end", options)
+        spans = (1.0, options.hours)
         heads = [f"{flavour}, {hours:g} h" for flavour in FLAVOURS for hours in spans]
         print(f"| dashboard | panel | {' | '.join(heads)} |\n|---|---|{'---|' * len(heads)}")
-        for board, title, wanted in panels(asked.panel):
+        for board, title, wanted in panels(options.panel):
             cells = []
             for flavour in FLAVOURS:
                 for hours in spans:
-                    texts = [put_in(one, board, title, end_ms=end_ms, hours=hours) for one in wanted[flavour]]
-                    cells.append(_measured(server, flavour, texts, asked.times))
+                    texts = [
+                        replace_variables(one, board, title, end_ms=end_ms, hours=hours) for one in wanted[flavour]
+                    ]
+                    cells.append(_measured(server, flavour, texts, options.times))
             print(f"| {board} | {title} | {' | '.join(cells)} |", flush=True)
         print("\n| alert rule | flux |\n|---|---|")
         for slug, text in queries(Settings()).items():
-            if asked.panel in slug:
-                print(f"| {slug} | {_measured(server, 'flux', [text], asked.times)} |", flush=True)
+            if options.panel in slug:
+                print(f"| {slug} | {_measured(server, 'flux', [text], options.times)} |", flush=True)
 
 
-def _filled(server: Server, mark: Path, asked: argparse.Namespace) -> int:
-    """Fill the server, unless it was, and return the time of the newest point (epoch ms)."""
+def _filled(server: Server, mark: Path, options: argparse.Namespace) -> int:
+    """Fill the server if it is empty. Return the time of the newest point in epoch ms."""
     if mark.exists():
         return int(mark.read_text())
     began, points, end_ms = time.monotonic(), 0, round(time.time()) * 1000
-    found = lines(end_ms, asked.hours, asked.metrics, asked.instances)
-    while chunk := list(islice(found, REQUEST)):
+    all_lines = lines(end_ms, options.hours, options.metrics, options.instances)
+    while chunk := list(islice(all_lines, LINES_PER_REQUEST)):
         server.write("\n".join(chunk))
         points += len(chunk)
     mark.write_text(str(end_ms))
@@ -72,7 +73,7 @@ def _filled(server: Server, mark: Path, asked: argparse.Namespace) -> int:
 
 
 def _measured(server: Server, flavour: str, texts: list[str], times: int) -> str:
-    """Return the seconds and the rows of a panel's queries."""
+    """Return the median seconds and the rows of the queries of a panel."""
     if not texts:
         return "-"
     took = []
@@ -81,7 +82,7 @@ def _measured(server: Server, flavour: str, texts: list[str], times: int) -> str
         try:
             rows = sum(server.rows(flavour, text) for text in texts)
         except TimeoutError:
-            return f"more than {LIMIT_S} s"
+            return f"more than {TIMEOUT_S} s"
         took.append(time.perf_counter() - began)
     return f"{statistics.median(took):.2f} s, {rows:,}"
 

@@ -1,6 +1,7 @@
-"""Hours of what shipper, aggregator and lag collector write, as lines of InfluxDB's protocol: docs/stores.md's schema.
+"""The points that shipper, aggregator and lag collector write in some hours, in the line protocol of InfluxDB.
 
-Numbers do not matter to a query's time, series and points do: so everything grows by the same in each step.
+docs/stores.md describes the schema. The time of a query depends on series and points, not on values, so all values
+grow by the same number in each step.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 
 STEP_MS = 10_000
 KINDS = ("counter",) * 6 + ("gauge",) * 2 + ("meter", "timer")
-"""Of each ten metrics."""
+"""The types of ten metrics; further metrics repeat them."""
 NAMES = {"counter": "records", "gauge": "queue", "meter": "requests", "timer": "request.time"}
-LIVING = "lives=@i,instances=@i,retired=@i"
+LIFE_FIELDS = "lives=@i,instances=@i,retired=@i"
 _VIEW = "sum=@,min=@,max=@"
 _RATES = "mean_rate=@,m1_rate=@,m5_rate=@,m15_rate=@"
 _QUANTILES = "p50=@,p75=@,p95=@,p98=@,p99=@,p999=@"
@@ -34,14 +35,14 @@ PHASES = ("addBatch", "getBatch", "latestOffset", "queryPlanning", "triggerExecu
 
 
 class Series(NamedTuple):
-    """A series: measurement and tags, and its fields with `@` for a number."""
+    """A series: its measurement and tags, and its fields with `@` in place of each number."""
 
     place: str
     fields: str
 
 
 def lines(end_ms: int, hours: float, metrics: int, instances: int) -> Iterator[str]:
-    """Yield a point of each series for each step of the hours before `end_ms`, in order of time."""
+    """Yield one point of each series for each step in the hours before `end_ms`, in order of time."""
     series = [*_sums(metrics), *_rows(metrics, instances), *_lag(), *_own()]
     steps = round(hours * 3_600_000 / STEP_MS)
     for step in range(steps):
@@ -55,8 +56,8 @@ def _sums(metrics: int) -> Iterator[Series]:
     for number, kind in _metrics(metrics):
         for topic in ("orders", "returns"):
             place = f"{NAMES[kind]}.{number},app={_app(number)},metric_type={kind},topic={topic}"
-            yield Series(place, f"{SUM[kind]},{LIVING}")
-    yield Series("records.0.position,app=app-0,metric_type=position", f"start=@i,position=@i,{LIVING}")
+            yield Series(place, f"{SUM[kind]},{LIFE_FIELDS}")
+    yield Series("records.0.position,app=app-0,metric_type=position", f"start=@i,position=@i,{LIFE_FIELDS}")
     yield Series("tallystream.events,app=app-0,instance=i-0,kind=overflow", f'text="overflow: i-0",{LIFE}')
 
 
@@ -90,9 +91,9 @@ def _own() -> Iterator[Series]:
             tags = f",app=tallystream,command={command}"
             if one.kind == "timer":
                 for phase in PHASES:
-                    yield Series(f"{one.name}{tags},metric_type=timer,phase={phase}", f"{SUM['timer']},{LIVING}")
+                    yield Series(f"{one.name}{tags},metric_type=timer,phase={phase}", f"{SUM['timer']},{LIFE_FIELDS}")
             elif one.kind == "counter":
-                yield Series(f"{one.name}{tags},metric_type=counter", f"{SUM['counter']},{LIVING}")
+                yield Series(f"{one.name}{tags},metric_type=counter", f"{SUM['counter']},{LIFE_FIELDS}")
             else:
                 place = ",topic=metrics,partition=0" if "topic" in one.labels else ""
-                yield Series(f"{one.name}{tags},metric_type=gauge{place}", f"{SUM['gauge']},{LIVING}")
+                yield Series(f"{one.name}{tags},metric_type=gauge{place}", f"{SUM['gauge']},{LIFE_FIELDS}")

@@ -1,4 +1,4 @@
-"""Count with 8 threads at once, a million each, and say what was counted: run by any interpreter that is at hand."""
+"""Increment a counter a million times in each of 8 threads, and print the result as JSON. Runs in any interpreter."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ THREADS, EACH = 8, 1_000_000
 
 
 def main() -> None:
-    """Print what came out, while a ninth thread reads, as JSON."""
-    sys.setswitchinterval(1e-4)  # fifty times as many changes of threads as usual
+    """Count in 8 threads while another thread reads the counter, and print the result."""
+    sys.setswitchinterval(1e-4)  # threads switch fifty times as often as by default
     counter = MetricRegistry("bench").counter("c")
     barrier = threading.Barrier(THREADS)
     backward, done = [0], threading.Event()

@@ -1,4 +1,4 @@
-"""The interpreters of this machine, and programs run by each of them and by new processes of this one."""
+"""Finds the Python interpreters of this machine, and runs measurements in new processes of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SOURCE = ROOT / "reporter"
 WANTED = ["3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t"]
-WHICH = """
+PRINT_VERSION = """
 import sys, sysconfig
 print("%d.%d" % sys.version_info[:2] + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
 """
-MODULES = {  # what is imported, and what is installed for it
+MODULES = {  # name: (imported module, packages to install for it)
     "tallystream": ("tallystream", "msgspec"),
     "msgspec": ("msgspec", "msgspec"),
     "prometheus_client": ("prometheus_client", "prometheus_client"),
@@ -33,7 +33,7 @@ MODULES = {  # what is imported, and what is installed for it
 
 
 def found() -> dict[str, str]:
-    """Return a path for each wanted version that is here (3.13t is 3.13 without GIL): on the PATH, of pyenv, of uv."""
+    """Return the path of each wanted version on the PATH, of pyenv or of uv. 3.13t is 3.13 without GIL."""
     roots = [
         Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions",
         Path.home() / ".local/share/uv/python",
@@ -51,8 +51,8 @@ def found() -> dict[str, str]:
 
 
 def _is(path: str, wanted: str) -> bool:
-    # An interpreter without GIL calls itself python3.13 as well.
-    done = subprocess.run([path, "-c", WHICH], check=False, capture_output=True, text=True)
+    # python3.13 may be an interpreter without GIL.
+    done = subprocess.run([path, "-c", PRINT_VERSION], check=False, capture_output=True, text=True)
     return done.stdout.strip() == wanted
 
 
@@ -61,8 +61,8 @@ def _environment(**more: str) -> dict[str, str]:
     return {**{k: v for k, v in os.environ.items() if k not in left_out}, "PYTHONPATH": str(SOURCE), **more}
 
 
-def alone(path: str, packages: list[str], folder: str) -> str:
-    """Return the interpreter of a new environment in `folder` that has these packages, and nothing else."""
+def new_environment(path: str, packages: list[str], folder: str) -> str:
+    """Return the interpreter of a new environment in `folder` that has only these packages."""
     uv, python = str(Path(sys.executable).with_name("uv")), f"{folder}/bin/python"
     subprocess.run([uv, "venv", "-q", "--python", path, folder], env=_environment(), check=True)
     wanted = [f"{package}=={version(package)}" for package in packages]
@@ -73,18 +73,18 @@ def alone(path: str, packages: list[str], folder: str) -> str:
 
 
 def exactness(path: str) -> dict[str, Any]:
-    """Run `exactness.py` with this interpreter, in an environment that has msgspec and nothing else.
+    """Run `exactness.py` with this interpreter, in an environment that has only msgspec.
 
-    Where msgspec can't be installed the counter is tried all the same, and `version` says so.
+    If msgspec can't be installed, it runs with a replacement for msgspec, and `version` says so.
     """
     with TemporaryDirectory() as folder:
         command, without = [str(HERE / "exactness.py")], ""
         try:
-            python = alone(path, ["msgspec"], folder)
+            python = new_environment(path, ["msgspec"], folder)
         except subprocess.CalledProcessError:
-            python = alone(path, [], f"{folder}/empty")
+            python = new_environment(path, [], f"{folder}/empty")
             command.append("--without-msgspec")
-            without = f" (its counter alone: msgspec {version('msgspec')} can't be installed)"
+            without = f" (only the counter: msgspec {version('msgspec')} can't be installed)"
         done = subprocess.run([python, *command], env=_environment(), check=False, capture_output=True, text=True)
     if done.returncode:
         return {"error": re.sub(r"\s+", " ", done.stderr).strip()[-200:]}
@@ -93,26 +93,28 @@ def exactness(path: str) -> dict[str, Any]:
 
 
 def import_ms(rounds: int) -> dict[str, float]:
-    """Return how much longer a new interpreter needs to import each package and end: processor ms, medians, by turns.
+    """Return the processor time of importing each package in a new interpreter, in ms.
 
-    Each package has an environment of its own, with what it needs and nothing else, compiled before as installers do.
+    It is the median with the import, minus the median without it. Each package has its own environment with only its
+    dependencies. Modules are already compiled.
     """
-    # Ours must not bring Kafka in; the check is made once, where Kafka is installed.
+    # Importing tallystream must not import Kafka. Check it once, in an environment with Kafka.
     check = "import sys, tallystream; sys.exit('confluent_kafka' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
     with TemporaryDirectory() as folder:
         paths = {
-            name: alone(sys.executable, packages.split(), f"{folder}/{name}") for name, (_, packages) in MODULES.items()
+            name: new_environment(sys.executable, packages.split(), f"{folder}/{name}")
+            for name, (_, packages) in MODULES.items()
         }
-        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in MODULES}
+        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in MODULES}
         for number in range(rounds + 1):
             for name, (module, _) in MODULES.items():
                 times = (_seconds(paths[name], "pass", folder), _seconds(paths[name], f"import {module}", folder))
                 if number:  # the first round compiles
-                    taken[name].append(times)
+                    measured[name].append(times)
     return {
         name: (statistics.median(full for _, full in times) - statistics.median(empty for empty, _ in times)) * 1000
-        for name, times in taken.items()
+        for name, times in measured.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""What a dead broker costs the application: time and memory."""
+"""The cost of an unavailable broker for the application: time and memory."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ DEAD: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1"}
 
 def dead_broker(rounds: int) -> dict[str, float]:
     """Return the nanoseconds of `counter.inc()` without a reporter, with a live broker and with a dead one."""
-    taken: dict[str, list[float]] = {"no reporter": [], "live broker": [], "dead broker": []}
-    registries = {name: MetricRegistry("bench") for name in taken}
+    measured: dict[str, list[float]] = {"no reporter": [], "live broker": [], "dead broker": []}
+    registries = {name: MetricRegistry("bench") for name in measured}
     sides = {name: Side(name, "it.inc()", registry.counter("c")) for name, registry in registries.items()}
     for registry in registries.values():
         fill(registry, {"counter": 100})
     for _ in range(rounds):
         for name, where in (("no reporter", None), ("live broker", LIVE), ("dead broker", DEAD)):
             reporter = make_reporter(registries[name], where, interval=0.1).start() if where else None
-            taken[name].append(nanoseconds([sides[name]], [1], 1_000_000, 2)[name])
+            measured[name].append(nanoseconds([sides[name]], [1], 1_000_000, 2)[name])
             if reporter:
                 reporter.stop(timeout=0.5)
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return {name: statistics.median(times) for name, times in measured.items()}
 
 
 def hour_of_outage() -> tuple[float, float, int]:
-    """Report 3,600 times to a dead broker, once a second of a manual clock.
+    """Report 3,600 times to a dead broker, once in each second of a manual clock.
 
-    Return the process's memory after ten minutes and after the hour, in MB, and the number of records in flight.
+    Return the memory of the process in MB after ten minutes and after the hour, and the number of records in flight.
     """
     clock, draw = ManualClock(), Random(1)
     registry = MetricRegistry("bench", clock=clock)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def microseconds(rounds: int) -> dict[str, float]:
     """Return the mean processor time of each step, in microseconds.
 
-    They are measured on a hundred counters, a hundred histograms that were updated for an hour, as in the benchmark of
-    reports, and another hundred histograms with samples.
+    They are measured on a hundred counters, a hundred histograms, and a hundred histograms with samples. As in the
+    benchmark of reports, the histograms were updated for an hour.
     """
     clock, draw, encode = ManualClock(), Random(1), msgspec.json.Encoder().encode
     registry = MetricRegistry("bench", clock=clock)

@@ -1,6 +1,6 @@
-"""What a report costs.
+"""The cost of a report.
 
-The live broker is librdkafka's own, inside the process: real producers, real acknowledgements, no network.
+The live broker is the mock broker of librdkafka in this process: real producers and acknowledgements, but no network.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def fill(registry: MetricRegistry, mix: dict[str, int]) -> list[Metric]:
 
 
 def touch(metrics: list[Any], draw: Random, values: int, *, still: bool) -> None:
-    """Update each metric, histograms with the given number of values."""
+    """Update each metric. Histograms get the given number of values."""
     for metric in metrics:
         if metric.kind == "counter":
             metric.inc()
@@ -76,7 +76,7 @@ def touch(metrics: list[Any], draw: Random, values: int, *, still: bool) -> None
 class Application:
     """An application that has run for an hour.
 
-    Every INTERVAL seconds, each of its metrics was updated, histograms with NEW_VALUES, and all were read. The `still`
+    Every INTERVAL seconds, all metrics were updated and read; histograms got NEW_VALUES values. Now the `still`
     histograms are not updated any more.
     """
 
@@ -95,7 +95,7 @@ class Application:
 
 
 def send(reporter: KafkaReporter) -> Cost:
-    """Make a report, wait until the broker has it, and return its cost until it was given to the producer."""
+    """Send a report and wait until the broker has it. Return the cost up to its hand-over to the producer."""
     begin, began = time.perf_counter(), time.thread_time()
     assert reporter._send(final=False)
     cost = Cost((time.perf_counter() - begin) * 1000, (time.thread_time() - began) * 1000)
@@ -112,7 +112,7 @@ def wait_for_broker(reporter: KafkaReporter) -> None:
 def report_cost(mix: dict[str, int], rounds: int) -> Cost:
     """Return the mean cost of taking a snapshot, encoding it and giving it to the producer.
 
-    It is not the median, so that work that is done once for many reports is part of the cost.
+    The mean, unlike the median, includes work that is done once for many reports.
     """
     app = Application(mix)
     reporter = make_reporter(app.registry, LIVE)
@@ -155,10 +155,10 @@ def peers_cost(rounds: int) -> dict[str, float]:
         "pyformance": lambda: json.dumps(registry.dump_metrics()),
         "opentelemetry-sdk": otel,
     }
-    taken: dict[str, list[float]] = {name: [] for name in sides}
+    measured: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, write in sides.items():
             begin = time.perf_counter()
             write()
-            taken[name].append((time.perf_counter() - begin) * 1000)
-    return {name: statistics.median(times) for name, times in taken.items()}
+            measured[name].append((time.perf_counter() - begin) * 1000)
+    return {name: statistics.median(times) for name, times in measured.items()}

@@ -24,7 +24,7 @@ BEGIN, END = "<!-- results: written by make bench-reporter -->\n", "<!-- end of 
 
 
 def main() -> None:
-    """Measure everything, print the tables, and put them into the page."""
+    """Measure everything, print the tables, and write them into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="the number of rounds")
     parser.add_argument("--scale", type=float, default=1.0, help="a factor for the number of calls in a round")
@@ -46,7 +46,7 @@ def main() -> None:
     options.out.write_text(before + BEGIN + "\n" + text + "\n" + END + after)
 
 
-def _say(lines: list[str]) -> str:
+def _print(lines: list[str]) -> str:
     text = "\n".join(lines) + "\n"
     print(text, flush=True)
     return text
@@ -55,7 +55,7 @@ def _say(lines: list[str]) -> str:
 def _machine() -> str:
     peers = ", ".join(f"{name} {version(name)}" for name in interpreters.MODULES if name != "tallystream")
     load = os.getloadavg()[0]
-    return _say(
+    return _print(
         [
             f"CPython {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()}), load {load:.1f}",
             f"at the beginning; {peers}; confluent-kafka {version('confluent-kafka')}.",
@@ -70,20 +70,20 @@ def _updates(rounds: int, scale: float) -> str:
         "|---|" + "---|" * (len(names) + 2),
     ]
     for row in updates.rows(rounds, scale):
-        cells = [f"{row.taken[name]:.0f}" if name in row.taken else "" for name in names]
+        cells = [f"{row.measured[name]:.0f}" if name in row.measured else "" for name in names]
         cells += [_ratio(row, peer) for peer in (updates.PROMETHEUS, updates.PYFORMANCE)]
         lines.append(f"| {row.what} | " + " | ".join(cells) + " |")
-    return _say(lines)
+    return _print(lines)
 
 
 def _ratio(row: updates.Row, peer: str) -> str:
-    if peer not in row.taken:
+    if peer not in row.measured:
         return ""
-    ratio, goal = row.taken[updates.OURS] / row.taken[peer], row.goals.get(peer)
-    return f"{ratio:.2f}" + ("" if goal is None else f" (goal {goal:g}: {_met(ratio <= goal)})")
+    ratio, goal = row.measured[updates.OURS] / row.measured[peer], row.goals.get(peer)
+    return f"{ratio:.2f}" + ("" if goal is None else f" (goal {goal:g}: {_result(ratio <= goal)})")
 
 
-def _met(met: bool) -> str:
+def _result(met: bool) -> str:
     return "met" if met else "**missed**"
 
 
@@ -99,7 +99,7 @@ def _exactness() -> str:
             lines.append(f"| CPython {wanted} | could not run: {found['error']} | | |")
         else:
             lines.append(f"| CPython {found['version']} | {found['lost']} | {found['backward']} | {found['ns']:.0f} |")
-    return _say(lines)
+    return _print(lines)
 
 
 def _reports(rounds: int) -> str:
@@ -109,22 +109,22 @@ def _reports(rounds: int) -> str:
     ]
     for what, mix in reports.MIXES.items():
         cost = reports.report_cost(mix, 2 * rounds)
-        goal = f" (goal {reports.GOAL_MS}: {_met(cost.worked <= reports.GOAL_MS)})"
+        goal = f" (goal {reports.GOAL_MS}: {_result(cost.worked <= reports.GOAL_MS)})"
         lines.append(f"| {what} | {cost.passed:.1f} | {cost.worked:.1f}{goal} |")
-    for name, taken in reports.peers_cost(rounds).items():
-        lines.append(f"| {name}: 1,000 counters as text | {taken:.1f} | |")
+    for name, measured in reports.peers_cost(rounds).items():
+        lines.append(f"| {name}: 1,000 counters as text | {measured:.1f} | |")
     lines += ["", "| what one metric adds to a report | processor µs |", "|---|---|"]
-    lines += [f"| {what} | {taken:.1f} |" for what, taken in pieces.microseconds(rounds).items()]
-    return _say(lines)
+    lines += [f"| {what} | {measured:.1f} |" for what, measured in pieces.microseconds(rounds).items()]
+    return _print(lines)
 
 
 def _outages(rounds: int) -> str:
-    taken = outages.dead_broker(max(rounds // 3, 3))
+    measured = outages.dead_broker(max(rounds // 3, 3))
     early, late, waiting = outages.hour_of_outage()
-    cells = [f"{value:.0f}" for value in taken.values()]
-    return _say(
+    cells = [f"{value:.0f}" for value in measured.values()]
+    return _print(
         [
-            "| `counter.inc()`, ns | " + " | ".join(taken) + " |",
+            "| `counter.inc()`, ns | " + " | ".join(measured) + " |",
             "|---|---|---|---|",
             "| while the reporter runs, 10 reports a second | " + " | ".join(cells) + " |",
             "",
@@ -135,13 +135,13 @@ def _outages(rounds: int) -> str:
 
 
 def _imports(rounds: int) -> str:
-    taken = interpreters.import_ms(rounds)
-    times = [f"{value / taken['msgspec']:.1f}" for value in taken.values()]
-    return _say(
+    measured = interpreters.import_ms(rounds)
+    times = [f"{value / measured['msgspec']:.1f}" for value in measured.values()]
+    return _print(
         [
-            "| import, ms of the processor over an empty interpreter | " + " | ".join(taken) + " |",
-            "|---|" + "---|" * len(taken),
-            "| without Kafka | " + " | ".join(f"{value:.0f}" for value in taken.values()) + " |",
+            "| import, ms of the processor over an empty interpreter | " + " | ".join(measured) + " |",
+            "|---|" + "---|" * len(measured),
+            "| without Kafka | " + " | ".join(f"{value:.0f}" for value in measured.values()) + " |",
             "| as a multiple of msgspec's own | " + " | ".join(times) + " |",
         ]
     )

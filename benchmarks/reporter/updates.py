@@ -1,4 +1,4 @@
-"""What one update costs, beside the peers' in the same run."""
+"""The cost of an update, compared with other libraries in the same run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ OURS, PROMETHEUS, PYFORMANCE, OTEL = "tallystream", "prometheus_client", "pyform
 
 
 class Row(NamedTuple):
-    """A line of the table: nanoseconds by side, and the most that ours may take of a peer's."""
+    """A line of the table: nanoseconds by side, and the maximum ratio of our time to that of another library."""
 
     what: str
-    taken: dict[str, float]
+    measured: dict[str, float]
     goals: dict[str, float]
 
 
@@ -52,7 +52,7 @@ _UPDATE = {
     PYFORMANCE: "it.add(value)",
     OTEL: "it.record(value)",
 }
-# pyformance's timer has no public way to take a duration that is known already.
+# The timer of pyformance has no public method for a known duration.
 _TIMED = {OURS: "it.update(value)", PROMETHEUS: "it.observe(value)", PYFORMANCE: "it._update(value)"}
 _WITH = {
     OURS: "with it.time(): pass",

@@ -1,6 +1,7 @@
-"""What it takes of msgspec to import the package and count, for interpreters that msgspec can't be installed for.
+"""A replacement for msgspec that is enough to import the package and to count.
 
-That is 3.13 without GIL, where msgspec's own C does not compile. Records can't be made with it.
+It is for interpreters without msgspec, such as 3.13 without GIL, where msgspec does not compile. It can't create
+records.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 
 class Struct:
-    """A class that takes the options of a record's class, and knows its fields."""
+    """A base class that accepts the options of a record class, and lists its fields."""
 
     def __init_subclass__(cls, tag: str | None = None, **options: object) -> None:
         fields = [name for base in reversed(cls.__mro__) for name in getattr(base, "__annotations__", {})]
@@ -19,18 +20,18 @@ class Struct:
         cls.__struct_fields__ = tuple(fields)  # type: ignore[attr-defined]
 
 
-class Anything:
-    """An encoder, a decoder, a constraint: made, never used."""
+class Unused:
+    """Stands for encoders, decoders and constraints, which are created and never used."""
 
     def __init__(self, *given: object, **options: object) -> None:
         pass
 
 
 def install() -> None:
-    """Have `import msgspec` find this."""
+    """Make `import msgspec` return the replacement."""
     module: Any = ModuleType("msgspec")
-    module.Struct, module.Meta, module.field = Struct, Anything, Anything
-    module.json = SimpleNamespace(Encoder=Anything, Decoder=Anything)
+    module.Struct, module.Meta, module.field = Struct, Unused, Unused
+    module.json = SimpleNamespace(Encoder=Unused, Decoder=Unused)
     module.structs = SimpleNamespace(replace=None)
     module.DecodeError = module.ValidationError = module.MsgspecError = ValueError
     sys.modules["msgspec"] = module

@@ -1,4 +1,4 @@
-"""What a table of so many rows costs while its instances report, and what larger fleets would take, by calculation."""
+"""Measure the cost of tables of different sizes while their instances report, and estimate larger fleets."""
 
 from __future__ import annotations
 

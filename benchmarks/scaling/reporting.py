@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.aggregator.backlog import wait_for_sums, watch_on
-from benchmarks.aggregator.growth import SETTLE_S
+from benchmarks.aggregator.backlog import stays_exact, wait_for_sums
+from benchmarks.aggregator.batch_cost import SETTLE_S
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates
 from benchmarks.aggregator.scraping import Slowest, batches, scrape
 from benchmarks.aggregator.sides import COMMAND, Ours, Running, SideError
@@ -104,7 +104,7 @@ def measure(
 
         def is_exact(running: Running) -> bool:
             wait(running)
-            return watch_on(watcher, reports.sums, SETTLE_S)
+            return stays_exact(watcher, reports.sums, SETTLE_S)
 
         loaded_s = 0.0
         if more["retired"]:
@@ -143,7 +143,7 @@ def measure(
             again = folder.with_name("rebuilt")
             found["rebuild_s"] = rebuild(bootstrap_servers, topics.prefix, again)
             found["rebuilt_s"] = found["rebuild_s"] + begin_again(again)
-            exact &= watch_on(watcher, reports.sums, SETTLE_S)
+            exact &= stays_exact(watcher, reports.sums, SETTLE_S)
         except SideError as error:  # the earlier measurements are still useful
             print(f"bench: {error}", file=sys.stderr)
             exact = False
@@ -186,9 +186,9 @@ def _report(place: _Place, reports: _Reports, seconds: float, wait: Callable[[],
         "cores": cpu_s / whole,
         "cpu_s_per_million": cpu_s / (sent * METRICS) * 1e6,
         "others_cores": others_s / whole,
-        "batches": measured.many,
+        "batches": measured.number,
         "batch_ms": measured.mean_ms,
-        "cpu_ms_per_batch": cpu_s / measured.many * 1000,
+        "cpu_ms_per_batch": cpu_s / measured.number * 1000,
         "drain_s": drain_s,
         "peak_rss_mb": meter.peak_rss / 1e6,
         "state_mb": after["tallystream_table_state_bytes", "", ""] / 1e6,

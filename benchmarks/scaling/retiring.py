@@ -1,7 +1,7 @@
-"""A topic on which fleets have reported and gone: each reported an hour and more before the next.
+"""Publishes the records of fleets that have retired. Each fleet reported more than an hour before the next.
 
-The records have the times that a broker would have given them then: the topic takes a producer's times while it is
-filled, and gives its own from then on, as the aggregator requires.
+The records have the timestamps of that time: the topic has CreateTime while it is filled, and then LogAppendTime, as
+the aggregator requires.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 GROUP = 1000
-"""Lives that report together: as many as retire in one batch at most."""
+"""Lives that report together. It is the maximum number that retires in one batch."""
 RETIRE_AFTER_H = 1.0
 APART_MS = 65 * 60_000
-"""Longer than `RETIRE_AFTER_H`: when one group reports, the one before retires."""
+"""Longer than `RETIRE_AFTER_H`: when a group reports, the previous one retires."""
 
 
 class Group(NamedTuple):
-    """Instances that reported once, at `at_ms`: their records, and what these add up to by metric."""
+    """Instances that reported once, at `at_ms`: their records, and the sums by metric."""
 
     at_ms: int
     records: list[tuple[bytes, bytes]]
@@ -36,17 +36,17 @@ class Group(NamedTuple):
 
 
 def groups(lives: int, metrics: int, now_ms: int) -> Iterator[Group]:
-    """Yield so many lives in groups, the last one of them `APART_MS` before `now_ms`."""
-    many = -(-lives // GROUP)
-    for number in range(many):
-        at_ms = now_ms - (many - number) * APART_MS
+    """Yield `lives` lives in groups. The last group reported `APART_MS` before `now_ms`."""
+    count = -(-lives // GROUP)
+    for number in range(count):
+        at_ms = now_ms - (count - number) * APART_MS
         fleet = Fleet(min(GROUP, lives - number * GROUP), metrics, prefix=f"gone-{number}-", seed=number)
         updates = Updates(fleet)
         yield Group(at_ms, list(Snapshots(fleet, at_ms).render(updates.take(fleet.rows))), updates.sums)
 
 
 def publish_retired(bootstrap_servers: str, topic: str, lives: int, metrics: int) -> NDArray[np.int64]:
-    """Publish one snapshot each of so many lives, and return the sums by metric."""
+    """Publish one snapshot for each of `lives` lives. Return the sums by metric."""
     sums = np.zeros(metrics, np.int64)
     set_timestamps(bootstrap_servers, topic, "CreateTime")
     for group in groups(lives, metrics, int(time.time() * 1000)):
@@ -57,9 +57,9 @@ def publish_retired(bootstrap_servers: str, topic: str, lives: int, metrics: int
 
 
 def set_timestamps(bootstrap_servers: str, topic: str, kind: str) -> None:
-    """Say whose times the records that a topic is given from now on have; those that it has keep theirs."""
+    """Set `message.timestamp.type` of a topic. It applies to records that are published later."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     entry = ConfigEntry("message.timestamp.type", kind, incremental_operation=AlterConfigOpType.SET)
     resource.add_incremental_config(entry)
-    client = admin(bootstrap_servers)  # it has to be there until the answer is
+    client = admin(bootstrap_servers)  # it has to exist until the response arrives
     client.incremental_alter_configs([resource])[resource].result(30)

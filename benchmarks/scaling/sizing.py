@@ -1,4 +1,4 @@
-"""What larger fleets take, calculated from what smaller ones took. Pure."""
+"""Estimates for larger fleets, calculated from the measured stages. Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 MB = 1e6
 SHARD_ROWS = 10_000_000
-"""Rows of a shard: the largest that is measured here."""
+"""The maximum rows of a shard: the largest number that is measured here."""
 SHARD_CORES = 0.5
-"""How busy a shard is at most, which is one task and so one core: at its limit a batch takes seconds."""
+"""The maximum load of a shard. It is one task on one core; at a full core, a batch takes seconds."""
 FLEETS = ((1_000, 50, 10), (10_000, 100, 10), (100_000, 100, 100), (100_000, 100, 30), (1_000_000, 100, 60))
-"""(instances, metrics of each, seconds between two reports)"""
+"""(instances, metrics of each instance, seconds between two reports)"""
 
 
 class Costs(NamedTuple):
-    """What grows with the rows, for a million of them, and with the updates; `rows` is the most that were measured.
+    """Costs for each million rows and each million updates. `rows` is the largest measured number of rows.
 
-    `idle_mb` and `start_s` are those of a table without rows, `batch_cores` those of one that hardly has records.
-    `table_bytes` is what `metrics-table` gets for each update, `update_bytes` what `metrics` does.
+    `idle_mb` and `start_s` are the costs of an empty table, `batch_cores` the cores with almost no records. An update
+    takes `update_bytes` on `metrics` and `table_bytes` on `metrics-table`.
     """
 
     rows: int
@@ -45,9 +45,9 @@ class Costs(NamedTuple):
 
 
 def costs(found: Found) -> Costs | None:
-    """Return the costs by lines through the stages with counters, of a million rows and more where there are two.
+    """Return the costs from lines through the stages with only counters; None if fewer than two were measured.
 
-    None where fewer than two stages were measured.
+    The lines go through the stages with at least a million rows, if there are two of them.
     """
     stages = [found[name, OURS] for name in COUNTERS if (name, OURS) in found]
     if len(stages) < 2:
@@ -74,9 +74,9 @@ def costs(found: Found) -> Costs | None:
 
 
 def _line(stages: Sequence[dict[str, Any]], field: str) -> tuple[float, float]:
-    """Return the slope, for a million rows, and the value at none, of the line that fits best.
+    """Return the slope for a million rows, and the value at no rows, of the line that fits best.
 
-    NaN where fewer than two stages have the field.
+    Both are NaN if fewer than two stages have the field.
     """
     points = [(one["rows"] / 1e6, one[field]) for one in stages if not math.isnan(one[field])]
     if len(points) < 2:
@@ -86,11 +86,11 @@ def _line(stages: Sequence[dict[str, Any]], field: str) -> tuple[float, float]:
 
 
 def sized(cost: Costs, instances: int, metrics: int, every_s: float) -> list[str]:
-    """Return a row of the table of fleets."""
+    """Return the row of a fleet in the table of estimates."""
     rows, updates = instances * metrics, instances * metrics / every_s
     cores = updates * cost.core_s_per_million_updates / 1e6
     shards = max(1, math.ceil(rows / SHARD_ROWS), math.ceil(cores / SHARD_CORES))
-    processes = 1 if shards == 1 else shards + 1  # an executor for each shard, and the driver
+    processes = 1 if shards == 1 else shards + 1  # one executor for each shard, and the driver
     return [
         f"{instances:,} of {metrics} metrics, every {every_s:g} s",
         f"{rows / 1e6:,.2g} M" if rows < 1e6 else f"{rows / 1e6:,.0f} M",
@@ -108,7 +108,7 @@ def sized(cost: Costs, instances: int, metrics: int, every_s: float) -> list[str
 
 
 def tables(found: Found) -> str:
-    """Return what was measured, and what it says of other fleets."""
+    """Return the tables of the measured stages, the costs, and the estimates for other fleets."""
     parts = [disturbed(found), goals(SCALING, found), _stages(found), _storage(found)]
     cost = costs(found)
     if cost is not None:

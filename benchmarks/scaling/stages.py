@@ -1,4 +1,4 @@
-"""The stages: fleets of more and more rows of counters, and one of histograms."""
+"""The stages: fleets with increasing numbers of rows. One of them has histograms."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class Stage(NamedTuple):
-    """So many instances with 100 metrics, which report every `every_s`, before `retired` lives of others that retired.
+    """A fleet of `instances` with 100 metrics each, which report every `every_s`; `retired` lives are already retired.
 
-    What is measured is `seconds` after as many that are not; `scale` makes instances, lives and seconds fewer.
+    It reports for `seconds` without measurement, and then for `seconds` that are measured. `scale` multiplies
+    instances, retired lives and seconds.
     """
 
     name: str

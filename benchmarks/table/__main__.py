@@ -1,7 +1,7 @@
-"""What the table takes for each update, in one process without Spark: python -m benchmarks.table [--only LOAD,…].
+"""Measure the cost of an update in the table, in one process without Spark: python -m benchmarks.table [--only LOAD,…].
 
-Each batch has 500 snapshots of 100 metrics, one of each instance. It is decoded, applied, published (as bytes) and
-stored in memory, with a new table for each load.
+Each batch has 500 snapshots of 100 metrics, one from each instance. It is decoded and applied; the records to publish
+are encoded; the state is stored in memory. Each load has a new table.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what was asked for and print a row for each load; the exit code is 1 where a sum was wrong."""
+    """Measure the loads and print a row for each. Return 1 if a sum was wrong."""
     parser = argparse.ArgumentParser(prog="benchmarks.table", description=__doc__)
     parser.add_argument("--only", default=",".join(ALL), help=f"loads: {', '.join(ALL)}")
     parser.add_argument("--records", type=int, default=500, help="records of a batch")
-    parser.add_argument("--batches", type=int, help="batches, of which the first two are not measured")
+    parser.add_argument("--batches", type=int, help="batches of each load; the first two are not measured")
     options = parser.parse_args(arguments)
     unknown = set(options.only.split(",")) - set(ALL)
     if unknown:
-        parser.error(f"--only {','.join(unknown)}: there are {', '.join(ALL)}")
+        parser.error(f"--only {','.join(unknown)}: give one or more of {', '.join(ALL)}")
     rows, exact = [], True
     for name in options.only.split(","):
         load = ALL[name]
         cost = measure(load.make(options.records, options.batches or load.batches))
         exact &= cost.exact
         rows.append([name, *(f"{value:.2f}" for value in cost[1:-1]), "exact" if cost.exact else "**wrong**"])
-    heads = ["load", "decode and apply", "changes()", "rows", "state", "whole batch", "worst batch", "sums"]
+    heads = ["load", "decode and apply", "changes()", "rows", "state", "total", "worst batch", "sums"]
     print(speed([work_ms()]))
     print("µs of processor time for each update:\n\n" + table(heads, rows))
     return 0 if exact else 1

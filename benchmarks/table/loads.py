@@ -1,4 +1,4 @@
-"""Loads for the table alone: batches of records, and how many updates each batch has. No Kafka, no Spark."""
+"""The loads: batches of records, and the number of updates in each. They need no Kafka and no Spark."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ OTLP_TOPIC = "otlp_metrics"
 
 
 class Batch(NamedTuple):
-    """Records of one batch, which the table reads at `now_ms`, and the updates in them.
+    """The records of one batch, the time at which the table reads them, and the number of updates in them.
 
-    `snapshots` are the same updates as snapshots, if the records are not snapshots.
+    `snapshots` has the same updates as snapshots, if the records are not snapshots.
     """
 
     now_ms: int
@@ -36,12 +36,12 @@ class Batch(NamedTuple):
 
 
 def counters(records: int, batches: int) -> Iterator[Batch]:
-    """Yield batches of snapshots of 100 counters; each has one record of each of `records` instances."""
+    """Yield batches of snapshots of 100 counters. Each batch has one record from each of `records` instances."""
     return _fleet(Fleet(instances=records, metrics=METRICS), batches)
 
 
 def histograms(records: int, batches: int) -> Iterator[Batch]:
-    """Yield the same with 20 histograms among the 100 metrics, each with a sketch."""
+    """Yield the same batches, but 20 of the 100 metrics are histograms with a sketch."""
     return _fleet(Fleet(instances=records, metrics=METRICS, histograms=20), batches)
 
 
@@ -78,9 +78,9 @@ def _otlp_batch(one: Record, snapshot: record.Snapshot, start_ns: int, now_ms: i
 
 
 def silence(records: int, batches: int) -> Iterator[Batch]:
-    """Yield a batch of `counters`, one without records in which all instances fall silent, and so on.
+    """Yield a batch of `counters`, then one without records in which all instances fall silent, and so on.
 
-    A counter of an instance that falls silent counts as an update.
+    Each counter of an instance that falls silent counts as an update.
     """
     ahead_ms = 0
     for batch in counters(records, batches // 2):
@@ -91,9 +91,9 @@ def silence(records: int, batches: int) -> Iterator[Batch]:
 
 
 def new_metrics(records: int, batches: int) -> Iterator[Batch]:
-    """Yield batches of `counters` with snapshots of one instance beside them, each of 100 metrics that nobody had.
+    """Yield batches of `counters`, and snapshots of one more instance with 100 new metrics each.
 
-    There is one for each 25 records, so that the instance comes to the limit of metrics for a life.
+    There is one such snapshot for every 25 records, so that the instance reaches the limit of metrics in a life.
     """
     lives, seq = _Lives(), 0
     for batch in counters(records, batches):
@@ -104,32 +104,32 @@ def new_metrics(records: int, batches: int) -> Iterator[Batch]:
 
 
 def layouts(records: int, batches: int) -> Iterator[Batch]:
-    """Yield snapshots of twenty times as many instances as a batch has records; no two have the same set of metrics.
+    """Yield snapshots of instances that all have different sets of metrics. There are 20 instances for each record.
 
-    An instance has 100 metrics less one, and one that it shares with up to 99 others.
+    Each instance has 99 of 100 common metrics, and one metric that it shares with up to 99 others.
     """
     lives, instances = _Lives(), 20 * records
     now_ms = _now_ms()
     for number in range(batches):
         now_ms += 1000
-        for turn in range(number * records, (number + 1) * records):
-            at = turn % instances
+        for report in range(number * records, (number + 1) * records):
+            at = report % instances
             names = [f"m.{metric}" for metric in range(METRICS) if metric != at % METRICS]
-            lives.publish(now_ms, f"app-{at}", [*names, f"own.{at // METRICS}"], seq=turn // instances + 1)
+            lives.publish(now_ms, f"app-{at}", [*names, f"own.{at // METRICS}"], seq=report // instances + 1)
         yield lives.join(Batch(now_ms, [], 0))
 
 
 def poison(records: int, batches: int) -> Iterator[Batch]:
-    """Yield batches of `counters` of which each hundredth record is no JSON, or has counts that fall."""
+    """Yield batches of `counters` in which every hundredth record is not JSON, or has counts that decrease."""
     for batch in counters(records, batches):
-        poisoned = [_spoil(one, at // 100 % 2 == 0) if at % 100 == 0 else one for at, one in enumerate(batch.records)]
+        poisoned = [_corrupt(one, at // 100 % 2 == 0) if at % 100 == 0 else one for at, one in enumerate(batch.records)]
         yield Batch(batch.now_ms, poisoned, batch.updates)
 
 
 def restarts(records: int, batches: int) -> Iterator[Batch]:
-    """Yield the snapshots of one instance that restarts before each: as many lives as records.
+    """Yield the snapshots of one instance that restarts before each snapshot, so that each record has its own life.
 
-    There is a life each second, as under a supervisor; each record has 100 counters.
+    A life starts every second, as under a supervisor. Each record has 100 counters.
     """
     lives, names, now_ms = _Lives(), [f"m.{number}" for number in range(METRICS)], _now_ms()
     for _ in range(batches):
@@ -140,7 +140,7 @@ def restarts(records: int, batches: int) -> Iterator[Batch]:
 
 
 class Load(NamedTuple):
-    """Batches, as a function of (records of a batch, batches), and how many of them there are by default."""
+    """`make` returns the batches for (records of a batch, number of batches). `batches` is the default number."""
 
     make: Callable[[int, int], Iterable[Batch]]
     batches: int = 12
@@ -154,9 +154,9 @@ LOADS = {
 }
 HOSTILE = {
     "new-metrics": Load(new_metrics),
-    "layouts": Load(layouts, 40),  # each of 10,000 instances twice
+    "layouts": Load(layouts, 40),  # each of 10,000 instances reports twice
     "poison": Load(poison),
-    "restarts": Load(restarts, 173),  # a day of a life each second
+    "restarts": Load(restarts, 173),  # one life a second for a day
 }
 ALL = LOADS | HOSTILE
 
@@ -177,7 +177,7 @@ def _fleet(fleet: Fleet, batches: int) -> Iterator[Batch]:
 
 
 class _Lives:
-    """Writes snapshots of counters, one life for each instance and first seq, to a partition of their own."""
+    """Creates snapshots of counters in a separate partition. A snapshot with seq 1 starts a new life."""
 
     def __init__(self) -> None:
         self._records: list[Record] = []
@@ -196,13 +196,13 @@ class _Lives:
         self._updates += len(names)
 
     def join(self, batch: Batch) -> Batch:
-        """Return the batch with what was published since the last call."""
+        """Return the batch with the snapshots that were published since the last call."""
         joined = Batch(batch.now_ms, [*batch.records, *self._records], batch.updates + self._updates)
         self._records, self._updates = [], 0
         return joined
 
 
-def _spoil(one: Record, unreadable: bool) -> Record:
+def _corrupt(one: Record, unreadable: bool) -> Record:
     if unreadable:
         return one._replace(value=(one.value or b"")[:-100])
     snapshot = record.decode(one.value or b"")

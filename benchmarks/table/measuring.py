@@ -1,4 +1,4 @@
-"""What the table takes for each update, in one process: decoding and applying, changes, rows, state."""
+"""Measures the cost of an update in the table, in one process: decode and apply, changes, rows, state."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Cost(NamedTuple):
-    """Processor time in µs for each update: the mean of all updates, and that of the worst batch.
+    """Processor time in µs for each update: the mean over all updates, and the mean of the worst batch.
 
-    `apply` is all of `run_batch` but `changes`; `rows` are the bytes for the topics; `state` is what is stored.
-    `exact` tells whether the sums were those of the records.
+    `apply` is `run_batch` without `changes`. `rows` is the encoding of the records to publish. `state` is the storing
+    of the state. `total` is all of them. `exact` tells whether the sums were right.
     """
 
     batches: int
@@ -37,21 +37,21 @@ class Cost(NamedTuple):
     changes: float
     rows: float
     state: float
-    whole: float
+    total: float
     worst: float
     exact: bool
 
 
 class Expected:
-    """What the counts of snapshots add up to, each life's records in the order of their seqs."""
+    """The expected sums of snapshots. The records of a life have to be in the order of their seqs."""
 
     def __init__(self) -> None:
         self.sums: Counter[str] = Counter()
         self._newest: dict[bytes | None, tuple[str, dict[str, int]]] = {}
 
-    def take(self, records: Iterable[Record]) -> None:
-        """Add the counts that the table takes: none that falls, and so many metrics of a life as it may have."""
-        most = TableSettings().max_metrics
+    def add(self, records: Iterable[Record]) -> None:
+        """Add the counts that the table accepts: no decreasing count, and no metric above the limit of a life."""
+        max_metrics = TableSettings().max_metrics
         for one in records:
             try:
                 snapshot = record.decode(one.value or b"")
@@ -65,7 +65,7 @@ class Expected:
                 if not isinstance(metric, record.Counter | record.Histogram):
                     raise TypeError(f"{metric.name}: a {metric.type} is not in these loads")
                 before = counts.get(metric.name, 0)
-                if metric.count >= before and (before or len(counts) < most):
+                if metric.count >= before and (before or len(counts) < max_metrics):
                     counts[metric.name] = metric.count
                     self.sums[metric.name] += metric.count - before
 
@@ -107,7 +107,7 @@ _decode = msgspec.json.Decoder(_Sum).decode
 
 
 class _Timed(Table):
-    """A table that knows how long its last `changes` took."""
+    """A table that measures the time of its last `changes`."""
 
     changes_s = 0.0
 
@@ -120,14 +120,14 @@ class _Timed(Table):
 
 
 def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
-    """Run the batches over a new table, as an aggregator does, and return what all but the first `skip` took."""
+    """Apply the batches to a new table, as an aggregator does. Return the cost of those after the first `skip`."""
     store = MemoryStore()
     table = _Timed(State(), TableSettings(otlp_topics=(OTLP_TOPIC,)), chunks=store)
     stored, spent, updates = StoredTable(table), list[tuple[float, ...]](), list[int]()
     expected, sums = Expected(), dict[str, int]()
     for number, batch in enumerate(batches):
         gc.collect()
-        gc.disable()  # as the aggregator does during a batch
+        gc.disable()  # as in a task of the aggregator
         try:
             times = [time.process_time()]
             changes = run_batch(table, batch.records, now_ms=batch.now_ms)
@@ -138,19 +138,19 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
             times.append(time.process_time())
         finally:
             gc.enable()
-        run, made, saved = (later - earlier for earlier, later in pairwise(times))
+        run, encoded, saved = (later - earlier for earlier, later in pairwise(times))
         if number >= skip:
-            spent.append((run - table.changes_s, table.changes_s, made, saved, times[-1] - times[0]))
+            spent.append((run - table.changes_s, table.changes_s, encoded, saved, times[-1] - times[0]))
             updates.append(batch.updates)
-        expected.take(batch.records if batch.snapshots is None else batch.snapshots)
+        expected.add(batch.records if batch.snapshots is None else batch.snapshots)
         sums |= {one.metric[1]: _decode(one.value(epoch=1, batch=number)).count for one in changes.totals}
     means = [sum(column) / sum(updates) * 1e6 for column in zip(*spent, strict=True)]
-    worst = max(parts[-1] / many * 1e6 for parts, many in zip(spent, updates, strict=True))
+    worst = max(parts[-1] / count * 1e6 for parts, count in zip(spent, updates, strict=True))
     return Cost._make([len(spent), *means, worst, sums == expected.sums])
 
 
 def rows(changes: Changes, batch: int) -> list[Any]:
-    """Return the bytes of all that a batch publishes."""
+    """Return the keys and values of all records that a batch publishes."""
     out: list[Any] = [(one.key(), one.value()) for one in changes.dead]
     out += [(one.key(), one.value()) for one in changes.events]
     out += [(one.key(), one.value(epoch=1, batch=batch)) for one in changes.totals]

@@ -27,7 +27,7 @@ handling = registry.timer("flights.handle")
 
 @handling
 async def handle(record: ConsumerRecord) -> int:
-    """Do the application's work on one record; the timer measures it until it ends."""
+    """Do the application's work on one record. The timer measures it until it ends."""
     await asyncio.sleep(0)
     return len(record.value)
 
@@ -45,7 +45,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
         topic,
         bootstrap_servers=servers,
         group_id=topic + "-processing",
-        group_instance_id=instance,  # a static member: after a crash it gets its partitions back at once
+        group_instance_id=instance,  # a static member: after a crash it gets its partitions back immediately
         enable_auto_commit=False,
         auto_offset_reset="earliest",
     )
@@ -58,7 +58,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
                 continue
             await asyncio.gather(*map(handle, records))
             progress.processed(records)
-            # report_now() waits for the broker: in a thread, heartbeats and all other tasks continue meanwhile.
+            # report_now() waits for the broker. In a thread, it does not block heartbeats and other tasks.
             if await asyncio.to_thread(reporter.report_now, timeout=10):
                 await consumer.commit()
     finally:

@@ -29,7 +29,7 @@ def handle(messages: Sequence[Message]) -> None:
 
 def main(servers: str, topic: str, instance: str) -> None:
     """Consume, work, report, commit: in this order."""
-    ended: list[int] = []  # the signals received; a signal handler must not take a lock
+    ended: list[int] = []  # the received signals: a list, because a signal handler must not acquire a lock
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: ended.append(number))
 
@@ -39,10 +39,10 @@ def main(servers: str, topic: str, instance: str) -> None:
     errors = registry.counter("flights.errors")
     metrics = os.environ.get("TALLYSTREAM_TOPIC_PREFIX", "") + "metrics"
 
-    # A static member: a process that is started again after a crash gets its partitions at once.
+    # A static member: a process that restarts after a crash gets its partitions back immediately.
     group = {"group.id": topic + "-processing", "group.instance.id": instance}
-    habits = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
-    consumer = Consumer({"bootstrap.servers": servers, **group, **habits})
+    options = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": servers, **group, **options})
     consumer.subscribe([topic])
     with KafkaReporter(registry, bootstrap_servers=servers, instance=instance, topic=metrics) as reporter:
         while not ended:

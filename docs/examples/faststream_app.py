@@ -19,7 +19,7 @@ from tallystream import ConsumerProgress, KafkaReporter, MetricRegistry
 
 
 async def main(servers: str, topic: str, instance: str) -> None:
-    """Run the application; the reporter starts before it and sends its last report after it."""
+    """Run the application. The reporter starts before it, and sends its last report after it."""
     registry = MetricRegistry("flights")
     progress = ConsumerProgress(registry, "flights.processed")
     batches = registry.timer("flights.batch")
@@ -32,7 +32,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
         batch=True,
         max_records=500,
         group_id=topic + "-processing",
-        group_instance_id=instance,  # a static member: after a crash it gets its partitions back at once
+        group_instance_id=instance,  # a static member: after a crash it gets its partitions back immediately
         auto_offset_reset="earliest",
         ack_policy=AckPolicy.MANUAL,
     )
@@ -41,7 +41,7 @@ async def main(servers: str, topic: str, instance: str) -> None:
             await handle(bodies)
         records = message.raw_message
         progress.processed(records if isinstance(records, tuple) else [records])
-        # Without this acknowledgement, the next batch's report has these counts and its commit includes these offsets.
+        # If it is not acknowledged, the report of the next batch has these counts, and its commit these offsets.
         if await asyncio.to_thread(reporter.report_now, timeout=10):
             await message.ack()
 

@@ -3,9 +3,9 @@
     TALLYSTREAM_BOOTSTRAP_SERVERS=localhost:9092 gunicorn --chdir docs/examples --workers 4 --preload flask_app:app
     curl -X POST http://127.0.0.1:8000/orders/3
 
-With --preload the application is loaded once and then forked: each worker has its own life and counts from zero.
-Without it each worker loads its own. The instance ID is TALLYSTREAM_INSTANCE or, by default, the host name. Requires
-tallystream, Flask and gunicorn.
+With --preload, gunicorn loads the application once and then forks: each worker has its own life and counts from zero.
+Without it, each worker loads the application. The instance ID is TALLYSTREAM_INSTANCE or, by default, the host name.
+Requires tallystream, Flask and gunicorn.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def main(servers: str, numbers: str, method: str | None = None) -> None:
     context = multiprocessing.get_context(method)
     with context.Pool(4, initializer=begin, initargs=(servers,)) as pool:
         sys.stdout.write(f"{sum(pool.map(square, range(int(numbers))))}\n")
-        # The end of the block terminates the children, and what they counted since their last report is lost.
-        # close() and join() let them end normally before that, with a last report.
+        # The end of the block terminates the children, and their counts since the last report are lost.
+        # close() and join() before it let the children end normally, with a last report.
         pool.close()
         pool.join()
 

@@ -33,13 +33,13 @@ METRICS = os.environ.get("TALLYSTREAM_TOPIC_PREFIX", "") + "metrics"
 
 @cache
 def reporting(servers: str, topic: str, instance: str) -> KafkaReporter:
-    """Return this process's reporter, which all tasks of a worker process use, one after the other."""
+    """Return the reporter of this process. All tasks of a worker process use it, one after the other."""
     registry = MetricRegistry("scoring")
     return KafkaReporter(registry, bootstrap_servers=servers, topic=topic, instance=instance).start()
 
 
 def score(batches: Iterable[pd.DataFrame], *, servers: str, metrics: str) -> Iterator[pd.DataFrame]:
-    """Do the application's work on one task's records, in a worker process of an executor."""
+    """Do the application's work on the records of one task, in a worker process of an executor."""
     reporter = reporting(servers, metrics, f"executor-{os.uname().nodename}")
     rows = 0
     for batch in batches:
@@ -47,22 +47,22 @@ def score(batches: Iterable[pd.DataFrame], *, servers: str, metrics: str) -> Ite
             scores = batch["value"].str.len().astype(str)
         rows += len(batch)
         yield scores.to_frame("value")
-    # Count after all rows are scored: an attempt that fails before counts nothing. One whose write fails is counted.
-    # Wait for the report: Spark may end this process at any time after its task.
+    # Count after all rows are scored: an attempt that fails before this line counts nothing. An attempt is counted
+    # even if Spark can't write its results. Wait for the report: Spark may end this process at any time after the task.
     reporter.registry.counter("scoring.rows").inc(rows)
     reporter.report_now(timeout=10)
 
 
 class Batches(StreamingQueryListener):
-    """Counts the rows of each finished batch. Spark calls it in the driver, on a thread of its own."""
+    """Counts the rows of each finished batch. Spark calls it in the driver, in a separate thread."""
 
     def __init__(self, registry: MetricRegistry) -> None:
         self.rows = registry.counter("driver.rows")
         self.batches = registry.histogram("driver.batch.seconds")
         self.ended = threading.Event()
 
-    def onQueryStarted(self, event: object) -> None:  # noqa: N802 (the names are Spark's)
-        """Count nothing yet."""
+    def onQueryStarted(self, event: object) -> None:  # noqa: N802 (Spark defines the names)
+        """Count nothing: no batch has finished."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Count the rows of a batch."""
@@ -73,7 +73,7 @@ class Batches(StreamingQueryListener):
         """Count nothing: no record was read."""
 
     def onQueryTerminated(self, event: object) -> None:  # noqa: ARG002, N802
-        """Every batch has been counted: let main() end."""
+        """Let main() end, because every batch has been counted."""
         self.ended.set()
 
 
@@ -103,7 +103,7 @@ def main(servers: str, topic: str, checkpoint: str) -> None:
 
 
 if __name__ == "__main__":
-    # Imported by name, so that the driver and every worker use the same module with the same caches.
+    # Import it by name, so that the driver and all workers use the same module with the same caches.
     sys.path.insert(0, str(Path(__file__).parent))
     import spark_job
 

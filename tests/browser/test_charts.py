@@ -56,7 +56,7 @@ def times(chart: Locator) -> list[list[object]]:
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
 def test_charts_keep_their_height(crowded_page: tuple[str, int], open_page: Callable, width: int, scheme: str) -> None:
-    """With 20 and 60 instances and 40 groups the plot is as high as with one. Ten series and the others have a colour.
+    """With 20 and 60 instances and 40 groups the plot is as high as with one. Ten series and the band have a colour.
 
     The legend has their names, and is low and no wider than the chart. Charts of one view have the same time range.
     """

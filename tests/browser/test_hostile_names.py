@@ -50,7 +50,7 @@ def write(spec: str) -> None:
 
 
 def check(page: Page) -> None:
-    """Check that the page has the name unchanged, and no link, image or icon from it."""
+    """Check that the page shows the name unchanged, and that no link, image or icon comes from it."""
     page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
     text = page.locator("body").inner_text()
     assert f"![i](http://{HOST}/i.png)" in text

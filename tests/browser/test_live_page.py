@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.integration, pytest.mark.timeout(
 
 @pytest.fixture
 def system(broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path) -> Iterator[LiveSystem]:
-    """A whole system on the shared broker, in which flights are produced and consumed."""
+    """A complete system on the shared broker, in which flights are produced and consumed."""
     with running_system(broker.bootstrap_servers, topic_prefix, tmp_path) as system:
         yield system
 
@@ -75,7 +75,7 @@ def every_view(page: Page) -> None:
 
 
 def test_a_consumer_stops_and_comes_back(system: LiveSystem, serve: Callable, open_page: Callable) -> None:
-    """Every view shows what really runs; a stopped consumer is ERR with its reason, and OK again when it is back.
+    """Every view shows the running system. A stopped consumer is ERR with its reason, and OK after it has restarted.
 
     At the end every flight that was sent is processed, and the page's sum is the number that the consumers processed.
     """

@@ -1,6 +1,6 @@
 """The fault suite at full size, `make faults`: kills, outages, deleted records and a full disk.
 
-TALLYSTREAM_FAULTS_SHARE, a number from 0 to 1, makes it smaller: 0.1 for a tenth of the kills.
+TALLYSTREAM_FAULTS_SHARE, a number from 0 to 1, reduces the size: 0.1 means a tenth of the kills.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MODES = pytest.mark.parametrize("mode", ["live", "catch-up"])
 
 
 def test_fifty_kills_of_the_driver_and_of_workers(own_broker: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
-    """After each of fifty kills of the aggregator and ten of a worker it recovers, and sums are exact in the end."""
+    """After fifty kills of the aggregator and ten of a worker, it has recovered each time, and sums are exact."""
     faults.random_kills(*own_broker, tmp_path, faults.Faults(scaled(50), scaled(10), ()), seed=50)
 
 
@@ -79,26 +79,26 @@ def test_offsets_out_of_range_stop_the_aggregator(
 def test_deleted_records_are_skipped_with_on_data_loss_continue(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, mode: str
 ) -> None:
-    """With --on-data-loss continue, sums are those of the records read before and of those that are left."""
+    """With --on-data-loss continue, sums include the records read before and the remaining ones."""
     faults.out_of_range(broker, admin, topics, tmp_path, "continue", "--mode", mode)
 
 
 def test_a_recreated_topic_stops_the_aggregator_in_catch_up(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
 ) -> None:
-    """The source of catch-up stops the aggregator with an error, too; `make test` has live mode."""
+    """The catch-up source also stops the aggregator with an error; `make test` tests live mode."""
     faults.topic_recreated(broker, admin, topics, tmp_path, "--mode", "catch-up")
 
 
 def test_every_file_of_a_checkpoint_truncated(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """Each file, hidden ones too, is cut in half in its own copy: it is refused, or the sums are exact."""
+    """Each file, also a hidden one, is cut in half in its own copy: the copy is refused, or the sums are exact."""
     faults.truncated_files(broker, topics, tmp_path, lambda files: files[:: round(1 / SHARE)])
 
 
 def test_killed_between_the_write_to_kafka_and_the_commit(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """Ten times, all processes are killed when sums of a batch are on `metrics-agg` without its commit: exact.
+    """Ten times, all processes are killed when sums of a batch are published but not committed: sums are exact.
 
-    They are stopped first and then killed, so that it is certain what was written.
+    They are stopped before the kill, so that the test knows what was written.
     """
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 6)
     fleet.publish(100)
@@ -152,7 +152,7 @@ def small_file_system(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_a_clean_stop(
     broker: KafkaBroker, topics: Topics, tmp_path: Path, small_file_system: Path
 ) -> None:
-    """If the checkpoint's file system is full, the aggregator stops with an error; with space again it is exact."""
+    """If the checkpoint's disk is full, the aggregator stops with an error. With free space, it continues exactly."""
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 7)
     fleet.publish(200)
     ballast = small_file_system / "ballast"
@@ -175,13 +175,13 @@ def test_a_full_disk_is_a_clean_stop(
         assert aggregator.stop() == 0, aggregator.output()
 
 
-def test_hostile_records_stop_nobody_else(own_broker: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
-    """With a record of 10 MB, a hundred thousand names and hostile names, limits hold and all other sums are exact."""
+def test_hostile_records_affect_no_other_sum(own_broker: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
+    """With a record of 10 MB, 100,000 names and hostile names, limits hold and all other sums are exact."""
     hostile_records.check_limits(*own_broker, tmp_path, names=100_000)
 
 
 def test_lives_that_come_back_within_and_after_the_limit(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """A retired life continues within 24 h of its `prev`, and is counted once; a later record is a dead letter."""
+    """A retired life continues within 24 h after its `prev`, and is counted once. A later record is a dead letter."""
     hostile_records.check_late_lives(broker, topics, tmp_path)
 
 

@@ -1,6 +1,6 @@
 """The stores at full size, `make faults`: unavailable for ten minutes, and five seconds for a write.
 
-TALLYSTREAM_FAULTS_SHARE makes it smaller, as in test_long.py.
+TALLYSTREAM_FAULTS_SHARE reduces the size, as in test_long.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def own_influxdb(tmp_path: Path) -> Iterator[InfluxServer]:
 
 
 def influx_store(server: InfluxServer, url: str = "") -> StoreSettings:
-    """Return the settings of a server, or of a proxy before it."""
+    """Return the settings of a server, or of a proxy in front of it."""
     spec = f"influxdb:{url or server.url}"
     return StoreSettings.parse(spec, token=server.token, org=server.org, bucket=server.bucket, env={})
 
@@ -62,9 +62,9 @@ def influx_store(server: InfluxServer, url: str = "") -> StoreSettings:
 def test_both_stores_are_down_for_ten_minutes(
     broker: KafkaBroker, topics: Topics, tmp_path: Path, own_influxdb: InfluxServer
 ) -> None:
-    """While InfluxDB and Carbon are down, sums on Kafka continue; afterwards all points are written in two minutes.
+    """While InfluxDB and Carbon are down, sums on Kafka continue. Afterwards all points are written in two minutes.
 
-    Every point is there: each row of `metrics-agg` in InfluxDB, the last of each second in Graphite.
+    InfluxDB has every row of `metrics-agg`, and Graphite the last one of each second.
     """
     if reason := carbons.missing():
         pytest.skip(reason)
@@ -125,7 +125,7 @@ def commit_through_the_outage(aggregator: Aggregator, topics: Topics, outage_s: 
 
 
 def require_all(target: Readable | Graphite, points: list[Point]) -> None:
-    """Fail unless the store comes to hold these points."""
+    """Fail if the store does not get these points."""
     wanted, sink = promised(target.level, points), open_sink(target.settings)
     wait_until(lambda: target.holds(sink, wanted), 60, f"{len(points)} points are stored", poll=1)
     sink.close()

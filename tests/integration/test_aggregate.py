@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 def test_a_new_checkpoint_in_the_middle_of_the_topic_is_refused(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """If the first records are deleted, a new table would be wrong: an error and exit code 2, unless it is accepted."""
+    """If the first records are deleted, the command exits with an error and code 2, unless an option accepts that."""
     Fleet(broker.bootstrap_servers, topics.metrics, seed=1).publish(20)
     for future in admin.delete_records([TopicPartition(topics.metrics, 0, 10)]).values():
         future.result()

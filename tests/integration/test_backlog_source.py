@@ -1,4 +1,4 @@
-"""The source of catch-up on a real broker, called as Spark calls it: ends of batches, their splits, their records."""
+"""The catch-up source on a real broker, called as Spark calls it: the ends of batches, their splits and records."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_few_records_wait_and_a_full_batch_does_not(broker: KafkaBroker, topic
 
 
 def test_deleted_records_are_an_error_or_are_skipped(broker: KafkaBroker, topics: Topics, admin: AdminClient) -> None:
-    """Both when a batch is planned and when they are deleted while it is read; `skip_lost` chooses."""
+    """`skip_lost` decides, whether they are deleted before a batch is planned or while it is read."""
     publish(broker, topics.metrics, 100)
     before, end = {topics.metrics: {"0": 10}}, {topics.metrics: {"0": 100}}
     for future in admin.delete_records([TopicPartition(topics.metrics, 0, 50)]).values():

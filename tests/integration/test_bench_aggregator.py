@@ -48,7 +48,7 @@ class Scripted:
         """Return the topic of the sums."""
         return Topics(prefix).agg
 
-    def command(self, bootstrap_servers: str, prefix: str, folder: Path) -> list[str]:  # noqa: ARG002 (a side's)
+    def command(self, bootstrap_servers: str, prefix: str, folder: Path) -> list[str]:  # noqa: ARG002 (an argument of every side)
         """Return its command line."""
         rows = [list(zip(FLEET.names, sums, strict=True)) for sums in self.sums]
         output = self.output(prefix)
@@ -94,8 +94,8 @@ def test_sums_that_do_not_stay_right_are_not_exact(broker: KafkaBroker, tmp_path
 
 
 def test_a_side_that_ends_is_an_error(broker: KafkaBroker, tmp_path: Path) -> None:
-    """The error has its exit code and its last output, and comes at once."""
-    with pytest.raises(SideError, match="scripted ended with 0; it said:\ndone"):
+    """The error has its exit code and its last output, and is raised immediately."""
+    with pytest.raises(SideError, match="scripted ended with 0; its last output:\ndone"):
         backlog(
             *(broker.bootstrap_servers, Scripted([], rest_s=0.0), tmp_path),
             n=N, form="singles", fleet=FLEET, max_wait_s=300,

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
-def test_a_killed_worker_loses_nothing_and_spark_submit_goes_on(
+def test_a_killed_worker_loses_nothing_and_spark_submit_continues(
     broker: KafkaBroker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker with the table, its executor and its Python are killed with SIGKILL under load: sums stay exact.
+    """After SIGKILL of the worker with the table, its executor and its Python under load, sums stay exact.
 
     The driver continues, and the other worker loads the table from the shared checkpoint. Then the same job continues
     under spark-submit on that worker, as in docs/cluster.md: exact by the replay and the journal.

@@ -75,7 +75,7 @@ def store(influxdb: Influx) -> Iterator[StoreSettings]:
 
 
 def test_the_environment_of_the_page_is_complete_without_spark(page_python: Path) -> None:
-    """Every dependency is met; a command that needs PySpark ends with an error and exit code 2."""
+    """Every dependency is installed. A command that needs PySpark ends with an error and exit code 2."""
     done = subprocess.run([page_python, "-c", "import pyspark"], capture_output=True, check=False, timeout=60)
     assert done.returncode != 0
     uv("pip", "check", "-q", "--python", page_python)

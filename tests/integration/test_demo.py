@@ -1,4 +1,4 @@
-"""`tallystream demo` on its own system: its numbers agree to the integer, and Ctrl-C leaves no process."""
+"""`tallystream demo` on its own system: its numbers agree exactly, and Ctrl-C leaves no process."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_demo_is_exact(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["broker is up", "app-2 "], ids=["starting", "consuming"])
 def test_ctrl_c_leaves_no_process(tmp_path: Path, text: str) -> None:
-    """Ctrl-C while it starts or its apps consume ends all its descendants; the exit code is the shell's for SIGINT."""
+    """Ctrl-C during the start, or while its apps consume, ends all descendants with the exit code for SIGINT."""
     with demo(tmp_path) as running:
         wait_until(lambda: running.has_printed(text), 400, f"it prints {text!r}")
         assert running.process.poll() is None, running.output()

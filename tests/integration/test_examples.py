@@ -1,4 +1,4 @@
-"""Every example of docs/examples as a real process: what arrived is exactly what was processed."""
+"""Every example of docs/examples as a real process: the reported counts are exactly what was processed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class System:
         assert producer.flush(60) == 0
 
     def start(self, *command: str | Path) -> subprocess.Popen[bytes]:
-        """Start a process, which is killed when this one ends."""
+        """Start a process. It is killed when this one ends."""
         return spawn([str(part) for part in command], self.log, self.environment)
 
     def sums(self) -> dict[str, list[sums.Sum]]:
@@ -175,7 +175,7 @@ def listens(port: int) -> bool:
 
 
 def test_flask_under_several_workers(system: System) -> None:
-    """Three forked workers of one instance ID, one of them killed and replaced: every answered request is counted."""
+    """With three forked workers of one instance ID, one of them killed and replaced, every response is counted."""
     port = free_port()
     gunicorn = Path(sys.executable).with_name("gunicorn")
     options = ["--chdir", EXAMPLES, "--workers", "3", "--preload", "--bind", f"127.0.0.1:{port}"]
@@ -214,7 +214,7 @@ def new_worker(master: int, workers: list[psutil.Process]) -> bool:
 
 
 def run_spark(system: System, script: Path) -> None:
-    """Run a job on the input topic to its end; a task has at most two attempts."""
+    """Run a job until it has read the input topic. A task has at most two attempts."""
     connector = ",".join(str(path) for path in jars.fetch("spark"))
     system.environment["PYSPARK_SUBMIT_ARGS"] = (
         f"--master local[2,2] --jars {connector} --conf spark.ui.enabled=false "

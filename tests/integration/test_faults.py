@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 
 def test_sums_are_exact_through_kills_of_the_driver_a_worker_and_the_broker(tmp_path: Path) -> None:
-    """Kills of driver, JVM, all processes, a Python worker and the broker, under load: exact by replay and journal.
+    """After kills of driver, JVM, all processes, a Python worker and the broker, sums agree with replay and journal.
 
-    A tenth of the records is sent twice, a tenth late. The dead letters are the malformed records, no others.
+    A tenth of the records is sent twice, a tenth late. Exactly the malformed records are dead letters.
     """
     with KafkaBroker(tmp_path / "broker") as broker:
         topics = Topics("fire-")
@@ -45,10 +45,10 @@ def test_records_deleted_before_they_were_read_stop_the_aggregator(
     faults.out_of_range(broker, admin, topics, tmp_path, "fail", "--mode", "catch-up")
 
 
-def test_a_truncated_file_of_the_checkpoint_makes_no_different_sum(
+def test_a_truncated_file_of_the_checkpoint_makes_no_sum_wrong(
     broker: KafkaBroker, topics: Topics, tmp_path: Path
 ) -> None:
-    """The newest offsets, the newest commit and the newest state, each cut in half: refused, or exact."""
+    """If the newest offsets, commit or state are cut in half, the checkpoint is refused, or sums are exact."""
 
     def newest(files: list[Path]) -> list[Path]:
         visible = [path for path in files if not path.name.startswith(".")]

@@ -160,7 +160,7 @@ def test_sums_and_rates_are_exact(healthy: Filled) -> None:
     by_title = {one["title"]: one for one in panels if one["type"] != "row"}
     (query,) = by_title["Sum"]["targets"]
     sums = [row["_value"] for row in healthy.query("flux", query["query"])]
-    assert sums[-1] == STEPS * 60  # two instances, 30 records a step each
+    assert sums[-1] == STEPS * 60  # two instances, 30 records each in a step
     assert sums == sorted(sums)
     (query,) = by_title["Rate"]["targets"]
     rates = {round(row["_value"], 2) for row in healthy.query("flux", query["query"])[2:-2]}

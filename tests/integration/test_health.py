@@ -58,7 +58,7 @@ def test_internal_metrics_are_right_and_survive_a_kill(
     assert found["tallystream_epoch"] == 1
     monkeypatch.delenv("TALLYSTREAM_NO_OWN_METRICS")
     monkeypatch.setenv("TALLYSTREAM_LOG_FORMAT", "json")
-    log.rename(tmp_path / "killed.log")  # the killed one's JVM may still write to it
+    log.rename(tmp_path / "killed.log")  # the JVM of the killed process may still write to it
     with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, *port) as process:
         url = base(log)
         fleet.publish(100)

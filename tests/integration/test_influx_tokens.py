@@ -1,4 +1,4 @@
-"""The tokens that Compose's first step creates on a real InfluxDB: one for each part, with the permissions it needs."""
+"""The tokens that Compose's first step creates on a real InfluxDB: one for each service, with its permissions."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_second_run_keeps_the_tokens(store: StoreSettings, tmp_path: Path) -> 
 def test_wrong_settings_are_clear_errors(
     store: StoreSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A token without the permission to create tokens, or a missing organization or bucket: one line, exit code 2."""
+    """A token that may not create tokens, and a missing organization or bucket, give one line and exit code 2."""
     env = environment(store)
     assert main([str(tmp_path)], env) == 0
     page = tokens(tmp_path)["page"]

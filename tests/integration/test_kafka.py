@@ -73,7 +73,7 @@ def test_a_topic_that_is_no_longer_read_leaves_the_group(
 
 @contextmanager
 def writing(servers: str, topic: str) -> Iterator[None]:
-    """Append a record every 20 ms: a fetch of librdkafka waits longer, so that it never finds the end."""
+    """Append a record every 20 ms. A fetch of librdkafka waits longer, so it never reaches the end."""
     producer = Producer({"bootstrap.servers": servers})
     stop = threading.Event()
 
@@ -109,7 +109,7 @@ def test_a_topic_that_keeps_growing_is_read_to_its_end(broker: KafkaBroker, topi
 
 
 def never() -> bool:
-    """Return that no stop is requested."""
+    """Return False: no stop is requested."""
     return False
 
 
@@ -149,7 +149,7 @@ def test_a_stop_ends_the_wait_for_the_lease(broker: KafkaBroker, topics: Topics)
 def test_without_the_lease_an_aggregator_continues_until_a_higher_epoch_is_in_the_ledger(
     broker: KafkaBroker, topics: Topics
 ) -> None:
-    """After an outage of the broker nobody holds the lease: only a successor ends the aggregator."""
+    """After an outage of the broker the lease has no holder. Only a successor ends the aggregator."""
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     lease = Lease(topics.ledger, kafka, prefix=topics.prefix, clock=iter(range(0, 1000, 10)).__next__)
     lease.set_epoch(4)
@@ -170,7 +170,7 @@ def row(count: int, *, epoch: int, batch: int, name: str = "n") -> bytes:
 
 
 def test_the_keys_that_a_replaced_writer_appends_are_found(broker: KafkaBroker, topics: Topics) -> None:
-    """Keys of its rows and deletions, and of records with an epoch that no writer has taken, but not our own."""
+    """It finds keys of its rows and deletions, and of records with an epoch without a writer, but not our own keys."""
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     producer = Producer(kafka)
 

@@ -1,4 +1,4 @@
-"""The lag of consumer groups on a real broker."""
+"""The lag of consumer groups, read from a real broker."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def _address(process: subprocess.Popen[bytes], log: Path, starts: int) -> str:
 
 
 def _first(address: str, log: Path) -> str:
-    """Return the first response with status 200; until then each has to be 503."""
+    """Return the first response with status 200. All earlier ones must have status 503."""
     found: list[str] = []
 
     def answered() -> bool:
@@ -56,7 +56,7 @@ def _first(address: str, log: Path) -> str:
 def test_the_newest_sums_are_shown_after_a_kill_too(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The first response with sums after a start, and after a kill -9, has the newest sum of every metric.
+    """After a start and after a kill -9, the first response with sums has the newest sum of every metric.
 
     Sums of a stale aggregator, sums of an epoch that the ledger does not have, and other records are not shown. The
     group's offset is the end of the topic, the health check is ready, and SIGTERM ends it with exit code 0.

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 def test_sums_are_exact_through_changes_of_the_mode(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """A backlog is read in catch-up, then the query continues live, and changes back when it is far behind.
+    """A backlog is read in catch-up. Then the query continues live, and changes back when it is far behind.
 
     A live batch that is not full starts no sooner than two thirds of `--latency` after the one before. A span that is
     read again has the same records as the topic.
@@ -66,7 +66,7 @@ def test_sums_are_exact_through_changes_of_the_mode(
     assert any(size(row.start, row.end) >= 100 and since_ms < pacing.delay_ms for row, since_ms in since)
     span = Span(topics.metrics, 0, 70, 2_000)
     found = list(SpanReader(Reading({"bootstrap.servers": broker.bootstrap_servers}, "tests-again"))(span))
-    whole = read_topic(broker.bootstrap_servers, topics.metrics)
+    records = read_topic(broker.bootstrap_servers, topics.metrics)
     assert [(r.offset, r.timestamp_ms, r.key, r.value) for r in found] == [
-        (r.offset, r.timestamp_ms, r.key, r.value) for r in whole[70:2_001]
+        (r.offset, r.timestamp_ms, r.key, r.value) for r in records[70:2_001]
     ]

@@ -1,4 +1,4 @@
-"""OTLP metrics on real servers: the sums are what the applications have counted."""
+"""OTLP metrics on real servers: the sums equal the counts of the applications."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def counts(servers: str, topics: Topics) -> dict[tuple[str, str], int | None]:
 def test_an_otlp_topic_is_summed(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path, *, shards: int
 ) -> None:
-    """A backlog of two partitions, then live records, through a kill: the applications' counts, and verify agrees.
+    """Over a backlog of two partitions, live records and a kill, sums equal the applications' counts. Verify agrees.
 
     A rebuild from metrics-table continues with the same sums.
     """

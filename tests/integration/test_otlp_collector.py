@@ -1,4 +1,4 @@
-"""OTLP metrics with real parts: the OpenTelemetry SDK, a Collector as docs/otlp.md configures it, Kafka and Spark."""
+"""OTLP metrics with the real OpenTelemetry SDK, a Collector with the configuration of docs/otlp.md, Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Point(NamedTuple):
 
 
 def read_points(servers: str, topic: str) -> list[Point]:
-    """Return every data point of the topic: decoded by this code, without the aggregator's."""
+    """Return every data point of the topic, decoded without the code of the aggregator."""
     points = []
     for record in read_topic(servers, topic):
         for resource in pb.MetricsData.FromString(record.value or b"").resource_metrics:
@@ -87,7 +87,7 @@ def _tags(attributes: Any) -> Tags:
 
 
 def newest(points: list[Point]) -> list[Point]:
-    """Return the point with the latest time of each stream: of an instance, a scope, a series and a start time.
+    """Return the latest point of each stream. A stream has an instance, a scope, a series and a start time.
 
     An up-down counter has no start time here: the newest process replaces the earlier ones.
     """
@@ -122,7 +122,7 @@ def expected_sums(points: list[Point]) -> dict[tuple[str, str, Tags], dict[str, 
 
 
 def assert_quantiles(row: Sum, points: list[Point]) -> None:
-    """Check that each quantile of the sum is in the bucket that has it, of the buckets of all processes together."""
+    """Check that each quantile of the sum is in the right bucket of the histogram of all processes."""
     scale = min(point.data.scale for point in points)
     buckets: Counter[int] = Counter()
     for point in points:
@@ -156,7 +156,7 @@ class Application(Server):
         }
 
     def start(self) -> Self:
-        """Start it, and return at once."""
+        """Start it without waiting."""
         program = Path(__file__).parents[1] / "support" / "otlp_application.py"
         self._process = spawn([sys.executable, str(program)], self.log, self._env)
         return self
@@ -197,10 +197,10 @@ def otlp_topic(admin: AdminClient, topic_prefix: str) -> str:
 def test_sums_are_what_the_sdk_counted_through_kills_of_applications_and_the_collector(
     broker: KafkaBroker, topic_prefix: str, otlp_topic: str, binary: Path, tmp_path: Path
 ) -> None:
-    """Two SDK applications and the Collector are killed at random: each sum is that of the newest points in Kafka.
+    """While two SDK applications and the Collector are killed at random, each sum equals the newest points in Kafka.
 
     Counts, sums, buckets and quantiles agree with a decoder of the test. An application that is killed and exports
-    again is one restart event. Nothing is refused, and verify agrees.
+    again is one restart event. No record is a dead letter, and verify agrees.
     """
     servers, topics, chance = broker.bootstrap_servers, Topics(topic_prefix), random.Random(8)
     collector = Collector(tmp_path / "otelcol", binary, config=documented_config(servers, otlp_topic))
@@ -254,7 +254,7 @@ def test_sums_are_what_the_sdk_counted_through_kills_of_applications_and_the_col
 def test_sums_that_are_shipped_by_otlp_are_the_same_in_a_second_aggregator(
     broker: KafkaBroker, topic_prefix: str, otlp_topic: str, binary: Path, tmp_path: Path
 ) -> None:
-    """Reporter, aggregator, shipper, Collector, Kafka, second aggregator: what the application counted is at the end.
+    """After reporter, aggregator, shipper, Collector and Kafka, a second aggregator has the application's counts.
 
     Histograms have the same counts and sums. Each of three reports arrives before the next one.
     """
@@ -304,7 +304,7 @@ def counts(servers: str, topics: Topics) -> dict[tuple[str, str, Tags], Any]:
 
 
 def shipped_counts(servers: str, topic: str) -> dict[tuple[str, str, Tags], Any]:
-    """Return the same of the newest points in an OTLP topic."""
+    """Return the same values from the newest points in an OTLP topic."""
     return _counts(
         ("histogram", point.name, point.tags, (point.data.count, point.data.sum))
         if point.kind == "summary"

@@ -66,7 +66,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_it_installs_alone(wheel: Path, tmp_path: Path) -> None:
-    """In an empty environment it has two dependencies, and counts under `-W error`."""
+    """In an empty environment it has two dependencies, and counts without a warning."""
     uv("venv", "-q", "--python", sys.executable, tmp_path / "empty")
     python = tmp_path / "empty" / "bin" / "python"
     uv("pip", "install", "-q", "--python", python, "-c", ROOT / "requirements.lock", wheel)

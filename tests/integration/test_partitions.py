@@ -27,10 +27,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 def test_partitions_that_are_added_are_picked_up_by_a_running_aggregator(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """Apps in three partitions, then in five, under load and without a restart: exact by replay and journals."""
+    """When three partitions become five under load, without a restart, sums agree with replay and journals."""
     topics = Topics(topic_prefix)
     create_topics(admin, topics, partitions=3)
-    # While partitions are added, an instance can move, and its tombstone misses what it left: see docs/table.md.
+    # While partitions are added, an instance can move to another one. Its tombstone then does not remove its records
+    # in the old partition: see docs/table.md.
     shares = Shares(tombstone=0)
     servers = broker.bootstrap_servers
     before = [Fleet(servers, topics.metrics, 8, app=app, shares=shares) for app in ("orders", "stock")]

@@ -1,4 +1,4 @@
-"""The queries of docs/queries.md, on a real InfluxDB that the shipper's code filled; only their times are changed."""
+"""The queries of docs/queries.md, with other times, on a real InfluxDB with points from the shipper's code."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def read_page() -> list[Query]:
 
 
 class Dataset:
-    """Ten minutes of sums, events and lag that end a few seconds ago, and what the queries have to return of them."""
+    """Ten minutes of sums, events and lag up to a few seconds ago, and the expected results of the queries."""
 
     TOPICS = (("orders", "x", 50), ("orders", "y", 7), ("billing", "x", 3))
-    """The series of `orders.processed`: app, topic, and growth a second."""
+    """The series of `orders.processed`: app, topic, and growth in a second."""
 
     def __init__(self) -> None:
         self.now_ms = round(time.time()) * 1000 - 3000
@@ -78,7 +78,7 @@ class Dataset:
     def _sums(self) -> Iterable[Point]:
         for app, topic, each in self.TOPICS:
             for n, ts_ms in enumerate(range(self.first_ms, self.now_ms, 1000)):
-                if n % 5 == 3:  # an unchanged sum makes no point
+                if n % 5 == 3:  # an unchanged sum has no new point
                     continue
                 count = 1000 + each * n
                 self.counts.setdefault((app, topic), []).append((ts_ms, count))
@@ -201,7 +201,7 @@ class Response:
 
 def _period(response: Response, data: Dataset) -> tuple[object, object]:
     first, last = (data.total("orders", moment) for moment in (data.begin_ms, data.end_ms))
-    assert last - first == 333 * (50 + 7)  # seconds, times what two topics grow in one
+    assert last - first == 333 * (50 + 7)  # seconds multiplied by the growth of two topics in a second
     return response.values("sum"), [last - first] if response.flux else [first, last]
 
 
@@ -241,7 +241,7 @@ CHECKS: dict[str, Callable[[Response, Dataset], tuple[object, object]]] = {
 
 @pytest.mark.parametrize("query", PAGE, ids=[query.title for query in PAGE])
 def test_a_query_of_the_page_is_right(query: Query, filled: tuple[StoreSettings, Dataset]) -> None:
-    """In Flux and in InfluxQL the response equals what plain arithmetic over the points gives."""
+    """In Flux and in InfluxQL, the response equals the value that is computed from the points."""
     store, data = filled
     for rows, flux in ((ask_flux(query, store, data), True), (ask_influxql(query, store, data), False)):
         actual, expected = CHECKS[query.title](Response(rows, flux=flux), data)

@@ -1,4 +1,4 @@
-"""A lost checkpoint, on a real broker and real Spark: a start is refused, a rebuild from `metrics-table` is exact."""
+"""A lost checkpoint, on a real broker and real Spark: a start is refused, and a rebuild is exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Kafka reporter and a real broker: acknowledgements, outages, forks, threads."""
+"""The Kafka reporter with a real broker: acknowledgements, outages, forks and threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that read several topics by a pattern, or some partitions of one: exact by the journals and by verify."""
+"""Tables that read several topics by a pattern, or some partitions of one: journals and verify agree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
-def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_later(
+def test_all_topics_of_a_pattern_are_summed_also_one_that_is_created_later(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
     """Two topics, and a third that is created while the aggregator runs, are exact and committed, and verify agrees.
@@ -67,7 +67,7 @@ def test_every_topic_of_a_pattern_is_summed_and_one_that_is_created_later(
     assert "has read more" in refused.stderr.splitlines()[-1]
 
 
-def test_partitions_that_were_named_are_summed_and_no_other(
+def test_only_the_named_partitions_are_summed(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
     """Two of three partitions are read: the sums are those of their records, verify agrees, the third has no offset."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-def test_records_outlive_a_kill_and_a_stop(tmp_path: Path) -> None:
+def test_records_survive_a_kill_and_a_stop(tmp_path: Path) -> None:
     """A broker that is killed or stopped, and started again in the same folder, has its records and its port."""
     broker = KafkaBroker(tmp_path / "broker")
     with broker:
@@ -59,7 +59,7 @@ def open_store(server: InfluxServer) -> InfluxStore:
     return InfluxStore(server.url, token=server.token, org=server.org, bucket=server.bucket)
 
 
-def test_points_and_token_outlive_a_kill_a_stop_and_the_process(binary: Path, tmp_path: Path) -> None:
+def test_points_and_token_survive_a_kill_a_stop_and_the_process(binary: Path, tmp_path: Path) -> None:
     """After a kill, a stop, and a start by another launcher, the server has its points, its port and its token."""
     folder = tmp_path / "influxdb"
     with InfluxServer(folder, binary=binary) as server:
@@ -80,7 +80,7 @@ def test_points_and_token_outlive_a_kill_a_stop_and_the_process(binary: Path, tm
     assert token not in (folder / "influxd.log").read_text()
 
 
-def test_a_server_that_cannot_start_says_why(binary: Path, tmp_path: Path) -> None:
+def test_the_error_of_a_server_that_cannot_start_has_the_reason(binary: Path, tmp_path: Path) -> None:
     """If another server uses the port, or the server ends while it starts, the error has the reason."""
     with InfluxServer(tmp_path / "first", binary=binary) as first:
         port = int(first.url.rsplit(":", 1)[1])

@@ -71,7 +71,7 @@ except Exception as error:
     ids=["killed", "out of memory"],
 )
 def test_the_error_of_a_jvm_that_ended_names_the_reason(end: str, error: str) -> None:
-    """A JVM that runs out of memory ends, too: otherwise the query would wait for the thread that ended."""
+    """This includes a JVM that runs out of memory: otherwise the query would wait for a thread that has ended."""
     command = [sys.executable, "-c", KILLED.format(end=end)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -88,7 +88,7 @@ def _session(path: Path) -> tuple[str, str]:
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has mapped is read from Linux's /proc")
 def test_spark_maps_the_archive_of_its_classes() -> None:
-    """The JVM maps the archive that setup has made, and a warmed worker has imported its modules."""
+    """The JVM maps the archive that setup has created, and a warmed worker has imported its modules."""
     output, _ = _session(cds_archive.make())
     *_, folder, mapped, _ = output.split("\n")
     assert mapped == "mapped 2"

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
-def test_a_table_of_shards_is_exact_through_a_kill_and_a_cut_into_more(
+def test_a_table_of_shards_is_exact_through_a_kill_and_a_split_into_more(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
     """Three shards on two partitions continue after SIGKILL; a rebuild splits them into five.
 
-    Then a metric is forgotten, and an instance while no aggregator runs. The sums equal the replay's each time. Another
-    number of shards for a checkpoint is refused with the remedy.
+    Then a metric is forgotten, and, while no aggregator runs, an instance. The sums equal the replay's each time.
+    Another number of shards for a checkpoint is refused with the remedy.
     """
     topics = Topics(topic_prefix)
     create_topics(admin, topics, shards=3)
@@ -87,7 +87,7 @@ def test_a_table_of_shards_is_exact_through_a_kill_and_a_cut_into_more(
 
 
 def _forget(broker: KafkaBroker, topics: Topics, options: tuple[str, ...]) -> None:
-    """Forget a metric: a dry run changes nothing; afterwards its sums are 0, and the other sums are as before."""
+    """Forget a metric. A dry run changes nothing. Afterwards its sums are 0, and other sums are unchanged."""
     keys = [("orders", "calls", "meter", (("part", part),)) for part in "01"]
     before = _counts(broker, topics, keys)
     dry = run("forget", *options, "--metric", "calls", "--json")

@@ -1,4 +1,4 @@
-"""The shipper on a real broker, real Spark and real stores: every sum becomes its point, whatever is killed."""
+"""The shipper on a real broker, real Spark and real stores: every sum becomes its point, also after kills."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tallystream_cli.servers.broker import KafkaBroker
 
 LIMIT_S = 300.0
-"""Seconds after which a test gives up waiting: a busy machine takes minutes to start Spark."""
+"""Seconds before a wait fails. A busy machine takes minutes to start Spark."""
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
@@ -44,7 +44,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreSetti
 
 
 def _remove_last_commit(checkpoint: Path) -> Path:
-    """Remove the commit of the last finished batch, as if it was killed before the commit; return its path."""
+    """Remove the commit of the last finished batch, as after a kill before the commit. Return its path."""
     commits = checkpoint / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     begun = [path.name for path in (checkpoint / "offsets").iterdir() if path.name.isdigit() and int(path.name) > last]
@@ -161,7 +161,7 @@ def test_points_wait_on_kafka_while_a_store_is_slow(
 ) -> None:
     """If a store takes a second for each write, no batch is read before the previous one is written.
 
-    Memory does not grow. When the store is fast again, every point is written. `make faults` has five seconds a write.
+    Memory does not grow. When the store is fast again, every point is written. `make faults` has 5 s for a write.
     """
     with (
         influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as store,
@@ -172,10 +172,10 @@ def test_points_wait_on_kafka_while_a_store_is_slow(
         assert_points_wait_on_kafka(broker, topics, tmp_path, store=slow, proxy=proxy, **sizes)
 
 
-def test_wrong_settings_of_the_store_end_it_at_once(
+def test_wrong_settings_of_the_store_end_it_immediately(
     broker: KafkaBroker, topic_prefix: str, tmp_path: Path, influxdb: Influx
 ) -> None:
-    """A bucket that does not exist, or a wrong token, is one error without the token, and exit code 2."""
+    """For a bucket that does not exist, or a wrong token, there is one error without the token, and exit code 2."""
     for token, bucket, name in ((influxdb.token, "no such bucket", "--bucket"), ("wrong-token", "b", "INFLUXDB_TOKEN")):
         store = StoreSettings.parse(f"influxdb:{influxdb.url}", token=token, org=influxdb.org, bucket=bucket, env={})
         with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store) as process:

@@ -29,9 +29,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 def test_every_sum_arrives_through_a_kill_of_the_shipper_with_one_start(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """Killed with SIGKILL in the middle, the shipper goes on to the same data points, all with the same start.
+    """After SIGKILL during the work, the shipper continues to the same data points, all with the same start.
 
-    What it sends again is what it sent before. A sum that no receiver takes is a dead letter.
+    A data point that is sent again is equal to the first one. A sum that no receiver accepts is a dead letter.
     """
     found = find_or_build()
     if found.path is None:

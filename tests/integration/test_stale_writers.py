@@ -47,7 +47,7 @@ class TableTopic:
         self._producer = Producer({"bootstrap.servers": servers})
 
     def metrics(self, number: int) -> None:
-        """Append so many records to `metrics`."""
+        """Append records to `metrics`."""
         for _ in range(number):
             self._append(self.topics.metrics, b"script", {"name": "n", "value": 1})
 
@@ -88,7 +88,7 @@ def table(broker: KafkaBroker, topics: Topics) -> TableTopic:
 def test_a_stale_writer_s_rows_and_deletions_change_nothing_that_is_rebuilt(
     broker: KafkaBroker, topics: Topics, table: TableTopic, tmp_path: Path
 ) -> None:
-    """A row after its key's deletion counts, also if a deletion of an older writer, or of none, is appended later.
+    """A row after its key's deletion counts, also if a deletion of an older writer, or without one, is appended later.
 
     A row that its writer appends again after the deletion stays deleted.
     """
@@ -200,7 +200,7 @@ class Outputs:
 def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A is stopped, B takes over and restarts: what A writes during and after the restart is published again.
+    """A is stopped, B takes over and restarts. Keys that A writes during and after the restart are published again.
 
     This holds also if compaction has kept only A's records. A rebuild has the newest values.
     """

@@ -43,7 +43,7 @@ Replaced = dict[str, dict[bytes, bytes | None]]
 
 
 def _compact(admin: AdminClient, servers: str, replaced: Replaced) -> None:
-    """Return when the broker has compacted the output topics, so that only the last record of each key is left."""
+    """Wait until the broker has compacted the output topics, so that only the last record of each key remains."""
     before = {topic: read_topic(servers, topic) for topic in replaced}
     for topic in replaced:
         _compact_soon(admin, topic)
@@ -166,7 +166,7 @@ def _last_of_first_epoch(broker: KafkaBroker, topics: Topics) -> Replaced:
 
 
 def _append_replaced(broker: KafkaBroker, replaced: Replaced) -> None:
-    """Append what a stopped writer of the first epoch could append: old sums, old rows, deleted rows.
+    """Append old sums, old rows and deleted rows, as a stopped writer of the first epoch could.
 
     The last record of each topic has an epoch that no aggregator has taken, and the key of the single record.
     """

@@ -1,4 +1,4 @@
-"""`tallystream up` and `down`: kills of components and of the supervisor, and no process left at the end."""
+"""`tallystream up` and `down`: components and the supervisor are killed, and no process remains."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def assert_topics_are_created_on_first_use(data: Path) -> None:
 
 
 def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
-    """With --detach every component starts; after kill -9 of the aggregator it is up again; down leaves no process."""
+    """With --detach every component starts. After kill -9 the aggregator restarts. `down` leaves no process."""
     data = tmp_path / ".tallystream"
     up = run("up", "--detach", *FREE_PORTS, timeout=2 * LIMIT_S, folder=tmp_path)
     try:
@@ -130,7 +130,7 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:
-    """Ctrl-C during the start, sent to the whole process group as a terminal does: exit code 0, no process left."""
+    """Ctrl-C during the start, sent to the process group as by a terminal, gives exit code 0 and leaves no process."""
     data = tmp_path / "data"
     with starting_system(data) as process:
         wait_until(lambda: component(data, "aggregate").get("process"), LIMIT_S, "the aggregator has been started")
@@ -141,8 +141,8 @@ def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:
         assert "Traceback" not in (data / "output").read_text()
 
 
-def test_a_killed_supervisor_takes_everything_with_it(tmp_path: Path) -> None:
-    """SIGKILL of `up` also ends its components and their children; the folder can be used again, until SIGTERM."""
+def test_a_killed_supervisor_leaves_no_process(tmp_path: Path) -> None:
+    """SIGKILL of `up` also ends its components and their children. A new system can start in the folder."""
     data = tmp_path / "data"
     with starting_system(data) as process:
         wait_until(lambda: component(data, "page").get("state") == "up", LIMIT_S, "the page is up")

@@ -1,4 +1,4 @@
-"""`tallystream verify` on a real broker, with the sums of a real aggregator: it agrees, and it finds a difference."""
+"""`tallystream verify` on a real broker, with the sums of a real aggregator, right ones and a wrong one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Application:
         self.poison = self.records = 0
 
     def burst(self, records: int) -> None:
-        """Publish about that many records and return when the broker has them."""
+        """Publish about this many records, and return when the broker has them."""
         for instance in range(INSTANCES):  # lives of the previous burst may be too old
             self._restart(instance)
         for _ in range(records):
@@ -203,7 +203,7 @@ def test_every_sum_of_a_period_agrees(summed: Summed) -> None:
 
 
 def test_a_changed_sum_is_the_only_difference(summed: Summed, tmp_path: Path) -> None:
-    """A count that is one too high, with the same key and the next batch: exit code 1, and a table with one row."""
+    """If a count is one too high in the next batch of its key, the exit code is 1, and the table has one row."""
     (key, value) = next(
         (read.key, json.loads(read.value or b""))
         for read in reversed(read_topic(summed.servers, summed.topics.agg))

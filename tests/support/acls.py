@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 class Acl(NamedTuple):
-    """One row: the operations that a command may do on a topic or a group."""
+    """One row: the operations that a command may perform on a topic or a group."""
 
     command: str
     resource: str

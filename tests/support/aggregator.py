@@ -1,4 +1,4 @@
-"""`tallystream aggregate` as a process: started, killed and started again on one checkpoint."""
+"""`tallystream aggregate` as a process that is started, killed and restarted on one checkpoint."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Victim = Literal["driver", "jvm", "tree"]
-"""The Python process, Spark's JVM, or all processes at once, as a power cut would."""
+"""The Python process, Spark's JVM, or all processes together, as in a power failure."""
 
 
 class Aggregator:
-    """The command on the checkpoint in `folder`; it is killed at the end of the block if it still runs.
+    """The command on the checkpoint in `folder`. At the end of the block it is killed if it still runs.
 
-    `options` follow those for the broker and the checkpoint. `restarts` counts how often it ended by itself.
+    `options` are added to those for the broker and the checkpoint. `restarts` counts how often it ended by itself.
     """
 
     def __init__(self, bootstrap_servers: str, prefix: str, folder: Path, *options: str) -> None:
@@ -38,12 +38,12 @@ class Aggregator:
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """The process that was started last."""
+        """The newest process."""
         assert self._process is not None, "it was never started"
         return self._process
 
     def start(self) -> Self:
-        """Start it, and return at once."""
+        """Start it without waiting."""
         self._ready.unlink(missing_ok=True)
         self._process = start(
             self.log,
@@ -72,7 +72,7 @@ class Aggregator:
         processes = tree(self.process.pid)
         java = _java(processes)
         send(processes[:1] if victim == "driver" else java, signal.SIGKILL)
-        self.process.wait(90)  # a driver that loses its JVM logs that and ends
+        self.process.wait(90)  # a driver without its JVM logs an error and ends
         psutil.wait_procs(java, timeout=60)
 
     def kill_worker(self) -> bool:
@@ -83,7 +83,7 @@ class Aggregator:
         return bool(workers)
 
     def wait_committed(self, topic: str, offsets: dict[int, int], timeout: float, what: str) -> float:
-        """Return the seconds until the offset of each partition is committed; start it again whenever it ends."""
+        """Return the seconds until the offset of each partition is committed. Restart the command if it ends."""
         began = time.monotonic()
 
         def reached() -> bool:

@@ -26,10 +26,10 @@ class Batch(NamedTuple):
 
 
 def divide(records: Sequence[TopicRecord], sizes: list[int], chance: random.Random | None = None) -> Iterator[Batch]:
-    """Yield batches of these sizes, over and over, in the order of appending.
+    """Yield batches of these sizes, repeatedly, in the order of appending.
 
-    With `chance`, some of them read one partition alone: later batches then have older records of the others. No batch
-    is known to have read everything, so the wall clock has no effect.
+    With probability `chance`, a batch reads only one partition; later batches then have older records of the others. No
+    batch is known to have read everything, so the wall clock has no effect.
     """
     left, ends = list(records), dict.fromkeys(sorted({record.partition for record in records}), 0)
     for size in cycle(sizes):
@@ -49,32 +49,32 @@ MODES = ("one batch", "live", "behind", "backlog", "any order")
 
 def batches_of(played: Played, mode: str, chance: random.Random) -> list[Batch]:
     """Return the batches of a mode, live by the wall clock or as a backlog. The last one is a day after the others."""
-    whole = _ends(played, played.ends_ms)
+    last_ends = _ends(played, played.ends_ms)
     batches: list[Batch] = []
     if mode in ("live", "behind"):
         at = BEGIN_MS
-        behind = {p: chance.choice([0, 1, 6, 30, 48]) * HOUR_MS * (mode == "behind") for p in whole}
-        ends = dict.fromkeys(whole, 0)
+        behind = {p: chance.choice([0, 1, 6, 30, 48]) * HOUR_MS * (mode == "behind") for p in last_ends}
+        ends = dict.fromkeys(last_ends, 0)
         for one in played.appended:
             if one.real_ms <= at:
                 continue
             at = one.real_ms + chance.choice([0, 500, 20_000, HOUR_MS, 20 * HOUR_MS])
             now = _ends(played, at)
-            ends = {p: max(ends[p], _ends(played, at - behind[p])[p]) for p in whole}
+            ends = {p: max(ends[p], _ends(played, at - behind[p])[p]) for p in last_ends}
             batches.append(Batch(at, ends, ends == now))
     elif mode == "backlog":
         number = chance.randint(2, 12)
         for part in range(1, number):
-            ends = {p: end * part // number for p, end in whole.items()}
+            ends = {p: end * part // number for p, end in last_ends.items()}
             batches.append(Batch(played.ends_ms + part, ends, all_read=False))
     elif mode == "any order":
-        ends = dict.fromkeys(whole, 0)
-        while ends != whole:
-            p = chance.choice([p for p in whole if ends[p] < whole[p]])
-            ends = ends | {p: min(whole[p], ends[p] + chance.randint(1, 20))}
-            batches.append(Batch(played.ends_ms + len(batches), ends, ends == whole))
+        ends = dict.fromkeys(last_ends, 0)
+        while ends != last_ends:
+            p = chance.choice([p for p in last_ends if ends[p] < last_ends[p]])
+            ends = ends | {p: min(last_ends[p], ends[p] + chance.randint(1, 20))}
+            batches.append(Batch(played.ends_ms + len(batches), ends, ends == last_ends))
     last = max(played.ends_ms + len(batches), batches[-1].wall_ms if batches else 0)
-    return [*batches, Batch(last + 1, whole, all_read=True), Batch(last + DAY_MS, whole, all_read=True)]
+    return [*batches, Batch(last + 1, last_ends, all_read=True), Batch(last + DAY_MS, last_ends, all_read=True)]
 
 
 def _ends(played: Played, at_ms: int) -> dict[int, int]:

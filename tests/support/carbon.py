@@ -69,10 +69,10 @@ def missing() -> str | None:
 
 
 class Carbon(Server):
-    """A carbon-cache that keeps points at 1 s resolution for two hours; its port stays the same over restarts.
+    """A carbon-cache that keeps points for two hours with a resolution of 1 s. A restart keeps its port.
 
-    `settings` is a folder with other configuration files: their paths and ports are replaced. A stop, like a kill,
-    loses the points of the last second.
+    `settings` is a folder with other configuration files, whose paths and ports are replaced. A stop and a kill lose
+    the points of the last second.
     """
 
     def __init__(self, folder: Path, settings: Path | None = None) -> None:

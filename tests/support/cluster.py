@@ -26,17 +26,17 @@ SECURE = {
     "spark.io.encryption.enabled": "true",
     "spark.ui.enabled": "false",
 }
-"""A secret is required to join, and network traffic and spilled data are encrypted, as in deploy/kubernetes."""
+"""A process needs a secret to join. Network traffic and spilled data are encrypted, as in deploy/kubernetes."""
 
 WORKERS = 2
 START_S = 180.0
-"""Seconds after which a test gives up waiting: a busy machine is slow to start a JVM."""
+"""Seconds before a wait fails. A busy machine is slow to start a JVM."""
 
 
 class Cluster:
-    """A master and two workers of one core each; they and their executors are killed at the end of the block.
+    """A master and two workers with one core each. The end of the block kills them and their executors.
 
-    `env` is the environment that a driver needs to run on it: loopback, and executors that fit the workers.
+    `env` is the environment that a driver needs on the cluster: loopback addresses, and executors that fit the workers.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""A real OpenTelemetry Collector on loopback, and what it sends on. `python -m support.collector` builds it.
+"""A real OpenTelemetry Collector on loopback, and its destination. `python -m support.collector` builds it.
 
-It is built once from its Go modules, by its own builder, into the user's cache. It has no queue and no retries: its
-answer to a request is that of its destination, which is here in the test's process.
+The Collector's own builder builds it once from its Go modules, into the user's cache. It has no queue and no retries:
+its response to a request is that of its destination, which runs in the process of the test.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ service:
 
 
 def cached_path() -> Path:
-    """Return the place of the binary in the cache, whether or not it exists: a name for each list of components."""
+    """Return the path of the binary in the cache, whether or not it exists. The path depends on the components."""
     digest = hashlib.sha256(BUILDER.encode()).hexdigest()[:8]
     return cache_dir() / "otelcol" / f"otelcol-{VERSION}-{digest}"
 
 
 def find_or_build() -> Found:
-    """Return the Collector in the cache. Build it if it is missing or damaged and Go is installed: it takes minutes.
+    """Return the Collector in the cache. If it is missing or damaged, build it with Go, which takes minutes.
 
     A file lock lets one process build while others wait.
 
@@ -107,9 +107,9 @@ def _build(work: Path) -> Path:
 
 
 class Destination:
-    """Where the Collector sends everything: keeps each request that it accepts, as JSON.
+    """The destination of the Collector. It keeps each request that it accepts, as JSON.
 
-    `respond` returns the status of the answer to a request.
+    `respond` returns the status of the response to a request.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Destination:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; safe to call again."""
+        """Stop. May be called again."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -164,9 +164,9 @@ def documented_config(bootstrap_servers: str, topic: str) -> dict[str, Any]:
 
 
 class Collector(Server):
-    """One Collector. Its port stays the same over restarts. With `tls`, a certificate and its key, it speaks TLS.
+    """One Collector. A restart keeps its port. With `tls`, a certificate and its key, it accepts only TLS.
 
-    With `config`, it has that configuration, apart from the addresses on which it listens, and no `destination`.
+    `config` replaces its configuration, except the addresses on which it listens. It then has no `destination`.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ def command(*arguments: str) -> list[str]:
 def run(
     *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and return its exit code and output.
+    """Run a command until it ends. Return its exit code and output.
 
     `env` is added to this process's environment; `folder` is the command's working directory.
     """
@@ -40,7 +40,7 @@ def run(
 
 
 def start(log: Path, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a command, its output appended to `log`; on SIGABRT it writes the stacks of its threads there."""
+    """Start a command, with its output appended to `log`. On SIGABRT it writes the stacks of its threads there."""
     return spawn(command(*arguments), log, {"PYTHONFAULTHANDLER": "1", **(env or {})})
 
 
@@ -48,7 +48,7 @@ def start(log: Path, *arguments: str, env: Mapping[str, str] | None = None) -> s
 def running(
     log: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command until the block ends, then end it with SIGTERM; its exit code is the process's `returncode`.
+    """Run a command until the block ends, then stop it with SIGTERM. `returncode` has its exit code.
 
     Raises:
         AssertionError: it has not ended `timeout` seconds after SIGTERM.

@@ -1,4 +1,4 @@
-"""Services of compose.yaml as plain processes: the same commands, environment and health checks, other addresses."""
+"""Services of compose.yaml as plain processes: the same commands, environment and health checks at other addresses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DATA = "/var/lib/tallystream"
 
 @dataclass
 class ServiceRunner:
-    """Runs services in `folder`; `replacements` are of addresses and paths, `pythons` are the images' interpreters."""
+    """Runs services in `folder`. `replacements` maps addresses and paths, `pythons` maps images to interpreters."""
 
     folder: Path
     replacements: Mapping[str, str]
@@ -36,7 +36,7 @@ class ServiceRunner:
 
     @contextmanager
     def run(self, services: Mapping[str, Any], *names: str) -> Iterator[dict[str, Service]]:
-        """Start services, and end them with SIGTERM; one that does not end with exit code 0 fails the test."""
+        """Start services, and stop them with SIGTERM. A service with another exit code than 0 fails the test."""
         running: dict[str, Service] = {}
         try:
             for name in names:
@@ -54,7 +54,7 @@ class ServiceRunner:
 
 
 class Service:
-    """One of our services. A container can't write to its `home` and `work`: they have to stay empty."""
+    """One of our services. A container can't write to `home` and `work`, so they must stay empty."""
 
     def __init__(self, name: str, service: Mapping[str, Any], runner: ServiceRunner) -> None:
         self.name = name
@@ -78,16 +78,16 @@ class Service:
         self._check = [*programs[check[0]], *(self._replace(word) for word in check[1:])] if check else []
 
     def port(self, of: str) -> int:
-        """Return the port that replaces one of the container."""
+        """Return the port that replaces a port of the container."""
         return int(self._replacements[of])
 
     def healthy(self) -> bool:
-        """Run the health check as Docker does; the process must still run."""
+        """Run the health check as Docker does. The process must still run."""
         assert self.process.poll() is None, self.output()
         return subprocess.run(self._check, capture_output=True, check=False, timeout=60).returncode == 0
 
     def wait_healthy(self, timeout: float) -> None:
-        """Return when the health check passes."""
+        """Wait until the health check passes."""
         wait_until(self.healthy, timeout, f"{self.name} is healthy", poll=0.5)
 
     def output(self) -> str:
@@ -108,7 +108,7 @@ class Service:
 
 
 class Kafka:
-    """The service `kafka` as its image starts it: Kafka's own code writes the configuration from the environment."""
+    """The service `kafka` as its image starts it. Kafka's own code creates the configuration from the environment."""
 
     def __init__(self, service: Mapping[str, Any], folder: Path) -> None:
         self.ports = {port: free_port() for port in ("19092", "9092", "9093")}
@@ -140,7 +140,7 @@ class Kafka:
         return re.sub(r"(?<=:)\d+\b", lambda match: str(self.ports.get(match[0], match[0])), text)
 
     def stop(self) -> None:
-        """Kill it: its data is not needed."""
+        """Kill it, because its data is not needed."""
         self.process.kill()
         self.process.wait()
 

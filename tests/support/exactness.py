@@ -1,4 +1,4 @@
-"""Compare the sums that an aggregator published with two references: a replay of the topic, and journals.
+"""Compares the published sums of an aggregator with two references: a replay of the topic, and journals.
 
 The replay is support/oracle.py, the journals are those of support/fleet.py.
 """
@@ -53,7 +53,7 @@ def wait_all_committed(bootstrap_servers: str, topics: Topics, ends: dict[int, i
 
 
 def assert_exact_at_their_offsets(broker: KafkaBroker, topics: Topics) -> None:
-    """Compare every sum with the replay up to the offsets that the sum says it includes."""
+    """Compare every sum with a replay up to the offsets of the sum."""
     records = read_topic(broker.bootstrap_servers, topics.metrics)
     wanted = {}
     for key, row in latest_sums(broker.bootstrap_servers, topics.agg).items():
@@ -65,7 +65,7 @@ def assert_exact_at_their_offsets(broker: KafkaBroker, topics: Topics) -> None:
 
 
 def assert_as_acknowledged(broker: KafkaBroker, topics: Topics, fleets: Sequence[Fleet]) -> None:
-    """Compare with the journals: every acknowledged increment is summed, every malformed record is a dead letter."""
+    """Check that every acknowledged increment is summed, and that every malformed record is a dead letter."""
     found = latest_sums(broker.bootstrap_servers, topics.agg)
     for fleet in fleets:
         counts = {
@@ -78,13 +78,13 @@ def assert_as_acknowledged(broker: KafkaBroker, topics: Topics, fleets: Sequence
 
 
 def dead_letters(broker: KafkaBroker, topics: Topics) -> set[tuple[int, int]]:
-    """Return the partition and offset of every dead letter; one that was written twice counts once."""
+    """Return the partition and offset of every dead letter, without duplicates."""
     rows = (json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.dead))
     return {(row["partition"], row["offset"]) for row in rows}
 
 
 def assert_ledger_has_no_gaps(broker: KafkaBroker, topics: Topics) -> None:
-    """Check that the batches of the ledger follow one another to the end of `metrics`, and that epochs increase."""
+    """Check that the batches of the ledger have no gap up to the end of `metrics`, and that epochs increase."""
     rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
     batches = {row["batch"]: row for row in rows if row["kind"] == "batch"}
     end = 0

@@ -1,4 +1,4 @@
-"""The scenarios of the fault suite. Each runs a fault for real, at a size that its caller chooses, and compares sums.
+"""The scenarios of the fault suite. Each causes a real fault, at the size that its caller chooses, and compares sums.
 
 Short ones are in tests/integration/test_faults.py, long ones in tests/faults/.
 """
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from tallystream_cli.servers.broker import KafkaBroker
 
 PATIENCE = float(os.environ.get("TALLYSTREAM_FAULTS_PATIENCE", "5"))
-"""`make test` waits five times as long as `make faults` before it gives up, so that a busy machine fails no test."""
+"""`make test` has limits five times as long as `make faults`, so that a busy machine fails no test."""
 
 RECOVERY_S, OUTAGE_S, STOP_S = 60.0 * PATIENCE, 120.0 * PATIENCE, 60.0 * PATIENCE
-"""Seconds after which a test gives up waiting for a killed aggregator, a restarted broker, and a stop with an error."""
+"""Maximum seconds to wait for a killed aggregator, for a restarted broker, and for a stop with an error."""
 
 DELETED, RECREATED = "records were deleted before they were read", "it was deleted and created again"
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How many faults there are; `outages_s` has the length of each outage of the broker, in seconds."""
+    """The number of faults. `outages_s` has the length of each outage of the broker, in seconds."""
 
     driver_kills: int
     worker_kills: int
@@ -57,7 +57,7 @@ class Faults:
 
 
 def random_kills(broker: KafkaBroker, topics: Topics, folder: Path, faults: Faults, seed: int) -> None:
-    """Kill the aggregator, its workers and the broker in random order, at random times, under load; then be exact.
+    """Kill the aggregator, its workers and the broker at random times, under load. Check that sums are exact.
 
     The first kills of the aggregator are one of each kind.
     """
@@ -106,7 +106,7 @@ def random_kills(broker: KafkaBroker, topics: Topics, folder: Path, faults: Faul
 def topic_recreated(broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: Path, *options: str) -> None:
     """Delete `metrics` and create it again: the aggregator stops with an error, and a start on its checkpoint fails.
 
-    No sum changes. At that start the new topic has more records than the old one had, so that no offset is out of
+    No sum changes. At that start the new topic has more records than the old one had, so that all offsets are in
     range.
     """
     Fleet(broker.bootstrap_servers, topics.metrics, 1).publish(100)
@@ -131,9 +131,9 @@ def topic_recreated(broker: KafkaBroker, admin: AdminClient, topics: Topics, fol
 def out_of_range(
     broker: KafkaBroker, admin: AdminClient, topics: Topics, folder: Path, policy: str, *options: str
 ) -> None:
-    """Delete unread records while the aggregator is down: it stops with an error, or continues if `policy` says so.
+    """Delete unread records while the aggregator is down. It stops with an error, or continues, depending on `policy`.
 
-    With `continue` the sums are those of the records that were read before and of those that were left.
+    With `continue` the sums include the records that were read before and the remaining ones.
     """
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 3, shares=Shares(tombstone=0))
     fleet.publish(200)
@@ -165,19 +165,21 @@ def out_of_range(
 def truncated_files(
     broker: KafkaBroker, topics: Topics, folder: Path, choose: Callable[[list[Path]], list[Path]]
 ) -> None:
-    """Cut files of a checkpoint in half, each in its own copy: the copy is refused, or the sums are exact."""
+    """Cut files of a checkpoint in half, each in its own copy. The copy is refused, or the sums are exact."""
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 4)
     fleet.publish(300)
-    whole = folder / "whole"
-    done = catch_up(broker, topics, whole, "--max-records", "60", "--mode", "live")
+    complete = folder / "complete"
+    done = catch_up(broker, topics, complete, "--max-records", "60", "--mode", "live")
     assert done.returncode == 0, done.stderr
     assert_exact(broker, topics)
-    files = [path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file() and path.stat().st_size]
+    files = [
+        path.relative_to(complete) for path in sorted(complete.rglob("*")) if path.is_file() and path.stat().st_size
+    ]
     refused = exact = 0
     for number, path in enumerate(choose(files)):
         copy = folder / f"copy-{number}"
-        shutil.copytree(whole, copy)
-        shutil.copy(whole.with_name("whole.topic"), copy.with_name(f"{copy.name}.topic"))
+        shutil.copytree(complete, copy)
+        shutil.copy(complete.with_name("complete.topic"), copy.with_name(f"{copy.name}.topic"))
         victim = copy / path
         with victim.open("r+b") as file:
             file.truncate(victim.stat().st_size // 2)

@@ -1,8 +1,8 @@
 """Instances of an application that publish metrics, with a journal of the records that the broker acknowledged.
 
-The journal is a reference that does not read the topic. A replay of the topic shares a mistaken rule with the
-aggregator: both would refuse the same valid record. The journal has what each record was meant to be. Records are
-encoded by the json module, not by the product's encoder.
+The journal is a reference that does not depend on the topic. A replay of the topic may share a wrong rule with the
+aggregator, and both would refuse the same valid record. The journal has the intended content of each record. Records
+are encoded by the json module, not by the product's encoder.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 HOUR_MS = 3_600_000
 NAME = "records.processed"
-"""The counter that the journal has the counts of."""
+"""The counter whose counts are in the journal."""
 
 MALFORMED = (b"{", b"\xff\xfe", b"[]", b'{"v":2}', b'{"name":"x","value":-1}', b'{"v":1,"metrics":[]}', b"null")
 
 
 class Entry(NamedTuple):
-    """One valid record; a tombstone has no life, part or counter."""
+    """One valid record. A tombstone has no life, part or counter."""
 
     instance: str
     life: str
@@ -48,7 +48,7 @@ class Journal:
     errors: list[str] = field(default_factory=list)
 
     def totals(self) -> dict[str, int]:
-        """Return the sum of each part: of each life since the last tombstone, the count with the highest seq."""
+        """Return the sum of each part: the counts with the highest seq of all lives since the last tombstone."""
         newest: dict[tuple[str, str, int], int] = {}
         counts: dict[tuple[str, str, int], int] = {}
         for _, entry in sorted(self.valid.items()):
@@ -75,7 +75,7 @@ class Life:
 
 @dataclass(frozen=True)
 class Shares:
-    """How often each kind of record is published, as shares of all records."""
+    """The share of each kind of record among all records."""
 
     malformed: float = 0.01
     duplicated: float = 0.1
@@ -86,10 +86,10 @@ class Shares:
 
 
 class Fleet:
-    """Twenty instances of `app`, seeded; the registry of every second one is split into two parts.
+    """Twenty instances of `app` with a fixed seed. The registry of every second one is split into two parts.
 
-    They restart under the same ID, have several lives at once, and clocks that are wrong by an hour. Records are sent
-    twice, late, and between malformed ones; some of those have a NaN beside valid counters.
+    They restart with the same ID, have several lives at the same time, and clocks that are wrong by an hour. Some
+    records are sent twice, late, or between malformed records, of which some have a NaN beside valid counters.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Fleet:
 
     @contextmanager
     def publishing(self, records: int = 5, every_s: float = 0.05) -> Iterator[None]:
-        """Publish in the background, that many records at a time; at the end of the block all are acknowledged."""
+        """Publish in the background, that many records at a time. At the end of the block all are acknowledged."""
         stopped = threading.Event()
         failures: list[BaseException] = []
 
@@ -122,7 +122,7 @@ class Fleet:
             try:
                 while not stopped.wait(every_s):
                     self.publish(records)
-            except BaseException as error:  # noqa: BLE001 (raised in the thread that waits)
+            except BaseException as error:  # noqa: BLE001 (raised again in the waiting thread)
                 failures.append(error)
 
         thread = threading.Thread(target=publish_until_stopped)
@@ -158,7 +158,7 @@ class Fleet:
         life.seqs[part] += 1
         entry = Entry(instance, life.name, part, life.seqs[part], life.counts[part])
         record = (instance.encode(), self._value(entry, life.skew_ms, nan=nan), entry)
-        if nan:  # sent once and at once: a stale record makes no dead letter
+        if nan:  # sent once and without a delay: a stale record is no dead letter
             self._produce(*record, malformed=True)
             return
         if self._random.random() < self._shares.reordered:

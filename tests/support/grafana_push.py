@@ -1,4 +1,4 @@
-"""A few small resources to push to the stub of Grafana, and what pushes them."""
+"""A few small resources, and a pusher that sends them to the stub of Grafana."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def dashboard(name: str, *titles: str) -> dict[str, Any]:
 def generator(change: Callable[[Resources], object] = lambda _: None) -> Callable[[Settings], Resources]:
     """Return a function that generates a folder, a data source, two dashboards, a group of two rules, a contact point.
 
-    `change` may change all of it in place.
+    `change` may change all resources in place.
     """
 
     def generate(settings: Settings) -> Resources:

@@ -44,7 +44,7 @@ METRIC_OF = {
     "Quantiles": "request.time",
     "Rates as the instances report them": "requests",
 }
-"""The selected metric of a panel that needs one of a certain type; for other panels, records.processed."""
+"""The selected metric of a panel that needs a certain type. Other panels have records.processed."""
 
 
 def variables_of(text: str) -> set[str]:

@@ -81,7 +81,7 @@ class GrafanaStub:
         return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}{self.path}"
 
     def fail(self, request: str, status: int, message: str) -> None:
-        """Let the next request fail whose method and path, with a space between them, match the regular expression."""
+        """Make the next request fail whose "METHOD PATH" matches the regular expression."""
         self._failures.append((request, status, {"message": message}))
 
     def respond(self, method: str, target: str, body: Any, headers: Any) -> Response:

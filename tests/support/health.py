@@ -35,7 +35,7 @@ def internal_metrics(url: str) -> dict[str, float]:
 
 
 def slow_client(port: int, sent: bytes = b"GET /") -> socket.socket:
-    """Return a connection that has sent only this part of a request."""
+    """Return a connection that has sent only a part of a request."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=30)
     connection.sendall(sent)
     return connection

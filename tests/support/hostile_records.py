@@ -39,7 +39,7 @@ RECORD_METRICS = 9_000
 
 
 def check_limits(broker: KafkaBroker, topics: Topics, folder: Path, names: int) -> None:
-    """Check that limits hold for a record of 10 MB, `names` names in one life, and hostile names; others are exact."""
+    """Check limits with a record of 10 MB, `names` names in one life and hostile names. Other sums must be exact."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topics.metrics)
     resource.add_incremental_config(
         ConfigEntry("max.message.bytes", str(2 * LARGE), incremental_operation=AlterConfigOpType.SET)
@@ -71,7 +71,7 @@ def check_limits(broker: KafkaBroker, topics: Topics, folder: Path, names: int) 
 
 
 def check_late_lives(broker: KafkaBroker, topics: Topics, folder: Path) -> None:
-    """Check two lives that retire after 20 s of silence and return, one within 24 h of its `prev` and one later."""
+    """Check two lives that retire after 20 s and return, one of them within 24 h after its `prev`, the other later."""
     sender = _Sender(broker, topics)
     retire = ("--retire-after-h", repr(RETIRE_S / 3600))
     with Aggregator(broker.bootstrap_servers, topics.prefix, folder, *retire) as aggregator:
@@ -93,7 +93,7 @@ def check_late_lives(broker: KafkaBroker, topics: Topics, folder: Path) -> None:
 
 
 def counter(name: str, count: int) -> dict[str, Any]:
-    """Return a counter as a record has it."""
+    """Return a counter in the form of the record."""
     return {"type": "counter", "name": name, "count": count}
 
 

@@ -1,4 +1,4 @@
-"""Texts that a store has to keep as they are, as a name or in a tag."""
+"""Texts that a store must not change, as a name or in a tag."""
 
 from __future__ import annotations
 

@@ -32,11 +32,11 @@ POLL_S = 0.05
 
 
 class InfluxError(TallystreamError):
-    """InfluxDB did not start, or its first set-up failed; the message ends with the last lines of its log."""
+    """InfluxDB did not start, or its first set-up failed. The message ends with the last lines of its log."""
 
 
 class InfluxServer(Server):
-    """A server, killed when the thread that started it ends; its data and its token stay in `data_dir`.
+    """A server that is killed when the thread that started it ends. Its data and its token stay in `data_dir`.
 
     The first start in `data_dir` sets it up with `org`, `bucket` (unlimited retention) and a token, which is kept in a
     file that only its owner can read.
@@ -76,7 +76,7 @@ class InfluxServer(Server):
         """Start and return when the server answers and is set up.
 
         Raises:
-            InfluxError: there is no influxd, its port is taken, it ended, did not answer in time, or its set-up failed.
+            InfluxError: there is no influxd, its port is in use, it ended, it did not respond, or its set-up failed.
             BuildError: influxd is not in the cache and its build failed.
         """
         if self.pid is None:

@@ -161,7 +161,7 @@ def _run(label: str, command: list[str], cwd: Path, env: dict[str, str], log: Pa
                     break
                 _say(f"{label}, {time.monotonic() - started_at:.0f} s so far")
         except BaseException:
-            # Compilers are children of the command, so the whole process group is stopped.
+            # Compilers are children of the command, so the process group is stopped.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, 15)
             process.wait()

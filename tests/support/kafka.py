@@ -1,4 +1,4 @@
-"""Read whole topics, and offsets."""
+"""Read complete topics, and offsets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.wait import wait_until
 from tallystream_aggregator import sums
 
 NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
-"""The broker's errors for a partition that was created a moment ago."""
+"""The broker's errors for a partition that was just created."""
 
 
 class TopicRecord(NamedTuple):
@@ -24,7 +24,7 @@ class TopicRecord(NamedTuple):
 
 
 def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> list[TopicRecord]:
-    """Return every record of a topic, up to the ends as they are now."""
+    """Return every record of a topic, up to its current ends."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -53,7 +53,7 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
                     records.append(
                         TopicRecord(message.key(), message.value(), message.timestamp()[1], partition, offset)
                     )
-                if offset + 1 >= ends[partition]:  # the event below may never come where records keep coming
+                if offset + 1 >= ends[partition]:  # while records are appended, the event below may never come
                     open_partitions.discard(partition)
             elif error.code() == KafkaError._PARTITION_EOF:
                 open_partitions.discard(message.partition())

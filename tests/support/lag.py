@@ -1,4 +1,4 @@
-"""Rounds of the lag collector, made from numbers instead of a broker's answers."""
+"""Rounds of the lag collector, created from numbers instead of a broker's responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def round_of(*groups: GroupOffsets, unread: Iterable[str] = (), problems: tuple[str, ...] = ()) -> RoundOffsets:
-    """Return a round that read these groups, and could not read those that are `unread`."""
+    """Return a round that read these groups, but not the `unread` ones."""
     bounds = {one.id: (one.start, one.end) for group in groups for one in group.partitions}
     missing = (GroupOffsets(name, (), complete=False) for name in unread)
     return RoundOffsets((*groups, *missing), problems, bounds=bounds)
@@ -38,7 +38,7 @@ def group(
 
 
 class Rounds:
-    """The collector's tracker and recorder, over a broker that answers with the given rounds."""
+    """The collector's tracker and recorder, over a broker that returns the given rounds."""
 
     def __init__(self, rules: Rules | None = None) -> None:
         rules = rules or Rules()
@@ -52,7 +52,7 @@ class Rounds:
         self._offsets = round_of()
 
     def fetch(self, _patterns: Patterns, _ledger: object, known: Collection[str]) -> RoundOffsets:
-        """Return the round; a known group that is not in it is deleted."""
+        """Return the round. A known group that is not in it is deleted."""
         deleted = frozenset(known) - {group.group for group in self._offsets.groups}
         return replace(self._offsets, deleted=deleted)
 

@@ -1,4 +1,4 @@
-"""A stand-in for Kafka's AdminClient: groups, committed offsets and ends in memory, with answers that can fail."""
+"""A fake of Kafka's AdminClient: groups, committed offsets and ends in memory. Its requests can fail."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Group:
 
 
 class Cluster:
-    """Stands in for AdminClient.
+    """A fake AdminClient.
 
-    `fail` names the requests without an answer: ("describe", group), ("offsets", group), ("commit", group, partition),
+    `fail` has the requests that get no response: ("describe", group), ("offsets", group), ("commit", group, partition),
     ("topic", topic), ("end", topic, partition). `unlisted` are groups that the listing does not have; with
     `listing_fails` it has an error. `committed_of` are the groups whose committed offsets were requested in the newest
-    round. `on_request` is called with "groups" or "ends" before that request is answered.
+    round. `on_request` is called with "groups" or "ends" before the response to that request.
     """
 
     def __init__(self) -> None:

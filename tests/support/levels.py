@@ -1,4 +1,4 @@
-"""The five stores, real, and the points that each has to hold at its level."""
+"""The five real stores, and the points that each must have at its level."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ VALUES: dict[str, dict[str, Any]] = {
 def sum_point(
     kind: str, n: int, ts_ms: int, name: str = "orders.processed", tags: dict[str, str] | None = None
 ) -> Point:
-    """Return the point of the n-th sum of a series, made by the shipper's own code; its count is n."""
+    """Return the point of the n-th sum of a series, from the shipper's own code. Its count is n."""
     values = VALUES[kind] | ({"count": n} if "count" in VALUES[kind] else {})
     return point(
         Sum(app="orders", name=name, type=kind, tags=tags or {}, lives=2, instances=1, retired=n, ts=ts_ms, **values)
@@ -51,7 +51,7 @@ def sum_point(
 
 
 def promised(level: Level, points: Iterable[Point]) -> Contents:
-    """Return what a store of that level holds after these points, written in this order."""
+    """Return the points of a store of that level after these points were written in this order."""
     contents: Contents = {}
     for one in points:
         series = contents.setdefault((one.measurement, tuple(sorted(one.tags.items()))), {})
@@ -66,7 +66,7 @@ def promised(level: Level, points: Iterable[Point]) -> Contents:
 
 
 class Target(Protocol):
-    """One store, empty, of some level."""
+    """An empty store of some level."""
 
     level: Level
 
@@ -74,7 +74,7 @@ class Target(Protocol):
         """Return a new sink of it."""
 
     def holds(self, sink: Sink, wanted: Contents, /) -> bool:
-        """Return whether it holds exactly this; `sink` is still open."""
+        """Return whether it has exactly these points. `sink` is still open."""
 
 
 class Readable(NamedTuple):
@@ -88,7 +88,7 @@ class Readable(NamedTuple):
         return open_sink(self.settings)
 
     def holds(self, _: Sink, wanted: Contents) -> bool:
-        """Read it with a new reader."""
+        """Compare the points with those of a new reader."""
         fields = sorted({field for series in wanted.values() for point in series.values() for field in point})
         found: Contents = {}
         for measurement in {name for name, _ in wanted}:
@@ -114,7 +114,7 @@ class Graphite(NamedTuple):
         return open_sink(self.settings)
 
     def holds(self, _: Sink, wanted: Contents) -> bool:
-        """Read the files, whose numbers are floats."""
+        """Compare the points with the files, whose numbers are floats."""
         found = self.carbon.content(f"{self.prefix}.")
         in_ms = {key: {at * 1000: fields for at, fields in points.items()} for key, points in found.items()}
         return in_ms == wanted
@@ -130,12 +130,12 @@ class Scraped(NamedTuple):
         return open_sink(StoreSettings.parse("prometheus:0", env={}))
 
     def holds(self, sink: Sink, wanted: Contents) -> bool:
-        """Compare every sample; the unit tests of the names check where each value belongs."""
+        """Compare every sample. The unit tests of the names check the name of each value."""
         return samples(scrape(sink)) == exposed(wanted)
 
 
 class Collected(NamedTuple):
-    """A real OpenTelemetry Collector, whose destination has all that it has sent on."""
+    """A real OpenTelemetry Collector, whose destination has everything that it has forwarded."""
 
     collector: Collector
     level: Level = "every point"
@@ -145,7 +145,7 @@ class Collected(NamedTuple):
         return open_sink(StoreSettings.parse(f"otlp:{self.collector.url}", env={}))
 
     def holds(self, _: Sink, kept: Contents) -> bool:
-        """Compare every data point: in the order of arrival, as a receiver that replaces a point of the same time."""
+        """Compare every data point in the order of arrival, as a receiver that replaces a point with the same time."""
         found: Contents = {}
         for (name, tags, ts_ms), fields in data_points(self.collector.destination.received):
             found.setdefault((name, tags), {}).setdefault(ts_ms, {}).update(fields)
@@ -166,7 +166,7 @@ QUANTILES = {0.0: "min", 0.5: "p50", 0.75: "p75", 0.95: "p95", 0.98: "p98", 0.99
 def data_points(
     requests: Iterable[dict[str, Any]],
 ) -> Iterator[tuple[tuple[str, tuple[tuple[str, str], ...], int], dict[str, Field]]]:
-    """Yield the point (measurement, tags, time in ms) and the fields of each data point of OTLP's requests in JSON."""
+    """Yield the point (measurement, tags, time in ms) and the fields of each data point in OTLP requests as JSON."""
     for resource in (resource for request in requests for resource in request["resourceMetrics"]):
         of_app = {"app" if key == "service.name" else key: value for key, value in _attributes(resource["resource"])}
         for metric in (metric for scope in resource["scopeMetrics"] for metric in scope["metrics"]):
@@ -186,7 +186,7 @@ def _attributes(of: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _text(name: str) -> str:
-    """Return a name as it was: `%` is the empty one."""
+    """Return the original name: `%` is the empty name."""
     return name if name.strip("%") else name[:-1]
 
 
@@ -211,7 +211,7 @@ def scrape(sink: Sink) -> str:
 
 
 def samples(text: str) -> dict[Sample, float]:
-    """Return the samples of an exposition; each of them and of their families occurs once."""
+    """Return the samples of an exposition. Each sample and each family must occur once."""
     found: dict[Sample, float] = {}
     families: set[tuple[str, bool]] = set()
     for family in text_string_to_metric_families(text):
@@ -226,7 +226,7 @@ def samples(text: str) -> dict[Sample, float]:
 
 
 def exposed(wanted: Contents) -> dict[Sample, Field]:
-    """Return the samples that a store of the latest sums shows: whole numbers with all their digits."""
+    """Return the samples of a store of the latest sums, with all digits of integers."""
     found: dict[Sample, Field] = {(names.SUMS, frozenset()): float(len(wanted))}
     for (name, pairs), points in wanted.items():
         tags = dict(pairs)
@@ -250,7 +250,7 @@ def exposed(wanted: Contents) -> dict[Sample, Field]:
 
 
 def require(target: Target, sink: Sink, points: Sequence[Point]) -> None:
-    """Wait until the store holds exactly what its level promises: Carbon takes a second to write."""
+    """Wait until the store has exactly the points of its level. Carbon takes a second to write."""
     wanted = promised(target.level, points)
     wait_until(lambda: target.holds(sink, wanted), 30, f"{len(points)} points are stored ({target.level})", poll=0.2)
 

@@ -26,7 +26,7 @@ def write_many_series(sink: Sink, *, groups: int) -> int:
     for seconds in range(0, PERIOD_S + 1, STEP_S):
         ts_ms = last_ms - (PERIOD_S - seconds) * 1000
         end = 1_000_000 + seconds * 100
-        # Every group falls behind at its own pace, then reads a part of what it missed.
+        # Every group falls behind at its own rate, and then reads a part of its lag.
         lags = ((n + 1) * (40 + (seconds + 70 * n) % 300) for n in range(groups))
         listed = (group(f"consumer-group-{n}", (end - lag, end), topic=f"t{n}") for n, lag in enumerate(lags))
         points += rounds.points(round_of(*listed), ts_ms)
@@ -40,7 +40,7 @@ def write_many_series(sink: Sink, *, groups: int) -> int:
 def _counts(app: str, instances: int, seconds: int, ts_ms: int) -> Iterator[Point]:
     counts = [seconds * (50 + number * 37 % 61) + number * 40 for number in range(instances)]
     yield counter_point(sum(counts), ts_ms, app=app, instances=instances)
-    # Rows are written less often than sums: their lines begin later and end earlier.
+    # Rows are written less often than sums, so their lines begin later and end earlier.
     if seconds % 60 != 40:
         return
     tags = {"app": app, "metric_type": "counter", "topic": "orders"}

@@ -1,4 +1,4 @@
-"""OTLP metrics for tests: applications that restart, and what they have counted; the Collector's ways to batch."""
+"""OTLP metrics for tests: applications that count and restart, and batches as the Collector forms them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TOPIC = "otlp_metrics"
 
 
 def attributes(**values: Any) -> list[KeyValue]:
-    """Return attributes; two underscores in a name stand for a dot."""
+    """Return attributes. Two underscores in a name mean a dot."""
     return [KeyValue(key=name.replace("__", "."), value=any_value(value)) for name, value in values.items()]
 
 
 def any_value(value: Any) -> AnyValue:
-    """Return a value of an attribute."""
+    """Return the value of an attribute."""
     if isinstance(value, bool):
         return AnyValue(bool_value=value)
     if isinstance(value, int):
@@ -45,7 +45,7 @@ def any_value(value: Any) -> AnyValue:
 
 
 def number(value: float, start_ns: int = BEGIN_NS, time_ns: int = BEGIN_NS + SECOND_NS, **more: Any) -> Any:
-    """Return a point with a number; `attributes` and `flags` may be given, too."""
+    """Return a point with a number, and optionally `attributes` and `flags`."""
     kind = {"as_int": value} if isinstance(value, int) else {"as_double": value}
     return pb.NumberDataPoint(start_time_unix_nano=start_ns, time_unix_nano=time_ns, **kind, **more)
 
@@ -70,7 +70,7 @@ def resource_metrics(metrics: Iterable[pb.Metric], scope: str = "tests", **resou
 
 
 def encode(*resources: pb.ResourceMetrics, as_json: bool = False) -> bytes:
-    """Return the value of a record, as the Collector's Kafka exporter writes it."""
+    """Return the value of a record in the form of the Collector's Kafka exporter."""
     data = pb.MetricsData(resource_metrics=resources)
     text: str = json_format.MessageToJson(data, indent=None)
     return text.encode() if as_json else data.SerializeToString()
@@ -88,7 +88,7 @@ class Appended(NamedTuple):
 
 @dataclass
 class Process:
-    """A process of an application: each of its streams has a start time, and grows."""
+    """A process of an application. Each of its streams has a start time, and grows."""
 
     instance: str
     streams: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -96,9 +96,9 @@ class Process:
 
 
 class Fleet:
-    """Applications that count, export and restart at random, and a Collector that duplicates, divides and delays.
+    """Applications that count, export and restart at random, and a Collector that repeats, divides and delays batches.
 
-    `counted` are the counts of all streams that an acknowledged record has, by name and topic: what the sums must be.
+    `counted` has the counts of all streams in acknowledged records, by name and topic. The sums must equal them.
     """
 
     def __init__(self, seed: int, instances: int = 3, partitions: int = 2, begin_ns: int = BEGIN_NS) -> None:
@@ -119,7 +119,7 @@ class Fleet:
         return total
 
     def step(self) -> None:
-        """Let one application count and export, or something happen to it or to a record."""
+        """Let one application count and export, or let a random fault happen."""
         chance = self.chance
         self.now_ns += chance.choice([1, 80_000, SECOND_NS, 60 * SECOND_NS])
         place = chance.randrange(len(self._processes))
@@ -134,7 +134,7 @@ class Fleet:
             self._export(self._processes[place])
 
     def end(self) -> None:
-        """Append what was delayed."""
+        """Append the delayed records."""
         while self._delayed:
             self._append(self._delayed.pop())
 
@@ -143,7 +143,7 @@ class Fleet:
         for _ in range(chance.randint(1, 6)):
             stream = chance.choice(["requests", "errors", "bytes"]), chance.choice(["a", "b"])
             if stream not in process.streams:
-                self.now_ns += 80_000  # each instrument has a start time of its own
+                self.now_ns += 80_000  # each instrument has its own start time
                 process.streams[stream] = self.now_ns
             process.counts[stream] += chance.choice([0, 1, 5, 1000])
         self.now_ns += 1_000

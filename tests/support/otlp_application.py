@@ -1,6 +1,6 @@
-"""An application with the OpenTelemetry SDK, configured by OTEL_* variables: it counts and exports until it is killed.
+"""An application with the OpenTelemetry SDK, configured by OTEL_* variables. It counts and exports until it is killed.
 
-All recorded values are whole numbers, so the sums of histograms are exact.
+All recorded values are integers, so the sums of histograms are exact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PID = "process.pid"
-"""A gauge with the process ID: it tells the processes of an instance apart."""
+"""A gauge with the process ID, which distinguishes the processes of an instance."""
 
 
 def read_pid(_: CallbackOptions) -> Iterable[Observation]:
@@ -51,7 +51,7 @@ def main() -> None:
         size.record(chance.randrange(1_000), {"route": route})
         latency.record(chance.randrange(1, 100_000))
         if time.monotonic() - begin > 1:
-            meter.create_counter("late").add(1)  # a stream that begins later is no restart
+            meter.create_counter("late").add(1)  # a later start of a stream is no restart
         time.sleep(0.002)
 
 

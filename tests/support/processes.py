@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def tree(pid: int) -> list[psutil.Process]:
-    """Return a process and its descendants, the process first."""
+    """Return a process and its descendants. The process comes first."""
     root = psutil.Process(pid)
     return [root, *root.children(recursive=True)]
 
 
 def children(process: psutil.Process) -> list[psutil.Process]:
-    """Return the running children of a process, none if it has ended."""
+    """Return the running children of a process; an empty list if it has ended."""
     with suppress(psutil.NoSuchProcess):
         return process.children()
     return []
@@ -35,7 +35,7 @@ def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its descendants with SIGKILL, and return when all have ended."""
+    """Kill a process and its descendants with SIGKILL, and wait until all have ended."""
     processes = tree(process.pid)
     send(processes, signal.SIGKILL)
     process.wait(90)

@@ -1,4 +1,4 @@
-"""A real Prometheus from Debian, which scrapes one address every second or none, and its query API."""
+"""A real Prometheus from Debian that scrapes at most one address, every second, and its query API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def missing() -> str | None:
 
 
 class Prometheus(Server):
-    """One server; `target` is the host:port whose /metrics it scrapes, empty for none."""
+    """One server. `target` is the HOST:PORT whose /metrics it scrapes; empty if there is none."""
 
     def __init__(self, folder: Path, target: str = "") -> None:
         super().__init__(folder / "prometheus.log", stop_timeout_s=30)

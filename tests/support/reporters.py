@@ -1,4 +1,4 @@
-"""A bench for each reporter, which makes it, breaks its destination, and reads the destination."""
+"""A bench for each reporter: it creates the reporter, breaks its destination, and reads the destination."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Console(Bench):
         return ConsoleReporter(registry, stream=self.stream, **options)
 
     def lines(self) -> list[str]:
-        """Return all but the headings."""
+        """Return all lines except the headings."""
         return [line for line in self.stream.getvalue().split("\n") if line and not line.startswith("-- ")]
 
     def break_destination(self) -> None:
@@ -99,7 +99,7 @@ class Console(Bench):
 
 
 class Logging(Bench):
-    """The logging reporter, to a logger of its own."""
+    """The logging reporter, to its own logger."""
 
     def __init__(self, _: Path) -> None:
         self.logger = logging.getLogger(f"bench-{id(self)}")

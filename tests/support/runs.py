@@ -1,4 +1,4 @@
-"""Run a table over the records of a random schedule, and compare it with the judges: for test_properties.py."""
+"""Run a table over the records of a random schedule, and compare it with the references: for test_properties.py."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def new_tables(records: Iterable[TopicRecord], rules: dict[str, int], *args: Any
 
 
 def require_no_fall(before: Sums, after: Sums) -> None:
-    """Require that no count and no position is lower than before."""
+    """Fail if a count or a position is lower than before."""
     for key, fields in before.items():
         for name in ("count", "position"):
             assert (after[key].get(name) or 0) >= (fields.get(name) or 0), (key, name)
 
 
 def require_equal(tables: Tables, wanted: oracle.Outcome) -> None:
-    """Require the sums of the oracle. A metric that only a crashed batch had, before a tombstone, has no sum."""
+    """Fail if sums differ from the oracle. A metric that only a crashed batch had, before a tombstone, has no sum."""
     assert tables.sums == {
         key: fields for key, fields in wanted.sums.items() if key in tables.sums or any(fields.values())
     }
@@ -41,7 +41,7 @@ def require_equal(tables: Tables, wanted: oracle.Outcome) -> None:
 
 
 def move(records: list[TopicRecord], chance: random.Random) -> list[TopicRecord]:
-    """Return the records with each instance sometimes in another one of three partitions."""
+    """Return the records with each instance sometimes moved to another of three partitions."""
     partitions: dict[bytes | None, int] = {}
     sizes: Counter[int] = Counter()
     moved = []
@@ -54,13 +54,13 @@ def move(records: list[TopicRecord], chance: random.Random) -> list[TopicRecord]
 
 
 def jump(records: list[TopicRecord], hours: list[int]) -> list[TopicRecord]:
-    """Return the records with append times of a broker whose clock is off by so many hours, for ten records each."""
+    """Return the records with append times of a broker whose clock is wrong by these hours, each for ten records."""
     off_ms = (hours[number // 10 % len(hours)] * HOUR_MS for number in range(len(records)))
     return [r._replace(timestamp_ms=r.timestamp_ms + off) for r, off in zip(records, off_ms, strict=True)]
 
 
 def on_one_clock(records: list[TopicRecord]) -> list[TopicRecord]:
-    """Return the records as a broker appends them whose clock is never set back: shards see it at different times."""
+    """Return the records with append times of a clock that is never set back. Shards see it at different times."""
     highest: dict[int, int] = {}
     out = []
     for record in records:
@@ -70,9 +70,9 @@ def on_one_clock(records: list[TopicRecord]) -> list[TopicRecord]:
 
 
 def wake_all(tables: Tables, records: list[TopicRecord]) -> list[TopicRecord]:
-    """Append a record to each partition for each shard, so all shards have the same clocks, and run a batch of them.
+    """Append a record to each partition for each shard, so that all shards have the same clocks. Run them as a batch.
 
-    Return them.
+    Return the records.
     """
     ends: dict[int, int] = {}
     woken: list[TopicRecord] = []
@@ -88,7 +88,7 @@ def wake_all(tables: Tables, records: list[TopicRecord]) -> list[TopicRecord]:
 
 
 def random_settings(chance: random.Random, **chosen: int) -> Any:
-    """Return settings with random times. No count depends on them."""
+    """Return settings with random times, on which no count depends."""
     retire = chance.choice([1, 6, 12, 24, 48, 240]) * HOUR_MS
     times = {"retire_after_ms": retire, "forget_after_ms": chance.choice([7, 7, 10, 30]) * DAY_MS}
     return table_settings(**times | chosen)
@@ -104,7 +104,7 @@ def lasting(sums: Sums) -> Sums:
 
 
 def counts(sums: Sums) -> dict[tuple[str, str, str], int]:
-    """Return counts and positions as the programs know them."""
+    """Return the counts and positions of the programs."""
     found = {
         (app, kind, name): fields["position" if kind == "position" else "count"]
         for (app, name, kind, _), fields in lasting(sums).items()
@@ -113,12 +113,12 @@ def counts(sums: Sums) -> dict[tuple[str, str, str], int]:
 
 
 def is_splittable(played: Played) -> bool:
-    """Tell whether no record forgets a metric: such a record names the number of shards."""
+    """Return whether no record forgets a metric, because such a record has the number of shards."""
     return not any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
 
 
 def run(batches: Sequence[Batch], tables: Tables, chance: random.Random, broken: float, *, splits: bool) -> None:
-    """Run the batches. Before this share of them, something breaks. No count falls unless a record removes it."""
+    """Run the batches, with a fault before this share of them. No count decreases unless a record removes it."""
     read: list[TopicRecord] = []
     for batch in batches:
         before = dict(tables.sums)
@@ -139,7 +139,7 @@ def silence_all(batches: Sequence[Batch], tables: Tables) -> None:
 
 
 def break_down(batch: Batch, tables: Tables, chance: random.Random, *, splits: bool) -> list[TopicRecord]:
-    """Crash within a batch or before it, and continue as the next writer or rebuilt. Return what the batch read."""
+    """Crash in or before a batch. Continue with the next writer or after a rebuild. Return the records of the batch."""
     if chance.random() < 0.2:
         tables.compact()
     read = tables.batch(batch, written=chance) if chance.random() < 0.7 else []

@@ -1,4 +1,4 @@
-"""A producer with scripted deliveries in place of librdkafka's, and a Kafka reporter that uses it."""
+"""A producer with scripted deliveries instead of librdkafka's, and a Kafka reporter that uses it."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Metadata:
 
 
 class ScriptedProducer:
-    """Keeps all records; each poll() serves one of `verdicts`: True delivers a record, an error fails it, None waits.
+    """Keeps all records; each poll() serves one of `deliveries`: True delivers a record, an error fails it, None waits.
 
     Its cluster has the ID `cluster`; if that is None, no broker can be reached.
     """
 
     def __init__(self, clock: ManualClock, cluster: str | None = "c-1") -> None:
         self.clock, self.cluster = clock, cluster
-        self.taken: list[Snapshot] = []
+        self.snapshots: list[Snapshot] = []
         self.keys: set[bytes] = set()
-        self.verdicts: list[bool | KafkaError | None] = []
+        self.deliveries: list[bool | KafkaError | None] = []
         self.refuse: Exception | None = None
         self.purged = 0
         self._waiting: list[Callable[[Any, Any], None]] = []
@@ -52,18 +52,18 @@ class ScriptedProducer:
         """Keep a record, or raise `refuse`."""
         if self.refuse is not None:
             raise self.refuse
-        self.taken.append(decode(value))
+        self.snapshots.append(decode(value))
         self.keys.add(key)
         self._waiting.append(on_delivery)
 
     def poll(self, seconds: float) -> None:
-        """Serve one verdict, or advance the clock."""
-        verdict = self.verdicts.pop(0) if self._waiting and self.verdicts else None
-        if verdict is None:
+        """Serve one delivery, or advance the clock."""
+        delivery = self.deliveries.pop(0) if self._waiting and self.deliveries else None
+        if delivery is None:
             self.clock.advance(seconds)
             return
         done = self._waiting.pop(0)
-        done(None if verdict is True else verdict, Message(self.clock.wall_ms()))
+        done(None if delivery is True else delivery, Message(self.clock.wall_ms()))
 
     def list_topics(self, _: str, *, timeout: float) -> Metadata:
         """Return the cluster's ID, or advance the clock and raise."""
@@ -104,13 +104,13 @@ class KafkaBench:
     def _producer(self, options: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Any:
         self.errors.append(on_error)
         self.producers.append(ScriptedProducer(self.clock, self.clusters.get(options["bootstrap.servers"], "c-1")))
-        self.producers[-1].verdicts = [True] * 100
+        self.producers[-1].deliveries = [True] * 100
         return self.producers[-1]
 
     @property
-    def taken(self) -> list[Snapshot]:
+    def snapshots(self) -> list[Snapshot]:
         """The snapshots of all producers."""
-        return [snapshot for producer in self.producers for snapshot in producer.taken]
+        return [snapshot for producer in self.producers for snapshot in producer.snapshots]
 
 
 def counts(snapshots: list[Snapshot]) -> list[int]:

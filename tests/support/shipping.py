@@ -1,4 +1,4 @@
-"""Sums on `metrics-agg` with the points that a store has to hold, and `tallystream ship` as a process."""
+"""Sums on `metrics-agg`, the points that a store must have after them, and `tallystream ship` as a process."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ FIELDS = ["count", "sum", "min", "max", "mean", "number", "lives", "instances", 
 
 
 class Sums:
-    """Publishes the output of an aggregator, seeded: counters and gauges of a few series, each row at its own time.
+    """Publishes the output of an aggregator from a fixed seed: counters and gauges of a few series.
 
-    `padding` is how many spaces follow each row, which JSON allows: a few rows are then as large as many.
-    `points` is what the store has to hold, by measurement; none of the shipper's code makes it.
+    Each row has its own time. `padding` spaces follow each row, to make it larger. `points` has the points that the
+    store must have, by measurement. They are not created by the shipper's code.
     """
 
     SERIES: ClassVar[list[tuple[str, str, dict[str, str]]]] = [
@@ -54,7 +54,7 @@ class Sums:
         self.points: dict[str, Content] = {name: {} for name, _, _ in self.SERIES}
 
     def publish(self, rows: int, *, epoch: int | None = None) -> None:
-        """Publish rows of the current epoch, or rows of an older one, which must not be shipped."""
+        """Publish rows of the current epoch, or of an older one, which must not be shipped."""
         for _ in range(rows):
             number = self._random.randrange(len(self.SERIES))
             name, kind, tags = self.SERIES[number]
@@ -89,13 +89,13 @@ class Sums:
         self.publish(1, epoch=2**62)
 
     def publish_noise(self) -> None:
-        """Publish records that are not sums, which the shipper has to skip."""
+        """Publish records that are not sums, which the shipper must skip."""
         for value in (*UNDECODABLE.values(), b'{"v":1}', None):
             self._send(b"noise", value)
         assert self._producer.flush(60) == 0
 
     def publish_rejected(self) -> None:
-        """Publish a sum that every store rejects: its count is beyond 64 bits."""
+        """Publish a sum that every store rejects: its count exceeds 64 bits."""
         row = sums.Sum(app="orders", name="too.large", type="counter", count=2**63, ts=NOW_MS, epoch=self.epoch)
         self._send(sums.key("orders", ("too.large", "counter", ())), sums.encode(row))
         assert self._producer.flush(60) == 0
@@ -129,7 +129,7 @@ class Sums:
         }
 
     def latest(self) -> Contents:
-        """Return the newest point of each series: what a store of the latest sums has to hold."""
+        """Return the newest point of each series, which a store of the latest sums must have."""
         return {
             (name, series): {max(points): points[max(points)]}
             for name, found in self.points.items()
@@ -137,9 +137,9 @@ class Sums:
         }
 
     def missing(self, store: StoreSettings) -> int:
-        """Return how many points the store lacks; fail if it holds an unwanted point, or another value.
+        """Return how many points the store lacks. Fail if it has an unwanted point, or another value.
 
-        A point without some of its fields is missing: a read during a write may see only some of them.
+        A point without some of its fields counts as missing, because a read during a write may return it incomplete.
         """
         missing = 0
         for measurement, wanted in self.points.items():
@@ -157,7 +157,7 @@ class Sums:
 def shipper(
     bootstrap_servers: str, prefix: str, folder: Path, store: StoreSettings, *options: str, timeout: float = 300.0
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `tallystream ship` on the checkpoint in `folder` until the block ends; yields as soon as it is started."""
+    """Run `tallystream ship` on the checkpoint in `folder` until the block ends. Yield as soon as it is started."""
     with running(
         folder / "ship.log",
         *("ship", "--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix),
@@ -170,7 +170,7 @@ def shipper(
 
 
 def wait_shipped(process: subprocess.Popen[bytes], folder: Path, wanted: Sums, store: StoreSettings) -> None:
-    """Wait until the store holds exactly the wanted points."""
+    """Wait until the store has exactly the wanted points."""
 
     def shipped() -> bool:
         assert process.poll() is None, (folder / "ship.log").read_text()

@@ -1,4 +1,4 @@
-"""A store that takes long for each write: a proxy that delays requests, and the check that points wait on Kafka."""
+"""A slow store: a proxy that delays requests, and the check that points wait on Kafka."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORWARDED = ("Authorization", "Content-Type", "Content-Encoding", "Accept")
 
 
 class Forwarded(NamedTuple):
-    """A request that was answered: its path, its body's encoding, bytes and lines, and the response's status."""
+    """A request with its response: its path, the encoding, bytes and lines of its body, and the status."""
 
     path: str
     encoding: str
@@ -36,7 +36,7 @@ class Forwarded(NamedTuple):
 
 
 class SlowProxy:
-    """Listens on a free port of loopback, and forwards every request to `url` after `delay_s` seconds."""
+    """Listens on a free loopback port, and forwards every request to `url` after `delay_s` seconds."""
 
     def __init__(self, url: str, delay_s: float) -> None:
         self.delay_s = delay_s
@@ -46,7 +46,7 @@ class SlowProxy:
 
     @property
     def url(self) -> str:
-        """The address that it listens on."""
+        """The address on which it listens."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def writes(self) -> list[Forwarded]:
@@ -54,7 +54,7 @@ class SlowProxy:
         return [one for one in list(self.forwarded) if one.path == "/api/v2/write"]
 
     def written(self) -> int:
-        """Return how many points were written."""
+        """Return the number of written points."""
         return sum(one.lines for one in self.writes())
 
     def __enter__(self) -> Self:
@@ -109,11 +109,11 @@ def assert_points_wait_on_kafka(
     growth_mib: int = 128,
     padding: int = 0,
 ) -> None:
-    """Ship `rows` sums to InfluxDB behind the proxy: memory does not grow, and in the end every point is stored.
+    """Ship `rows` sums to InfluxDB behind the proxy. Memory does not grow, and in the end every point is stored.
 
-    Each request is compressed and has at most the points of one batch of InfluxDB's. `padding` makes rows larger. Until
-    `slow` rows are written (0: all but a batch), the shipper has read no more than the `batch` that it is writing.
-    Then the proxy stops delaying.
+    Each request is compressed and has at most the points of one batch for InfluxDB. `padding` makes rows larger. Until
+    `slow` rows are written (0: all except one batch), the shipper has read only the `batch` that it writes. Then the
+    proxy stops delaying.
     """
     wanted = Sums(broker.bootstrap_servers, topics.agg, padding=padding)
     wanted.publish(batch)
@@ -143,12 +143,12 @@ def assert_points_wait_on_kafka(
 
 
 def _read_by_spark(checkpoint: Path, topic: str) -> int:
-    """Return the end of the newest batch that Spark has started: what it has read, or is about to read."""
+    """Return the end of the newest batch that Spark has started to read."""
     offsets = checkpoint / "offsets"
     newest = max(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
     return int(json.loads((offsets / str(newest)).read_text().splitlines()[-1])[topic]["0"])
 
 
 def resident_mib(process: subprocess.Popen[bytes]) -> float:
-    """Return the resident memory of a command's Python processes, in MiB: the JVM's is bounded by its heap."""
+    """Return the resident memory of a command's Python processes in MiB. That of the JVM is limited by its heap."""
     return float(sum(member.memory_info().rss for member in tree(process.pid) if "java" not in member.name())) / 2**20

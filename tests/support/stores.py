@@ -1,4 +1,4 @@
-"""Real stores, and what they hold. Run as a script, it writes points from another process."""
+"""Real stores, and their points. As a script, it writes points from another process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def content(
     tags: Mapping[str, str] | None = None,
     last_before: bool = False,
 ) -> Content:
-    """Return what a new reader finds, and check that it returns each series once and in order of time."""
+    """Return the points of a new reader. Check that it returns each series once and in order of time."""
     reader = open_reader(settings)
     try:
         found = reader.read(measurement, fields, start_ms=start_ms, end_ms=end_ms, tags=tags, last_before=last_before)
@@ -91,7 +91,7 @@ def content(
 
 
 def writers_points(writer: str, batch: int, base_ms: int) -> list[Point]:
-    """Return one batch of a process: its own series, and its own field of the points that all processes share."""
+    """Return one batch of a process: its own series, and its own field of points that all processes write."""
     own = [Point("own", {"writer": writer}, {"count": batch * 10 + i}, base_ms + batch * 10 + i) for i in range(10)]
     return [*own, *(Point("shared", {}, {writer: point.ts_ms}, point.ts_ms) for point in own)]
 

@@ -1,6 +1,6 @@
-"""A table that runs batch by batch as in Spark, through crashes, takeovers, rebuilds and splits, and what it published.
+"""A table that runs in batches as in Spark, with crashes, takeovers, rebuilds and splits, and its published records.
 
-Only `Tables` knows how a batch runs and how a state is stored.
+Only `Tables` runs batches and stores states.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EventId = tuple[str, str, str, str, int, str]
 
 
 def table_settings(**chosen: int) -> TableSettings:
-    """Return settings with those of `chosen` that the table has."""
+    """Return the settings of `chosen` that the table has."""
     known = {one.name for one in dataclasses.fields(TableSettings)}
     return TableSettings(**{name: value for name, value in chosen.items() if name in known})  # type: ignore[arg-type]
 
@@ -50,16 +50,16 @@ def table_settings(**chosen: int) -> TableSettings:
 class Tables:
     """The shards of a table over the records of a topic, with its combiners and `metrics-table`.
 
-    `sums` are the newest ones by (app, name, type, tags), as a reader of `metrics-agg` has them; a rebuilt table has
+    `sums` has the newest sums by (app, name, type, tags), as a reader of `metrics-agg` has them. A rebuilt table has
     none until it has `published` all of them again. `dead` counts the dead letters of each (partition, offset). `rows`
     has the key and value of every published sum, `ledger` the finished batches that read something, and `changes` the
     changes of the last batch by shard.
 
     A batch runs the shards that have records. It also runs the others if it reads all partitions to their end, or by
-    `chance`, as if they were woken. With `strict` it runs only shards with records, as Spark does.
+    `chance`, as after a wake-up. With `strict` it runs only shards with records, as Spark does.
 
-    With `segment`, records are compacted, so many of a partition at a time; `compaction` counts the records `read` and
-    `kept`, and the batches that were `expanded`.
+    With `segment`, records are compacted, this many of a partition at a time. `compaction` counts the records `read`
+    and `kept`, and the batches that were `expanded`.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Tables:
 
     @property
     def states(self) -> list[State]:
-        """The state of each shard, as the next batch finds it."""
+        """The state of each shard at the start of the next batch."""
         return [self._load(shard).table.state for shard in range(self.shards)]
 
     @property
@@ -124,7 +124,7 @@ class Tables:
     ) -> list[TopicRecord]:
         """Run a batch and return the records that it read, in the order in which the table applies them.
 
-        With `written`, it crashes after some of its rows were written. `republish` has what each shard publishes again.
+        With `written`, it crashes after some of its rows were written. `republish` has what each shard must repeat.
         """
         records = [
             record
@@ -136,7 +136,7 @@ class Tables:
         by_shard: dict[int, list[Record]] = {}
         for record in self._compacted(table_records(records)):
             by_shard.setdefault(shard_of(record.key, self.shards), []).append(record)
-        now_ms = max(batch.wall_ms, self.now_ms + 1)  # no two batches of Spark's have the same time
+        now_ms = max(batch.wall_ms, self.now_ms + 1)  # two batches of Spark never have the same time
         waiting = [] if batch.all_read else [f"metrics:{partition}" for partition in batch.ends]
         ran: dict[int, tuple[StoredTable, Changes]] = {}
         for shard in range(self.shards):
@@ -151,7 +151,7 @@ class Tables:
         writer = self.epoch, self.batches
         for shard, (_, changes) in ran.items():
             rows = [(r.key, r.value(epoch=writer[0], batch=writer[1]), writer, shard) for r in changes.rows]
-            # The shard's own record is the last: it is there only if all others are.
+            # The shard's own record is the last one, so it exists only if all others do.
             is_partial = written is not None and written.random() < 0.7
             self.log += [row for row in rows[:-1] if self._chance.random() < 0.5] if is_partial else rows
         if written is not None:
@@ -234,13 +234,13 @@ class Tables:
             self._partitions.setdefault(record.partition, []).append(record)
 
     def take_over(self) -> None:
-        """Continue with the same checkpoint as the next writer."""
+        """Continue on the same checkpoint with the next writer."""
         self.epoch += 1
 
     def overwrite(self, chance: random.Random) -> dict[int, Republish]:
-        """Have an earlier writer write some of its rows and sums again; the topics may then be compacted.
+        """Let an earlier writer write some of its rows and sums again. The topics may then be compacted.
 
-        Return what each shard has to repair.
+        Return the keys that each shard must repair.
         """
         older = [row for row in self.log if row[2][0] < self.epoch]
         stale = chance.sample(older, chance.randint(0, len(older)))
@@ -257,15 +257,15 @@ class Tables:
         }
 
     def compact(self) -> None:
-        """Compact `metrics-table` as a broker does: of each key the last record stays, and no deletion."""
+        """Compact `metrics-table` as a broker does: keep the last record of each key, except deletions."""
         last = {(partition, key): number for number, (key, _, _, partition) in enumerate(self.log)}
         self.log = [self.log[number] for number in sorted(last.values()) if self.log[number][1] is not None]
 
     def rebuild(self, more: int = 0, *, behind: bool = False) -> None:
         """Lose the checkpoint, and restore the states from `metrics-table`, if a batch was finished.
 
-        The table is split into `more` shards than it had, if that is allowed. With `behind`, the ledger has no batch
-        since the checkpoint began.
+        The table gets `more` additional shards, if that is allowed. With `behind`, the ledger has no batch since the
+        checkpoint began.
         """
         if not self.has_read:
             return

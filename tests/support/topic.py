@@ -1,4 +1,4 @@
-"""A topic of one partition and the table that reads it: for tests of one rule at a time."""
+"""A topic with one partition and the table that reads it, for tests of single rules."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ FIRST, SECOND = (new_ulid(BEGIN_MS) for _ in range(2))
 
 
 def counter(count: int, name: str = "n", **more: Any) -> dict[str, Any]:
-    """Return a counter as a record has it."""
+    """Return a counter in the form of the record."""
     return {"type": "counter", "name": name, "count": count, **more}
 
 
 def gauge(value: Any, name: str = "g") -> dict[str, Any]:
-    """Return a gauge as a record has it."""
+    """Return a gauge in the form of the record."""
     return {"type": "gauge", "name": name, "value": value}
 
 
 class Topic:
-    """A topic of one partition and the table that reads it; `at` is the broker's clock, in ms after the beginning."""
+    """A topic with one partition and the table that reads it. `at` is the broker's clock, in ms after the beginning."""
 
     def __init__(self, settings: TableSettings | None = None) -> None:
         self.table = Table(State(), settings)
@@ -33,7 +33,7 @@ class Topic:
         self.changes = Changes([], [], [])
 
     def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:
-        """Append one record and let the table take it as a batch."""
+        """Append one record and run a batch with it."""
         self.offset += 1
         self.table.begin_batch()
         self.table.apply([Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)])
@@ -42,7 +42,7 @@ class Topic:
         return self
 
     def snapshot(self, *metrics: Any, at: int = 0, key: bytes = b"app-1", **header: Any) -> Topic:
-        """Append a snapshot of the first life; `header` says what is different."""
+        """Append a snapshot of the first life. `header` overrides fields of its header."""
         plain = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
         return self.append(key, json.dumps({**plain, **header, "metrics": metrics}).encode(), at)
 
@@ -51,12 +51,12 @@ class Topic:
         return self.append(b"script", json.dumps({"name": "n", "value": value}).encode(), at)
 
     def sum(self, name: str = "n") -> sums.Sum:
-        """Return the sum that the last batch published for the metric `name`, read back from its bytes."""
+        """Return the sum that the last batch published for the metric `name`, decoded from its bytes."""
         (found,) = [total for total in self.changes.totals if total.metric[1] == name]
         return sums.decode(found.value(epoch=1, batch=2))
 
     def reasons(self) -> list[str]:
-        """Return why the last batch refused what it refused."""
+        """Return the reasons of the dead letters of the last batch."""
         return [letter.reason for letter in self.changes.dead]
 
     def kinds(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Values of records that can't be decoded; msgspec raises another exception for each."""
+"""Values of records that can't be decoded. msgspec raises a different exception for each."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def wait_until(condition: Callable[[], object], timeout: float, what: str, *, poll: float = 0.1) -> float:
-    """Wait until `condition()` is true, print after how many seconds it was, and return them.
+    """Wait until `condition()` is true. Print and return the number of seconds.
 
     Raises:
         AssertionError: it was not true within `timeout` seconds.
@@ -21,5 +21,5 @@ def wait_until(condition: Callable[[], object], timeout: float, what: str, *, po
         assert time.monotonic() - began < timeout, f"gave up after {timeout:g} s waiting until {what}"
         pause.wait(poll)
     passed = time.monotonic() - began
-    print(f"{what}: after {passed:.2f} s")  # noqa: T201 (the figure belongs in the test's output)
+    print(f"{what}: after {passed:.2f} s")  # noqa: T201 (the number belongs in the test's output)
     return passed

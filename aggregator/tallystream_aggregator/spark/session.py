@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import logging
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +52,10 @@ SOCKETS = "spark.python.unix.domain.socket.enabled"
 SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
 MAX_FOLDER_BYTES = 60
 """The longest path of the sockets' folder: Spark's names have 42 bytes, and some systems limit a path to 103."""
+
+FOLDER_PREFIX = "tallystream-spark-"
+MIN_AGE_S = 60.0
+"""A folder of sockets that is younger may not be locked yet, so it is not deleted."""
 
 _STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -138,7 +145,39 @@ def socket_settings() -> dict[str, str]:
 
 @functools.cache
 def _socket_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="tallystream-")  # deleted when this process ends
+    for path in Path(tempfile.gettempdir()).glob(FOLDER_PREFIX + "*"):
+        _delete_unused(path)
+    folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)  # deleted when this process ends
+    with suppress(OSError):  # on a file system without locks, the folder of a killed process is not deleted
+        _lock(Path(folder.name))
+    return folder
+
+
+def _delete_unused(folder: Path) -> None:
+    """Delete the folder of sockets of a process that was killed, which has released its lock."""
+    try:
+        if time.time() - folder.stat().st_mtime < MIN_AGE_S:
+            return
+        lock = _lock(folder)
+    except OSError:  # its process runs, it is another user's, or it was just deleted
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """Lock a folder until the returned descriptor is closed, or this process ends.
+
+    Raises:
+        OSError: another process has the lock, or the folder can't be opened.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def why_ended(code: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.aggregator import report
-from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, SCALING, at_size, judge
+from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, SCALING, at_size, evaluate
 from benchmarks.aggregator.results import Result, Results, medians
 from benchmarks.aggregator.scraping import Batches, Slowest, batches, parse
 
@@ -42,8 +42,8 @@ FOUND = {
 
 def verdict(found: dict[tuple[str, str], dict[str, Any]], what: str) -> tuple[float | None, str]:
     """Return what was measured for the one goal whose name begins so, and the verdict."""
-    (judged,) = [one for one in judge(AGGREGATOR + SCALING, found) if one.goal.what.startswith(what)]
-    return judged.measured, judged.verdict
+    (evaluation,) = [one for one in evaluate(AGGREGATOR + SCALING, found) if one.goal.what.startswith(what)]
+    return evaluation.measured, evaluation.status
 
 
 def test_a_figure_is_judged_against_both_bounds() -> None:
@@ -135,8 +135,8 @@ def test_the_machines_speed_is_said() -> None:
 
 def test_a_machine_with_other_work_is_said_to_be_one() -> None:
     """From a third of a core on the figures come with a warning; on a quiet machine there is none."""
-    assert "1.4 of the cores" in report.tables({("backlog-2m", OURS): of_backlog(10, 1.0, others_cores=1.4)})
-    assert "Others used" not in report.tables(FOUND)
+    assert "1.4 cores" in report.tables({("backlog-2m", OURS): of_backlog(10, 1.0, others_cores=1.4)})
+    assert "Other programs used" not in report.tables(FOUND)
 
 
 def test_the_page_keeps_what_is_around_the_results() -> None:

@@ -50,9 +50,9 @@ def test_single_metric_records_add_up_to_the_expected_sums(n: int) -> None:
 def test_both_forms_say_the_same() -> None:
     """Snapshots and single-metric records of the same updates give the same sums in the aggregator's table."""
     for_singles, for_snapshots = Updates(FLEET), Updates(FLEET)
-    ones = [record for taken in for_singles.turns(105) for record in singles(FLEET, taken, 1)]
+    ones = [record for taken in for_singles.pieces(105) for record in singles(FLEET, taken, 1)]
     snapshots = Snapshots(FLEET, 1_700_000_000_000)
-    many = [record for taken in for_snapshots.turns(105) for record in snapshots.render(taken)]
+    many = [record for taken in for_snapshots.pieces(105) for record in snapshots.render(taken)]
     assert (len(ones), len(many)) == (105, 21)
     assert table_sums(ones) == table_sums(many) == for_singles.sums.tolist() == for_snapshots.sums.tolist()
 
@@ -71,7 +71,7 @@ def test_snapshots_are_the_reporters_own() -> None:
     """A snapshot reads back as one: its life lasts, seq counts on, and `prev` is there from the second on."""
     snapshots, updates = Snapshots(FLEET, 1_700_000_000_000), Updates(FLEET)
     lives: dict[bytes, list[Any]] = {}
-    for taken in updates.turns(3 * FLEET.rows):
+    for taken in updates.pieces(3 * FLEET.rows):
         for key, value in snapshots.render(taken):
             read = read_value(value, max_metrics=100)
             assert isinstance(read, DecodedSnapshot)
@@ -94,7 +94,7 @@ def test_histograms_carry_the_sketch_of_their_values() -> None:
     fleet = Fleet(instances=7, metrics=5, histograms=2)
     updates = Updates(fleet)
     snapshots = Snapshots(fleet, 1_700_000_000_000)
-    records = [record for taken in updates.turns(3 * fleet.rows) for record in snapshots.render(taken)]
+    records = [record for taken in updates.pieces(3 * fleet.rows) for record in snapshots.render(taken)]
     assert table_sums(records) == updates.sums.tolist()
     metrics = decode(records[-1][1]).metrics
     assert [metric.type for metric in metrics] == ["counter"] * 3 + ["histogram"] * 2

@@ -1,4 +1,4 @@
-"""The commands with a broker that is not there: one error, and no output of librdkafka."""
+"""The commands without a broker: one error, and no output of librdkafka."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_broker_that_does_not_answer_is_one_sentence(
+def test_the_error_of_an_unavailable_broker_is_one_sentence(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The last line names the option, the address, the reason and the remedy; the exit code is 2.
 
-    Nothing is printed past Python's log, and no file is created.
+    Everything is printed through Python's log, and no file is created.
     """
     with socket.socket() as closed:  # bound but not listening, so that no other process takes the port
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         words = [*line.format(tmp=tmp_path).split(), "--bootstrap-servers", address]
         monkeypatch.setattr(auth, "MAX_WAIT_S", 0.5)
-        monkeypatch.setattr("signal.signal", lambda *_: None)  # the handlers of this process stay
+        monkeypatch.setattr("signal.signal", lambda *_: None)  # the log handlers of this process are kept
         monkeypatch.setattr(sys, "argv", ["tallystream", *words])
         with pytest.raises(SystemExit) as ended:
             main.main()

@@ -126,7 +126,7 @@ def test_an_invalid_setting_is_one_sentence(
 ) -> None:
     """The sentence names the option, its value and the remedy; the exit code is 2."""
     (tmp_path / "file").touch()
-    monkeypatch.setattr("signal.signal", lambda *_: None)  # the handlers of this process stay
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # the log handlers of this process are kept
     assert call(monkeypatch, *(word.format(tmp=tmp_path) for word in line.split())) == 2
     error = capsys.readouterr().err
     assert error.startswith(sentence)

@@ -1,4 +1,4 @@
-"""docs/guarantees.md: every guarantee names a test, and every test that it names exists."""
+"""docs/guarantees.md: every guarantee names a test, and every named test exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--help: whole sentences, and the options of a default command."""
+"""--help: complete sentences, and the options of a default command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def shown(*words: str) -> str:
 
 
 @pytest.mark.parametrize(("group", "app"), [("", main.app), ("lag", main.lag_app), ("dashboards", main.dashboards_app)])
-def test_each_command_is_listed_with_a_whole_sentence(group: str, app: Any) -> None:
+def test_each_command_is_listed_with_a_complete_sentence(group: str, app: Any) -> None:
     """The first sentence of each command's help is complete."""
     text = shown(*group.split())
     assert "..." not in text.partition("Commands:")[2]

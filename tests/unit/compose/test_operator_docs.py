@@ -1,4 +1,4 @@
-"""The operators' pages: every command line in them is one, every alert has its place, and what they name is there."""
+"""The operators' pages: their command lines are valid, every alert has a section, and named files exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
 
 def lines(page: str) -> list[str]:
-    """Return the command lines of `tallystream` in a page: those of code blocks, and those between backticks."""
+    """Return the command lines of `tallystream` in a page, from code blocks and between backticks."""
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").replace("\\\n", "")
     blocks = re.findall(
         r"^(?: {4}|ExecStart=)(?:[\w/]+/)?(?:[A-Z_]+=\S+ )*(?:[\w/]+/)?(tallystream [a-z].*)$", text, re.MULTILINE
@@ -34,8 +34,8 @@ def known(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_line_is_one(page: str) -> None:
-    """The command is there, and so is each of its options."""
+def test_every_command_line_is_valid(page: str) -> None:
+    """The command and each of its options exist."""
     found = lines(page)
     assert found or page == "kubernetes"
     names = reference.commands()
@@ -47,8 +47,8 @@ def test_every_command_line_is_one(page: str) -> None:
         assert {word for word in words if word.startswith("--")} <= known(name), line
 
 
-def test_every_alert_has_a_place_in_the_runbook() -> None:
-    """A heading that is its slug, in the order of the rules, with what to look at and what to do; no other heading."""
+def test_every_alert_has_a_section_in_the_runbook() -> None:
+    """The headings are the slugs in the order of the rules. Each section says what to check and what to do."""
     sections = re.split(r"^## ", RUNBOOK, flags=re.MULTILINE)[1:]
     found = {section.partition("\n")[0]: section for section in sections}
     assert [name for name in found if name != "After an outage"] == [rule.slug for rule in RULES]
@@ -60,13 +60,13 @@ def test_every_alert_has_a_place_in_the_runbook() -> None:
 
 
 def test_the_state_version_is_that_of_the_code() -> None:
-    """The page on upgrades names the version that is written and read."""
+    """The page on upgrades has the version that the code writes and reads."""
     text = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8")
     assert f"has a state version, now {STATE_VERSION}." in text
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_files_that_are_named_are_there(page: str) -> None:
+def test_the_named_files_exist(page: str) -> None:
     """Paths of the repository between backticks or in command lines exist."""
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     named = set(re.findall(r"(?<![\w/.-])((?:tests|compose|deploy|docs|scripts)/[\w/.-]*\w)", text)) - {"compose/.env"}
@@ -75,8 +75,8 @@ def test_the_files_that_are_named_are_there(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/install.md", "docs/running.md"])
-def test_what_is_in_the_environment_comes_after_its_setup(page: str) -> None:
-    """Whoever follows a page from its top has `.venv/bin/tallystream` when it is called."""
+def test_the_setup_comes_before_the_commands_of_the_environment(page: str) -> None:
+    """A user who follows a page from its start has `.venv/bin/tallystream` before it is used."""
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "make setup" in text.partition(".venv/bin/tallystream")[0]
 
@@ -84,13 +84,13 @@ def test_what_is_in_the_environment_comes_after_its_setup(page: str) -> None:
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8").partition("\n## 1. ")[2].partition("\n## 2. ")[0]
 
 
-def test_what_takes_minutes_is_said_to() -> None:
-    """A reader knows how long the packages take, and then the archive of Spark's classes."""
+def test_the_page_says_which_steps_take_minutes() -> None:
+    """These are the installation of the packages and the archive of Spark's classes."""
     times = re.findall(r"half a minute|(?:one to )?several minutes", INSTALL)
     assert times == ["several minutes", "one to several minutes"]
 
 
 def test_the_reporter_can_be_installed_alone() -> None:
-    """An application needs one package: a command installs it and no other."""
+    """An application needs one package, and the page has the command that installs only it."""
     commands = re.findall(r"^ {4}(?:\S*/)?(pip install .*)$", INSTALL, re.MULTILINE)
     assert "pip install ./reporter" in commands

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_the_pause_doubles_up_to_half_a_minute() -> None:
-    """A component that always dies at once is restarted ever more slowly, but it is always restarted."""
+    """A component that always dies immediately is always restarted, after increasing pauses."""
     backoff = Backoff()
     assert [backoff.next_pause(0.1) for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
@@ -43,7 +43,7 @@ def test_every_pause_is_within_its_bounds(runs: list[float]) -> None:
 
 
 class FakeComponent:
-    """A component whose process lives and dies as the test says; every call is recorded in `calls`."""
+    """A component whose process runs and ends as the test requires. Every call is recorded in `calls`."""
 
     def __init__(self, name: str, calls: list[str]) -> None:
         self.name = name
@@ -67,7 +67,7 @@ class FakeComponent:
         return self.polls_until_ready < 0
 
     def poll(self) -> int | None:
-        """Return the code that `die` got."""
+        """Return the exit code that was passed to `die`."""
         return self.code
 
     def stop(self) -> None:
@@ -85,7 +85,7 @@ class FakeComponent:
 
 
 class FakeSystem:
-    """Fake components with a supervisor, its messages, and a clock that only sleeping moves."""
+    """Fake components with a supervisor, its messages, and a clock that only `sleep` advances."""
 
     def __init__(self, *names: str) -> None:
         self.now = 0.0

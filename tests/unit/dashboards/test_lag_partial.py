@@ -112,7 +112,7 @@ UNREAD: dict[str, set[tuple[object, ...]]] = {
 
 @pytest.mark.parametrize("what", UNREAD)
 def test_a_group_that_was_not_read_keeps_its_alert(system: System, what: str) -> None:
-    """However long an answer is missing, /metrics, JSON and the store have ERR, its time, and "not read"."""
+    """However long a response is missing, /metrics, JSON and the store have ERR, its time, and "not read"."""
     before = state(system.run(), "slow")
     system.cluster.fail = UNREAD[what]
     system.cluster.unlisted = {"slow"} if what in ("listing", "coordinator") else set()

@@ -1,4 +1,4 @@
-"""The rules of the statuses: each status with a history that has it."""
+"""The rules of the statuses: for each status, a history that has it."""
 
 from __future__ import annotations
 

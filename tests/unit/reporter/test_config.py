@@ -105,7 +105,7 @@ def test_a_secret_is_in_no_log_no_repr_and_no_error(
     """No secret is shown, whether librdkafka accepts or rejects the options, also with debug logging."""
     variables = {"TALLYSTREAM_KAFKA_" + name.upper().replace(".", "_"): value for name, value in options.items()}
     if "log_level" in options and by_environment:
-        variables.pop("TALLYSTREAM_KAFKA_LOG_LEVEL")  # the one option whose own name has a _
+        variables.pop("TALLYSTREAM_KAFKA_LOG_LEVEL")  # the only option with an underscore in its name
     given: dict[str, Any] = {"environment": variables} if by_environment else {"environment": {}, "options": options}
     with caplog.at_level(logging.DEBUG):
         try:

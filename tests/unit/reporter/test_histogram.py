@@ -183,7 +183,7 @@ def test_the_sum_is_that_of_all_values(values: list[float], together: int) -> No
         metric.update(value)
         passed += abs(Fraction(value))
         if at % together == 0:
-            metric.count  # noqa: B018 - works the values in
+            metric.count  # noqa: B018 - the access processes the buffered values
     total = sum(map(Fraction, values))
     assert abs(Fraction(metric.read().sum) - total) <= passed * len(values) / 2**50 + Fraction(1, 2**1070)
 

@@ -19,7 +19,7 @@ def test_an_unreachable_broker_is_one_warning(caplog: pytest.LogCaptureFixture) 
     bench = KafkaBench(interval=1.0)
     reporter = bench.reporter
     reporter._ensure_open()
-    bench.producers[0].verdicts = []
+    bench.producers[0].deliveries = []
 
     def seconds(number: int) -> list[str]:
         caplog.clear()
@@ -36,14 +36,14 @@ def test_an_unreachable_broker_is_one_warning(caplog: pytest.LogCaptureFixture) 
     message = "no metrics have arrived at b:9092 for 10 s: Connection refused"
     assert seconds(30) == [message]
     assert (reporter.connected, reporter.failures, reporter.last_error) == (False, 1, message)
-    bench.producers[0].verdicts = [True]
+    bench.producers[0].deliveries = [True]
     assert seconds(1) == ["metrics arrive at b:9092 again"]
     assert reporter.connected
     assert seconds(20)[0].startswith("no metrics have arrived at b:9092 for 10 s")
     assert (reporter.connected, reporter.failures) == (False, 2)
     reporter.stop(timeout=1)
     reporter._open()
-    bench.producers[1].verdicts = []
+    bench.producers[1].deliveries = []
     assert seconds(9) == []
 
 
@@ -51,7 +51,7 @@ def test_the_warning_waits_for_three_intervals(caplog: pytest.LogCaptureFixture)
     """With an interval of a minute, the warning is logged after three of them."""
     bench = KafkaBench(interval=60.0)
     bench.reporter._open()
-    bench.producers[0].verdicts = []
+    bench.producers[0].deliveries = []
     bench.reporter._report()
     for seconds, failures in ((179, 0), (2, 1)):
         bench.clock.advance(seconds)
@@ -84,7 +84,7 @@ def test_stop_waits_one_second_for_a_broker_that_was_never_reached(
     if reached:
         assert bench.reporter.report_now()
     bench.reporter._ensure_open()
-    bench.producers[0].verdicts = []
+    bench.producers[0].deliveries = []
     for error in (REFUSED, DOWN):
         bench.errors[0](error)
     bench.counter.inc()
@@ -100,7 +100,7 @@ def test_stop_waits_for_the_first_connection() -> None:
     """If no connection has succeeded or failed yet, stop() waits until its deadline."""
     bench = KafkaBench()
     bench.reporter._ensure_open()
-    bench.producers[0].verdicts = [None] * 30 + [True] * 10
+    bench.producers[0].deliveries = [None] * 30 + [True] * 10
     assert bench.reporter.stop()
     assert bench.clock.monotonic() == pytest.approx(3)
 
@@ -112,7 +112,7 @@ def test_stop_waits_for_a_broker_that_was_reached_after_a_failed_connection() ->
     for error in (REFUSED, DOWN):
         bench.errors[0](error)
     bench.counter.inc()
-    bench.producers[0].verdicts = [None] * 30 + [True]
+    bench.producers[0].deliveries = [None] * 30 + [True]
     assert bench.reporter.stop()
     assert bench.clock.monotonic() == pytest.approx(3)
-    assert counts(bench.taken) == [1]
+    assert counts(bench.snapshots) == [1]

@@ -145,7 +145,7 @@ MENDED_FAILURE: list[tuple[str, object]] = [
     ("acknowledge", None),
     ("advance", 23.5 * 3600),
 ]
-"""A record of unknown fate, and an acknowledged one after it: nothing is in doubt any more when the life ends."""
+"""A record that may have arrived, and an acknowledged one after it: when the life ends, all counts are known."""
 
 
 MISSING_AFTER_A_FAILURE: list[tuple[str, object]] = [
@@ -160,7 +160,7 @@ MISSING_AFTER_A_FAILURE: list[tuple[str, object]] = [
     ("send", True),
     ("acknowledge", None),
 ]
-"""A record of unknown fate arrived, with a metric that is missing from all acknowledged ones of its life."""
+"""A record that may have arrived did arrive, with a metric that is missing from all acknowledged ones of its life."""
 
 
 @settings(max_examples=300)

@@ -64,7 +64,7 @@ def values(internal_metrics: InternalMetrics) -> dict[str, float]:
 
 @pytest.fixture
 def internal_metrics() -> InternalMetrics:
-    """Figures of an aggregator."""
+    """The internal metrics of an aggregator."""
     return InternalMetrics("aggregate", ManualClock())
 
 
@@ -155,7 +155,7 @@ def test_every_metric_has_its_own_name() -> None:
 
 
 def test_compacted_records_of_a_backlog_are_counted() -> None:
-    """The observed metric has their number. It is null for a batch without records."""
+    """An observed metric of Spark has their number. It is null for a batch without records."""
     internal_metrics = InternalMetrics("aggregate")
     progress = Progress(internal_metrics)
     for batch, records in ((1, 5000), (2, None)):

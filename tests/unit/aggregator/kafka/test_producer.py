@@ -23,7 +23,7 @@ TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 
 
 class FakeProducer:
-    """A producer whose broker does not answer for `left` records, and reports `error` for the others.
+    """A producer whose broker does not acknowledge `left` records, and reports `error` for the others.
 
     Its queue is full until `full` calls of `poll`.
     """

@@ -21,7 +21,7 @@ def test_no_pattern_matches_the_output_of_an_aggregator(pattern: str, prefix: st
     assert [topic for topic in (*outputs, "__consumer_offsets") if selection.reads(topic, 0)] == []
 
 
-def test_a_pattern_matches_whole_names() -> None:
+def test_a_pattern_matches_complete_names() -> None:
     """All partitions of the topics that match are read."""
     selection = Selection("metrics", "metrics-(?:shop|mail)|metrics")
     assert [t for t in ("metrics", "metrics-shop", "metrics-shops", "a-metrics-mail") if selection.reads(t, 7)] == [
@@ -46,7 +46,7 @@ def test_each_selection_is_an_option_of_spark_s_source() -> None:
 
 
 def test_otlp_topics_are_read_beside_metrics_and_beside_a_pattern() -> None:
-    """Whole names: no character of them is a pattern."""
+    """They are complete names, in which no character is part of a pattern."""
     assert Selection("m", otlp=("o.1", "p")).source() == {"subscribe": "m,o.1,p"}
     selection = Selection("m", "m.*", otlp=("o.1",))
     assert [re.fullmatch(selection.regex, name) is not None for name in ("m", "m2", "o.1", "o-1", "x")] == [
@@ -61,14 +61,14 @@ def test_otlp_topics_are_read_beside_metrics_and_beside_a_pattern() -> None:
 
 
 @pytest.mark.parametrize("name", ["m", "", "a b"])
-def test_what_is_no_otlp_topic_is_one_sentence(name: str) -> None:
-    """The topic of snapshots, and what can't be the name of a topic."""
+def test_the_error_of_an_invalid_otlp_topic_is_one_sentence(name: str) -> None:
+    """It is the topic of snapshots, or not a valid name of a topic."""
     with pytest.raises(ConfigError, match=r"^--otlp-topic"):
         Selection("m", otlp=(name,))
 
 
 def test_partitions_exclude_otlp_topics() -> None:
-    """Spark's source reads named partitions or whole topics."""
+    """Spark's source reads named partitions or complete topics."""
     with pytest.raises(ConfigError, match=r"^--partitions: .*--otlp-topic"):
         Selection("m", partitions=(0,), otlp=("o",))
 

@@ -65,7 +65,7 @@ def test_topics_are_created_with_the_replication_of_the_broker() -> None:
 
 
 def test_a_corrected_configuration_is_awaited() -> None:
-    """The controller answers before the brokers know the change: a broker's old configuration is not yet an error."""
+    """The controller responds before all brokers have the change, so an old configuration is not yet an error."""
     stale = 3
     wanted = policies(Topics())
     known = {name: SimpleNamespace(partitions={0: None}) for name in wanted}

@@ -46,7 +46,7 @@ class Stop(SignalSafeEvent):
         self._after = after
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Return whether it is set, at once."""
+        """Return whether it is set, without waiting."""
         assert timeout is not None
         self.pauses.append(timeout)
         if len(self.pauses) == self._after:

@@ -22,7 +22,7 @@ PASSWORD = "k3y-p4ssword"
 
 
 class Writable(BaseHTTPRequestHandler):
-    """Accepts every write."""
+    """A server that accepts every write."""
 
     def do_POST(self) -> None:
         """Answer 204."""
@@ -36,13 +36,13 @@ class Writable(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def env(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The variables of a client, while a server runs that takes this client alone."""
+    """The variables of a client, while a server runs that accepts only this client."""
     server_certificate, client_certificate = (self_signed(tmp_path, name) for name in ("server", "client"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*server_certificate)
     context.load_verify_locations(client_certificate[0])
     context.verify_mode = ssl.CERT_REQUIRED
-    # With TLS 1.3 the refusal follows the handshake, and is lost where the server closes the connection first.
+    # With TLS 1.3 the rejection follows the handshake, and is lost if the server closes the connection first.
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     server = ThreadingHTTPServer(("127.0.0.1", 0), Writable)
     server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -63,7 +63,7 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_the_client_certificate_of_the_environment_is_sent(env: dict[str, str]) -> None:
-    """The store is reached. The key's password is in no representation of the settings."""
+    """The write succeeds. No representation of the settings has the key's password."""
     settings = StoreSettings.parse("influxdb", env=env)
     assert PASSWORD not in repr(settings)
     sink = open_sink(settings)
@@ -72,7 +72,7 @@ def test_the_client_certificate_of_the_environment_is_sent(env: dict[str, str]) 
 
 
 def test_the_error_without_a_certificate_names_the_variable(env: dict[str, str]) -> None:
-    """The setting is missing, so waiting does not help."""
+    """A missing setting is not an outage, so the write is not retried."""
     missing = {name: value for name, value in env.items() if "CERT" not in name and "KEY" not in name}
     sink = open_sink(StoreSettings.parse("influxdb", env=missing))
     with pytest.raises(ConfigError, match=r"INFLUXDB_CERT_FILE is not set; \S+ refuses it"):
@@ -101,7 +101,7 @@ def test_an_unusable_certificate_is_rejected(env: dict[str, str], changed: dict[
 def test_the_creation_of_tokens_sends_the_certificate(
     env: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The request arrives: the server of this test answers 501. Without the certificate the error is that of TLS."""
+    """The request reaches the server, which answers 501. Without the certificate there is an error of TLS."""
     assert influx_tokens.main([str(tmp_path)], env) == 2
     assert "InfluxDB rejects it (501)" in capsys.readouterr().err
     without = {name: value for name, value in env.items() if "CERT" not in name and "KEY" not in name}

@@ -101,7 +101,7 @@ def test_a_missing_store_is_read_as_empty(tmp_path: Path) -> None:
     assert reader.measurements() == []
     assert reader.read("m", ["v"], start_ms=0, end_ms=1, last_before=True) == []
     assert not path.exists()
-    path.touch()  # as it is for an instant while a writer makes it
+    path.touch()  # as for a moment while a writer creates it
     assert reader.measurements() == []
     store = LocalStore(path, retention_ms=0)
     store.write([_point("m", 1)])
@@ -112,7 +112,7 @@ def test_a_missing_store_is_read_as_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("opened", ["sink", "reader"])
 def test_another_file_is_not_changed(tmp_path: Path, opened: str) -> None:
-    """The error names it: a text, another program's database, a store of another version, or a folder."""
+    """The error names the file. It is a text, another program's database, a store of another version, or a folder."""
     text, database, later = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "later.db"
     text.write_text("not a database, but long enough to be taken for one " * 20)
     with sqlite3.connect(database) as connection:

@@ -1,4 +1,4 @@
-"""Which OTLP metric each value of a point becomes."""
+"""The OTLP metric for each value of a point."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def decoded(*points: Point) -> list[dict[str, Any]]:
 
 
 def metrics(*points: Point) -> dict[str, Any]:
-    """Return the metrics of points of one app, by name; each name occurs once."""
+    """Return the metrics of the points of one app, by name. Each name must occur once."""
     (resource,) = decoded(*points)
     (scope,) = resource["scopeMetrics"]
     found = {metric.pop("name"): metric for metric in scope["metrics"]}
@@ -43,13 +43,13 @@ def attributes(kind: str, **more: str) -> list[dict[str, Any]]:
 
 
 def data_point(kind: str, *, start: bool = False, **values: Any) -> dict[str, Any]:
-    """Return a data point at NOW, with the start of a cumulative stream or without one."""
+    """Return a data point at NOW, with or without the start time of a cumulative stream."""
     more = {"startTimeUnixNano": "1"} if start else {}
     return {"attributes": attributes(kind), "timeUnixNano": NOW, **more, **values}
 
 
 def gauge(kind: str, field: str, **value: Any) -> dict[str, Any]:
-    """Return the gauge of a further field."""
+    """Return the gauge of another field."""
     return {"gauge": {"dataPoints": [{"attributes": attributes(kind, field=field), "timeUnixNano": NOW, **value}]}}
 
 
@@ -137,13 +137,13 @@ MAIN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_each_type_has_the_metric_that_it_is_in_opentelemetry(kind: str) -> None:
-    """Counts are monotonic Sums, an updown a Sum that may fall, distributions Summaries, other fields gauges."""
+def test_each_type_becomes_a_metric_of_opentelemetry(kind: str) -> None:
+    """Counts are monotonic Sums, updowns non-monotonic Sums, distributions Summaries, and other fields gauges."""
     assert metrics(sum_point(kind, 7, NOW_MS, "m", {"topic": "x"})) == MAIN[kind] | every_sum(kind)
 
 
 def test_an_app_is_a_resource_and_a_metric_has_the_points_of_all_its_series() -> None:
-    """The resource has the service's name and no instance; the scope has no version, which would start new streams."""
+    """The resource has the service's name and no instance. The scope has no version, which would start new streams."""
     points = [Sum(app=app, name="m", type="counter", tags={"n": n}, count=1, ts=NOW_MS) for n in "12" for app in "ab"]
     resources = decoded(*map(point, points))
     assert [resource["resource"] for resource in resources] == [
@@ -156,7 +156,7 @@ def test_an_app_is_a_resource_and_a_metric_has_the_points_of_all_its_series() ->
 
 
 def test_the_start_is_the_same_for_every_sum_at_every_time() -> None:
-    """Sums of different series, tables and times have one start, also after a sum has fallen: none is a reset."""
+    """Sums of different series, tables and times have one start time, also after a decrease, so none is a reset."""
     points = [sum_point(kind, n, ts, str(n)) for kind in VALUES for n in (5, 3) for ts in (1, NOW_MS, 2**43)]
     starts = {
         one.get("startTimeUnixNano")
@@ -168,14 +168,14 @@ def test_the_start_is_the_same_for_every_sum_at_every_time() -> None:
 
 
 def test_metrics_of_one_name_and_different_types_are_not_mixed() -> None:
-    """A counter and a gauge `m` are two metrics, and their series differ in metric_type."""
+    """A counter and a gauge `m` are two metrics. Their series differ in metric_type."""
     (resource,) = decoded(sum_point("counter", 1, NOW_MS, "m"), sum_point("gauge", 1, NOW_MS, "m"))
     named = [metric for metric in resource["scopeMetrics"][0]["metrics"] if metric["name"] == "m"]
     assert [set(metric) for metric in named] == [{"name", "sum"}, {"name", "gauge"}]
 
 
 def test_metrics_of_one_identity_are_one() -> None:
-    """A counter and a meter `m` are series of one monotonic Sum, and the gauge `m.max` is one with the field of `m`."""
+    """A counter and a meter `m` are series of one Sum. A gauge `m.max` and the field of `m` are one metric."""
     points = [sum_point(kind, 1, NOW_MS, name) for kind, name in (("counter", "m"), ("meter", "m"), ("gauge", "m.max"))]
     found = metrics(*points, sum_point("gauge", 1, NOW_MS, "m.max.max"), sum_point("updown", 1, NOW_MS, "n"))
     assert len(found["m"]["sum"]["dataPoints"]) == 2
@@ -183,22 +183,22 @@ def test_metrics_of_one_identity_are_one() -> None:
 
 
 def test_a_field_is_not_mistaken_for_a_metric_of_that_name() -> None:
-    """The field `max` of `m` and a metric `m.max` differ in the attribute `field`; a tag of that name is renamed."""
+    """The field `max` of `m` and a metric `m.max` differ in the attribute `field`. A tag with that name is renamed."""
     points = [sum_point("gauge", 1, NOW_MS, name, {"field": "max"}) for name in ("m", "m.max")]
     found = metrics(points[0])["m.max"], metrics(points[1])["m.max"]
     keys = [{one["key"] for one in metric["gauge"]["dataPoints"][0]["attributes"]} for metric in found]
     assert keys == [{"tag_field", "metric_type", "field"}, {"tag_field", "metric_type"}]
 
 
-def test_labels_that_receivers_make_themselves_are_left_to_them() -> None:
-    """Tags `job` and `quantile`, which Prometheus would overwrite, get a prefix, and so does one that has it."""
+def test_tags_with_the_names_of_a_receivers_labels_are_renamed() -> None:
+    """Tags that Prometheus would overwrite, and tags that begin with the prefix, get a prefix."""
     (metric,) = (metrics(sum_point("counter", 1, NOW_MS, "m", {"job": "a", "quantile": "b", "tag_job": "c"}))["m"],)
     found = {one["key"]: one["value"]["stringValue"] for one in metric["sum"]["dataPoints"][0]["attributes"]}
     assert found == {"tag_job": "a", "tag_quantile": "b", "tag_tag_job": "c", "metric_type": "counter"}
 
 
 def test_a_distribution_with_negative_values() -> None:
-    """OTLP's Summary has no negative quantile, and no sum that may fall: these are gauges, the others stay."""
+    """Negative quantiles and decreasing sums are not allowed in a Summary: they are gauges."""
     row = Sum(app="a", name="m", type="histogram", count=3, sum=-1.0, min=-3.0, max=4.0, p50=-2.0, p75=1.0, ts=NOW_MS)
     found = metrics(point(row))
     (summary,) = found["m"]["summary"]["dataPoints"]
@@ -212,15 +212,15 @@ LOWERED = {"m.sum": -1.0, "m.min": -3.0, "m.p50": -2.0}
 
 
 def test_a_count_of_a_single_instance_is_no_cumulative_stream() -> None:
-    """It restarts with the instance, whose lives share a series: each field is a gauge, the life's text is left out."""
+    """It restarts with the instance, whose lives share a series. So each field is a gauge, without the life's ID."""
     tags = {"app": "a", "metric_type": "counter", "instance": "i"}
     found = metrics(Point("instance:m", tags, {"count": 7, "life": "L"}, NOW_MS))
     assert found.keys() == {"instance:m.count"}
     assert found["instance:m.count"]["gauge"]["dataPoints"][0]["asInt"] == "7"
 
 
-def test_a_point_that_is_no_sum() -> None:
-    """Each number is a gauge, true is 1; without an app, the resource has no name."""
+def test_each_number_of_another_point_is_a_gauge() -> None:
+    """True is 1. Without an app, the resource has no name."""
     (resource,) = decoded(Point("m", {}, {"up": True, "text": "x"}, NOW_MS))
     assert "resource" not in resource or resource["resource"] == {}
     (metric,) = resource["scopeMetrics"][0]["metrics"]
@@ -228,8 +228,8 @@ def test_a_point_that_is_no_sum() -> None:
 
 
 @pytest.mark.parametrize(("text", "stored"), [("", "%"), ("%", "%%"), ("%%", "%%%"), ("50 %", "50 %")])
-def test_an_empty_name_has_a_code_of_its_own(text: str, stored: str) -> None:
-    """OTLP allows no empty name of a metric or an attribute; no other text has the code."""
+def test_an_empty_name_has_its_own_code(text: str, stored: str) -> None:
+    """OTLP allows no empty name of a metric or an attribute. No other text has this code."""
     found = metrics(sum_point("counter", 1, NOW_MS, text, {text: ""}))
     assert found[stored]["sum"]["dataPoints"][0]["attributes"][0] == {"key": stored, "value": {"stringValue": ""}}
 
@@ -245,13 +245,13 @@ def test_an_empty_name_has_a_code_of_its_own(text: str, stored: str) -> None:
         (Point("m", {}, {"text": "x"}, NOW_MS), "it has no number"),
     ],
 )
-def test_what_no_receiver_can_take_has_a_reason(bad: Point, reason: object) -> None:
-    """A number beyond 64 bits, a time that OTLP can't state, a negative number of values, a point without a number."""
+def test_a_point_that_no_receiver_can_accept_is_rejected_with_a_reason(bad: Point, reason: object) -> None:
+    """It has a number above 64 bits, a time that OTLP can't represent, a negative count of values, or no number."""
     assert unfit(bad) == reason
 
 
 def test_the_last_time_of_otlp_can_be_sent() -> None:
-    """Nanoseconds have 64 bits without a sign: the last millisecond is in the year 2554."""
+    """Nanoseconds are unsigned with 64 bits, so the last millisecond is in the year 2554."""
     last = sum_point("counter", 1, 18_446_744_073_708, "m")
     assert unfit(last) is None
     assert metrics(last)["m"]["sum"]["dataPoints"][0]["timeUnixNano"] == "18446744073708000000"

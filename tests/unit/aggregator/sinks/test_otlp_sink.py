@@ -1,4 +1,4 @@
-"""What the sink of OTLP does with each answer of a receiver: a stub that answers as each test says."""
+"""How the OTLP sink handles each response of a receiver, which is a stub with the responses of the test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECRET = "hush-hush-4711"
 
 
 class Request(NamedTuple):
-    """What the receiver got: the counts of the counters in it, in order, and where and how it was sent."""
+    """A received request: the counts of its counters in order, its path and its headers."""
 
     counts: list[int]
     path: str
@@ -43,7 +43,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """What the receiver answers."""
+    """A response of the receiver."""
 
     status: int = 200
     body: bytes = b""
@@ -55,7 +55,7 @@ OK = Response()
 
 
 class Receiver:
-    """A receiver on loopback that keeps all requests and answers each as `respond` says."""
+    """A receiver on loopback that keeps all requests. `respond` returns the response to each."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -96,7 +96,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """A receiver that accepts everything until a test says otherwise."""
+    """A receiver that accepts everything until a test changes `respond`."""
     made = Receiver()
     thread = threading.Thread(target=made.server.serve_forever, args=(0.02,))
     thread.start()
@@ -116,12 +116,12 @@ def sink(receiver: Receiver) -> Iterator[OtlpSink]:
 
 
 def counters(*counts: int) -> list[Point]:
-    """Return the points of one counter, one a millisecond."""
+    """Return the points of one counter, one in each millisecond."""
     return [sum_point("counter", count, NOW_MS + count) for count in counts]
 
 
 def test_a_request_is_compressed_protobuf_over_one_connection(receiver: Receiver) -> None:
-    """To the URL of the settings, with their headers; a request of no points checks it first."""
+    """It is sent to the URL of the settings, with their headers. A request without points comes first, as a check."""
     env = {"OTEL_EXPORTER_OTLP_HEADERS": f"Authorization=Bearer%20{SECRET}, X-Scope-OrgID=team"}
     sink = open_sink(StoreSettings.parse(f"otlp:http://{receiver.address}/api/v1/otlp", env=env))
     sink.setup()
@@ -144,27 +144,27 @@ def test_a_request_is_compressed_protobuf_over_one_connection(receiver: Receiver
 
 @pytest.mark.parametrize("end", ["", "/"])
 def test_a_url_without_a_path_gets_the_default_one(receiver: Receiver, end: str) -> None:
-    """/v1/metrics, as OpenTelemetry's exporters append it."""
+    """The path is /v1/metrics, as in OpenTelemetry's exporters."""
     OtlpSink(f"http://{receiver.address}{end}").setup()
     assert [request.path for request in receiver.requests] == ["/v1/metrics"]
 
 
 def test_no_header_of_the_settings_replaces_those_of_the_protocol(receiver: Receiver) -> None:
-    """However it is written: the content type and the encoding describe the body."""
+    """The content type and the encoding describe the body. Upper and lower case do not matter."""
     OtlpSink(f"http://{receiver.address}", headers=[("content-type", "text/plain"), ("X-A", "b")]).setup()
     assert receiver.requests[0].headers.items() >= {"content-type": "application/x-protobuf", "x-a": "b"}.items()
 
 
 @pytest.mark.parametrize("status", [202, 204])
-def test_any_success_is_one(receiver: Receiver, sink: OtlpSink, status: int) -> None:
-    """OTLP's is 200; other receivers accept points with another status."""
+def test_any_2xx_status_is_a_success(receiver: Receiver, sink: OtlpSink, status: int) -> None:
+    """OTLP defines 200, but some receivers respond with another status."""
     receiver.respond = lambda _: Response(status)
     sink.write(counters(1))
     assert sink.rejected == 0
 
 
 def test_a_large_write_is_several_requests_in_order(receiver: Receiver, sink: OtlpSink) -> None:
-    """At most BATCH points each; no points make no request."""
+    """Each has at most BATCH points. Without points there is no request."""
     sink.write([])
     sink.write(counters(*range(2 * BATCH + 1)))
     assert [len(request.counts) for request in receiver.requests] == [BATCH, BATCH, 1]
@@ -172,14 +172,14 @@ def test_a_large_write_is_several_requests_in_order(receiver: Receiver, sink: Ot
 
 
 def test_points_of_one_identity_are_one_data_point(receiver: Receiver, sink: OtlpSink) -> None:
-    """The later fields win, as in every sink: a receiver would refuse a request with two values of one time."""
+    """The later fields replace the earlier ones: a receiver would refuse two values with one time."""
     sink.write([*counters(1), sum_point("counter", 2, NOW_MS + 1), *counters(3)])
     assert [request.counts for request in receiver.requests] == [[2, 3]]
 
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
-def test_an_answer_after_which_the_request_may_succeed(receiver: Receiver, sink: OtlpSink, status: int) -> None:
-    """The sink is unavailable, and the same write is sent again in full; nothing is refused."""
+def test_a_temporary_error_is_unavailable(receiver: Receiver, sink: OtlpSink, status: int) -> None:
+    """The same write is then sent again completely. No point is rejected."""
     receiver.respond = lambda counts: OK if counts == [1] else Response(status, b"try later", "text/plain")
     with pytest.raises(SinkUnavailableError, match=f"/v1/metrics: {status} try later") as caught:
         sink.write(counters(2, 3))
@@ -194,7 +194,7 @@ def test_an_answer_after_which_the_request_may_succeed(receiver: Receiver, sink:
     ("header", "seconds"), [("7", 7), ("0", 0), ("100000", 3600), ("soon", 0), ("Sun, 06 Nov 1994 08:49:37 GMT", 0)]
 )
 def test_retry_after(receiver: Receiver, sink: OtlpSink, header: str, seconds: float) -> None:
-    """Seconds or a date, at most an hour; what is neither, or has passed, is no wait."""
+    """It is a number of seconds or a date, and counts up to an hour. An invalid or past value means no wait."""
     receiver.respond = lambda _: Response(503, retry_after=header)
     with pytest.raises(SinkUnavailableError) as caught:
         sink.write(counters(1))
@@ -210,8 +210,8 @@ def test_retry_after_a_date(receiver: Receiver, sink: OtlpSink) -> None:
     assert 0 < caught.value.retry_after_s <= 600
 
 
-def test_no_answer_is_unavailable() -> None:
-    """No server, and one that closes the connection: the error names the URL."""
+def test_no_response_is_unavailable() -> None:
+    """There is no server, or it closes the connection. The error names the URL."""
     url = f"http://127.0.0.1:{free_port()}"
     sink = OtlpSink(url)
     for call in (sink.setup, lambda: sink.write(counters(1))):
@@ -222,7 +222,7 @@ def test_no_answer_is_unavailable() -> None:
 
 @pytest.mark.parametrize("status", [400, 409, 413, 422, 500, 501])
 def test_a_refused_point_is_found_and_the_others_are_written(receiver: Receiver, sink: OtlpSink, status: int) -> None:
-    """The request is sent again in halves, without what was accepted, until the refused points are alone."""
+    """A refused request is halved and sent again, without the accepted points, until each refused point is alone."""
     bad = {3, 4, 17}
     receiver.respond = lambda counts: Response(status, b"out of order", "text/plain") if bad & {*counts} else OK
     reported: list[tuple[Point, str]] = []
@@ -235,18 +235,18 @@ def test_a_refused_point_is_found_and_the_others_are_written(receiver: Receiver,
     assert accepted == [count for count in range(20) if count not in bad]
 
 
-def test_a_receiver_that_refuses_a_request_of_no_points_is_there(receiver: Receiver, sink: OtlpSink) -> None:
-    """Setting up tells nothing about data."""
+def test_a_receiver_that_refuses_an_empty_request_is_available(receiver: Receiver, sink: OtlpSink) -> None:
+    """Such a response says nothing about points."""
     receiver.respond = lambda counts: OK if counts else Response(400)
     sink.setup()
     sink.write(counters(1))
     assert sink.rejected == 0
 
 
-def test_a_receiver_with_errors_of_its_own_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
-    """500 for everything, as with a full disk, refuses no point, whether few points are written or many.
+def test_a_receiver_with_internal_errors_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
+    """If it responds with 500 to everything, as with a full disk, no point is rejected, for few points and for many.
 
-    A few points alone are tried, not thousands. When the receiver is available again, everything is written.
+    Only a few points are sent alone. When the receiver is available again, everything is written.
     """
     receiver.respond = lambda _: Response(500, b"no space left on device", "text/plain")
     with pytest.raises(SinkUnavailableError, match="500 no space left on device"):
@@ -264,7 +264,7 @@ def test_a_receiver_with_errors_of_its_own_is_unavailable(receiver: Receiver, si
 
 
 def test_a_receiver_that_fails_in_the_middle_of_a_write_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
-    """What it accepted before its first error says nothing about the points after it."""
+    """Accepted points before the first error say nothing about the points after it."""
     receiver.respond = lambda counts: Response(500) if max(counts) >= BATCH else OK
     with pytest.raises(SinkUnavailableError):
         sink.write(counters(*range(BATCH + 2)))
@@ -272,7 +272,7 @@ def test_a_receiver_that_fails_in_the_middle_of_a_write_is_unavailable(receiver:
 
 
 def test_a_write_that_fails_later_has_counted_no_refused_point(receiver: Receiver, sink: OtlpSink) -> None:
-    """The whole write is repeated, and refuses the point then: it is counted once."""
+    """The complete write is repeated, and only then is the rejected point counted."""
     answers = iter([400, 400, 503, 400, 400, 200])
     receiver.respond = lambda _: Response(next(answers))
     with pytest.raises(SinkUnavailableError):
@@ -283,7 +283,7 @@ def test_a_write_that_fails_later_has_counted_no_refused_point(receiver: Receive
 
 
 def test_the_message_of_a_protobuf_error_is_the_reason(receiver: Receiver, sink: OtlpSink) -> None:
-    """OTLP's errors are a google.rpc.Status: code, message and details, of which the message is quoted."""
+    """Errors of OTLP are a google.rpc.Status with code, message and details. The message is quoted."""
     status = b"\x08\x03\x12\x0csamples late\x1a\x07\x0a\x05other"
     receiver.respond = lambda counts: Response(400, status) if counts else OK
     reported: list[str] = []
@@ -304,7 +304,7 @@ def partial(rejected: int, message: str) -> Response:
 def test_a_partial_success_is_counted_and_not_sent_again(
     receiver: Receiver, sink: OtlpSink, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """OTLP forbids another request and names no point: the number and the reason are logged."""
+    """OTLP forbids to send it again and does not name the points, so their number and the reason are logged."""
     receiver.respond = lambda _: partial(3, "duplicate")
     sink.write(counters(1, 2, 3))
     assert len(receiver.requests) == 1
@@ -313,7 +313,7 @@ def test_a_partial_success_is_counted_and_not_sent_again(
 
 
 def test_the_point_of_a_partial_success_of_one_is_known(receiver: Receiver, sink: OtlpSink) -> None:
-    """A request of one point names it: it is refused as any other."""
+    """If the request has one point, that point was rejected."""
     receiver.respond = lambda _: partial(1, "duplicate")
     reported: list[tuple[Point, str]] = []
     sink.refusals.listen = lambda point, reason: reported.append((point, reason))
@@ -323,7 +323,7 @@ def test_the_point_of_a_partial_success_of_one_is_known(receiver: Receiver, sink
 
 
 def test_a_warning_is_logged_once(receiver: Receiver, sink: OtlpSink, caplog: pytest.LogCaptureFixture) -> None:
-    """A partial success without rejected points is a warning of the receiver: logged when it changes."""
+    """A partial success without rejected points is a warning of the receiver. It is logged when it changes."""
     receiver.respond = lambda _: partial(0, "use a newer protocol")
     for count in (1, 2):
         sink.write(counters(count))
@@ -335,7 +335,7 @@ def test_a_warning_is_logged_once(receiver: Receiver, sink: OtlpSink, caplog: py
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_access_is_a_wrong_header(receiver: Receiver, status: int) -> None:
-    """Waiting does not help: the error names the variable and none of its text."""
+    """It is a wrong setting. The error names the variable, and does not show its value."""
     receiver.respond = lambda _: Response(status, b"no such token", "text/plain")
     sink = OtlpSink(f"http://{receiver.address}", headers=[("Authorization", SECRET)])
     for call in (sink.setup, lambda: sink.write(counters(1))):
@@ -347,7 +347,7 @@ def test_a_refused_access_is_a_wrong_header(receiver: Receiver, status: int) -> 
 
 @pytest.mark.parametrize("status", [301, 307, 404, 405, 415])
 def test_a_url_that_is_no_receiver(receiver: Receiver, sink: OtlpSink, status: int) -> None:
-    """The error names --store, what was asked and the answer; a redirect is not followed."""
+    """The error names --store, the URL and the response. A redirect is not followed."""
     receiver.respond = lambda _: Response(status)
     spec = f"otlp:http://{receiver.address}/v1/metrics"
     with pytest.raises(ConfigError, match=f"--store: '{spec}' can't be used; it answers {status} "):
@@ -355,8 +355,8 @@ def test_a_url_that_is_no_receiver(receiver: Receiver, sink: OtlpSink, status: i
     assert len(receiver.requests) == 1
 
 
-def test_an_authority_of_our_own_is_trusted_where_it_is_named(receiver: Receiver, tmp_path: Path) -> None:
-    """With OTEL_EXPORTER_OTLP_CERTIFICATE points are sent over TLS; without, the error says which setting to make."""
+def test_a_private_authority_is_trusted_if_it_is_named(receiver: Receiver, tmp_path: Path) -> None:
+    """With OTEL_EXPORTER_OTLP_CERTIFICATE points are sent over TLS. Without it, the error names this setting."""
     certificate, key = self_signed(tmp_path, "receiver")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)

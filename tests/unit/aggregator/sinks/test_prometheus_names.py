@@ -140,7 +140,7 @@ def test_different_sums_have_different_samples(one: Sum, other: Sum) -> None:
 
 def _samples(row: Sum) -> set[tuple[str, str, str, frozenset[tuple[str, str]]]]:
     # Gauges and counters are compared without the label of their type. A gauge's family of the same name as a counter's
-    # gets another name where both are rendered, so the kind of the family tells them apart.
+    # gets another name when both are rendered, so the kind of the family distinguishes them.
     tags = {key: value for key, value in point(row).tags.items() if key != "metric_type"}
     found = labels(row.name, tags | ({} if row.type in ("gauge", "counter") else {"metric_type": row.type}))
     places = [place(row.name, row.type, field) for field in (*INTEGERS, *FLOATS)]

@@ -24,7 +24,7 @@ _tags = st.dictionaries(st.sampled_from(["a", "a.b", "name", "app", "quantile", 
 
 
 def held(*sums: tuple[str, str, dict[str, str]]) -> list[Held]:
-    """Make one of each (name, type, tags); the value tells which."""
+    """Create a point for each (name, type, tags). Its value identifies it."""
     made = []
     for n, (name, kind, tags) in enumerate(sums):
         one = sum_point(kind, n, 1_700_000_000_000 + n, name, tags)

@@ -149,7 +149,7 @@ def test_a_token_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
-    """A secret in a URL would reach logs: the sentence names the place for it, without the secret."""
+    """A secret in a URL would be logged. The error says where to put it, and does not show it."""
     for kind, variable in (("influxdb", "INFLUXDB_TOKEN"), ("otlp", "OTEL_EXPORTER_OTLP_HEADERS")):
         with pytest.raises(
             ConfigError, match=f"'{kind}:\\*\\*\\*' can't be used; .* {variable} is the secret"
@@ -187,7 +187,7 @@ def test_an_invalid_prefix_is_rejected(prefix: str) -> None:
         StoreSettings.parse("graphite:h:1", prefix=prefix, env={})
 
 
-def test_influxdb_may_have_its_own_authority(tmp_path: Path) -> None:
+def test_influxdb_may_have_a_private_authority(tmp_path: Path) -> None:
     """INFLUXDB_CA_FILE or an option names its file. A file without a certificate is rejected."""
     file = certifi.where()
     assert StoreSettings.parse("influxdb", env=ENV | {"INFLUXDB_CA_FILE": file}).ca_file == file
@@ -199,7 +199,7 @@ def test_influxdb_may_have_its_own_authority(tmp_path: Path) -> None:
 
 
 def test_an_otlp_receiver_is_a_url_and_headers() -> None:
-    """Headers are percent-encoded values; the variable for metrics has precedence; the text of settings has none."""
+    """Values are percent-encoded. The variable for metrics takes precedence. The text of settings has no headers."""
     parse = partial(StoreSettings.parse, "otlp:https://h:4318")
     assert parse(env={}) == StoreSettings("otlp", "https://h:4318")
     general = {"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Basic%20YTpi==, x-org = a%2Cb%25 ,"}
@@ -212,7 +212,7 @@ def test_an_otlp_receiver_is_a_url_and_headers() -> None:
 
 
 def test_the_headers_may_be_in_a_file(tmp_path: Path) -> None:
-    """OTEL_EXPORTER_OTLP_HEADERS_FILE names it, with a header on each line; the variable has precedence."""
+    """OTEL_EXPORTER_OTLP_HEADERS_FILE names a file with one header on each line. The variable takes precedence."""
     file = tmp_path / "headers"
     file.write_text("a=1\nb=2,c=3\n")
     env = {"OTEL_EXPORTER_OTLP_HEADERS_FILE": str(file)}
@@ -227,14 +227,14 @@ def test_the_headers_may_be_in_a_file(tmp_path: Path) -> None:
     "text", ["secret-word", "=secret-word", "a b=secret-word", "a=secret-word%0Ab", "a=secret-wörd"]
 )
 def test_headers_of_another_form_are_refused_and_not_repeated(text: str) -> None:
-    """No name, no valid name, a value with a line break or beyond ASCII: the error shows the form, not the text."""
+    """A name is missing or invalid, or a value has a line break or is not ASCII. The error shows only the form."""
     with pytest.raises(ConfigError, match=r"OTEL_EXPORTER_OTLP_HEADERS: .*give name=value,name=value") as caught:
         StoreSettings.parse("otlp:http://h", env={"OTEL_EXPORTER_OTLP_HEADERS": text})
     assert "secret" not in str(caught.value)
 
 
 def test_the_authority_of_an_otlp_receiver(tmp_path: Path) -> None:
-    """A file that OTEL_EXPORTER_OTLP_CERTIFICATE names, and the one for metrics first; another file is refused."""
+    """OTEL_EXPORTER_OTLP_CERTIFICATE, or the variable for metrics, names its file. An invalid file is refused."""
     env = {"OTEL_EXPORTER_OTLP_CERTIFICATE": "absent", "OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE": certifi.where()}
     assert StoreSettings.parse("otlp:https://h", env=env).ca_file == certifi.where()
     with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_CERTIFICATE"):

@@ -41,7 +41,7 @@ def test_no_collection_runs_inside_the_block() -> None:
 
 
 def test_many_remaining_objects_are_frozen() -> None:
-    """Later collections skip them. Without a reference they are freed at once."""
+    """Later collections skip them. Without a reference they are freed immediately."""
     with gc_paused():
         table = [Kept() for _ in range(MAX_OBJECTS + 1)]
     assert gc.get_freeze_count() > MAX_OBJECTS

@@ -32,7 +32,7 @@ class Query:
 
     @property
     def status(self) -> dict[str, Any]:
-        """The status: a trigger is active until batch 7 is finished, and after it unless there is a pause."""
+        """The status: a trigger is active until batch 7 has finished, and also later if there is no pause."""
         self.reads -= 1
         assert self.reads > -3, "batch 7 is finished, and the query is not stopped"
         return {"isTriggerActive": self.reads > 0 or not self.pause_after}

@@ -26,14 +26,14 @@ ZERO, ONE = "metrics:0", "metrics:1"
 
 
 def snapshot(count: int, seq: int, metrics: str | None = None) -> bytes:
-    """Return a snapshot with a counter and a gauge of that count, of an instance that reports every second."""
+    """Return a snapshot of an instance that reports every second, with a counter and a gauge of this count."""
     header = f'{{"v":1,"app":"shop","life":"{LIFE}","part":0,"seq":{seq},"ts":0,"every_ms":1000,"final":false'
     both = f'{{"type":"counter","name":"n","count":{count}}},{{"type":"gauge","name":"g","value":{count}}}'
     return f'{header},"metrics":[{both if metrics is None else metrics}]}}'.encode()
 
 
 class Topic:
-    """Records of two partitions, a second apart."""
+    """Records of two partitions, with a second between them."""
 
     def __init__(self) -> None:
         self.records: dict[str, list[RawRecord]] = {ZERO: [], ONE: []}
@@ -47,14 +47,14 @@ class Topic:
         return self
 
     def until(self, partition: str, end: int) -> Iterator[RawRecord]:
-        """Yield what was not read yet, up to an offset."""
+        """Yield the unread records up to an offset."""
         begin, self._read[partition] = self._read[partition], max(end, self._read[partition])
         yield from self.records[partition][begin:end]
 
     def check(
         self, *rows: PublishedSum, end: Ends | None = None, letters: set[tuple[str, int]] | None = None
     ) -> Outcome:
-        """Compare rows, each the newest of its metric."""
+        """Compare rows, which are the newest of their metrics."""
         check = Check(Replay(), {ZERO: 0, ONE: 0}, end, self.until, letters=letters)
         highs = {partition: len(records) for partition, records in self.records.items()}
         return check.run(rows, {row.identity: row for row in rows}, set(), highs)
@@ -69,12 +69,12 @@ def published(
 
 
 def fields(outcome: Outcome) -> list[tuple[str, Any, Any]]:
-    """Return what differs."""
+    """Return the fields that differ."""
     return [(one.field, one.published, one.replayed) for one in outcome.differences]
 
 
-def test_each_sum_is_compared_where_it_was_made() -> None:
-    """Two metrics that were published one batch apart equal the replay at their own offsets."""
+def test_each_sum_is_compared_at_its_own_offsets() -> None:
+    """Two metrics that were published by consecutive batches equal the replay at their own offsets."""
     topic = Topic().append(snapshot(1, 1)).append(snapshot(2, 2))
     gauge = published(b'["shop","gauge","g",[]]', sum=1, min=1, max=1, mean=1.0, number=1)
     outcome = topic.check(published(count=2, offsets={"0": 1}, ts=BEGIN_MS + 1000), gauge)
@@ -117,7 +117,7 @@ def test_a_sum_that_is_missing_is_found() -> None:
 
 
 def test_without_a_ledger_no_sum_is_missing() -> None:
-    """It is unknown up to which offset everything was published, and the outcome has that."""
+    """It is unknown up to which offset everything was published, and the outcome says so."""
     outcome = Topic().append(snapshot(1, 1)).check(published(count=1))
     assert (outcome.differences, outcome.complete) == ([], False)
 
@@ -148,7 +148,7 @@ def test_sums_across_another_writers_batches_are_counted_not_compared() -> None:
     assert (outcome.sums, outcome.unordered, outcome.differences) == (1, 1, [])
 
 
-def test_a_letter_that_is_missing_and_one_too_many_are_differences() -> None:
+def test_a_missing_and_an_additional_dead_letter_are_differences() -> None:
     """Up to the last finished batch, exactly the records that the replay refuses have dead letters."""
     topic = Topic().append(b"{").append(snapshot(1, 1)).append(b"{").append(b"{")
     row = published(count=1, offsets={"0": 1}, ts=BEGIN_MS + 1000)
@@ -162,8 +162,8 @@ def test_a_letter_that_is_missing_and_one_too_many_are_differences() -> None:
     assert outcome.letters == 1
 
 
-def test_silence_that_may_have_been_noticed_or_not_is_no_difference() -> None:
-    """A life whose three intervals end between the record's clock and the sum's time was living or not."""
+def test_a_life_that_may_or_may_not_be_silent_is_no_difference() -> None:
+    """If the three intervals of a life end between the record's clock and the sum's time, both states are right."""
     late = BEGIN_MS + 3000
     living = published(b'["shop","gauge","g",[]]', ts=late, sum=1, min=1, max=1, mean=1.0, number=1)
     silent = published(b'["shop","gauge","g",[]]', ts=late, number=0, lives=0, instances=0)
@@ -175,8 +175,8 @@ def test_silence_that_may_have_been_noticed_or_not_is_no_difference() -> None:
     assert ("number", 0, 1) in fields(Topic().append(snapshot(1, 1)).check(soon))
 
 
-def test_what_depends_on_the_living_can_be_undetermined_and_the_rest_is_still_compared() -> None:
-    """Of three lives one or two fell silent unnoticed: the number lies between, and the count must be right anyway."""
+def test_only_fields_of_living_lives_can_be_undetermined() -> None:
+    """Of three lives one or two may be silent. The number must be a possible one, and the count must be right."""
     noticed, unnoticed = {"count": 5, "lives": 0, "m1_rate": None}, {"count": 5, "lives": 3, "m1_rate": 3.0}
     assert unequal_between({"count": 5, "lives": 2, "m1_rate": 2.0}, noticed, unnoticed) == ([], True)
     assert [one.field for one in unequal_between({"count": 6, "lives": 2, "m1_rate": 2.0}, noticed, unnoticed)[0]] == [
@@ -185,8 +185,8 @@ def test_what_depends_on_the_living_can_be_undetermined_and_the_rest_is_still_co
     assert [one.field for one in unequal_between({"count": 5, "lives": 4}, noticed, unnoticed)[0]] == ["lives"]
 
 
-def test_quantiles_are_equal_to_nine_digits_and_counts_to_the_last() -> None:
-    """A quantile is computed in floating point; a count is not."""
+def test_quantiles_are_equal_to_nine_digits_and_counts_exactly() -> None:
+    """A quantile is computed in floating point, a count is an integer."""
     assert not unequal({"p99": 1.0}, {"p99": 1.0 + 1e-12})
     assert unequal({"p99": 1.0}, {"p99": 1.0 + 1e-8})
     assert unequal({"count": 2**60}, {"count": 2**60 + 1})
@@ -196,12 +196,12 @@ def test_quantiles_are_equal_to_nine_digits_and_counts_to_the_last() -> None:
     "published", [[], {}, "1", True, 10**400, float("inf"), float("nan")], ids=lambda value: str(value)[:5]
 )
 @pytest.mark.parametrize("field", ["p99", "count", "min"])
-def test_what_is_no_number_that_the_table_publishes_is_a_difference(field: str, published: object) -> None:
-    """Such a row of `metrics-agg` was tampered with. It is reported, and the comparison continues."""
+def test_a_value_that_the_table_never_publishes_is_a_difference(field: str, published: object) -> None:
+    """Another program wrote the row. It is reported, and the comparison continues."""
     assert unequal({field: published}, {field: 1})
 
 
-def test_of_several_rows_the_highest_epoch_and_batch_holds() -> None:
+def test_of_several_rows_the_one_with_the_highest_epoch_and_batch_counts() -> None:
     """Their order in the topic has no effect, because a replaced writer may append later."""
     sums = PublishedSums()
     for epoch, batch in ((1, 9), (2, 3), (1, 10), (2, 2)):
@@ -231,21 +231,21 @@ HOSTILE = [
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_records_that_are_not_sums_are_counted_and_skipped(value: bytes) -> None:
-    """As a value, and as a key."""
+    """The value or the key is not that of a sum."""
     sums = PublishedSums()
     sums.add(KEY, value)
     sums.add(value, b'{"ts":0}')
     assert (sums.unreadable, sums.newest) == (2, {})
 
 
-def test_a_sum_over_several_topics_is_compared_where_all_of_them_were() -> None:
-    """Its offsets are by topic and partition, and so is what it must lie within."""
+def test_a_sum_over_several_topics_is_compared_at_the_offsets_of_all() -> None:
+    """Its offsets and the offsets of the comparison are by topic and partition."""
     row = parse(KEY, b'{"ts":0,"offsets":{"metrics":{"0":4},"metrics-mail":{"1":9}}}')
     assert row.ends == {"metrics:0": 5, "metrics-mail:1": 10}
     assert not row.within({"metrics:0": 5})
 
 
-def test_a_period_keeps_all_that_was_published_in_it() -> None:
+def test_a_period_has_all_sums_that_were_published_in_it() -> None:
     """The period is from the batch after its beginning to its end. Metrics with later rows are known."""
     sums = PublishedSums(end={ZERO: 30}, begin={ZERO: 10})
     for last in (9, 19, 29, 39):
@@ -258,7 +258,7 @@ def test_a_period_keeps_all_that_was_published_in_it() -> None:
 
 @pytest.mark.parametrize("value", [None, b"[]", b'{"topic":"m","partition":0,"offset":1e999}', *UNDECODABLE.values()])
 def test_a_record_that_is_not_a_dead_letter_is_ignored(value: bytes | None) -> None:
-    """Rows of metrics-dead that say nothing about a record."""
+    """It is a row of metrics-dead without the place of a record."""
     assert refused_record(value) is None
 
 
@@ -266,8 +266,8 @@ def test_a_record_that_is_not_a_dead_letter_is_ignored(value: bytes | None) -> N
     ("days", "count", "retired", "agrees"),
     [(7, 0, 0, True), (7, 5, 1, True), (7, 4, 0, False), (7, 5, 2, False), (6, 0, 0, True), (6, 5, 0, False)],
 )
-def test_a_tombstone_may_have_left_what_was_forgotten(days: int, count: int, retired: int, *, agrees: bool) -> None:
-    """A life that was silent for 7 days counts completely or not at all. After less time it does not count."""
+def test_a_tombstone_may_keep_forgotten_lives(days: int, count: int, retired: int, *, agrees: bool) -> None:
+    """The counts of a life that was silent for 7 days may stay or not. After less time they must not."""
     topic = Topic().append(snapshot(5, 1)).append(None, at=days * 86_400_000)
     outcome = topic.check(published(count=count, retired=retired, lives=0, instances=0, offsets={"0": 1}))
     assert (outcome.differences == []) is agrees

@@ -1,4 +1,4 @@
-"""The replay shares no code with the table: what it may import, followed through every module."""
+"""The replay shares no code with the table: the modules that it imports, directly and indirectly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CORE = ("decode", "otlp", "sketches", "lives", "replay", "check", "published", "
 
 
 def imported(module: str) -> set[str]:
-    """Return every module that one imports, be it for types alone, or within a function."""
+    """Return every module that a module imports, also only for types or within a function."""
     spec = find_spec(module)
     assert spec is not None, module
     assert spec.origin is not None, module
@@ -32,7 +32,7 @@ def imported(module: str) -> set[str]:
 
 
 def _module(name: str, parent: str) -> str:
-    """Return `name` where it is a module of ours, `parent` where it is something in it."""
+    """Return `name` if it is one of our modules, or `parent` if it is a name in that module."""
     if not parent.startswith(OURS):
         return parent
     try:
@@ -42,7 +42,7 @@ def _module(name: str, parent: str) -> str:
 
 
 def reached(module: str) -> set[str]:
-    """Return every module that one imports, and of ours what those import."""
+    """Return every module that a module imports, and all imports of those that are ours."""
     found: set[str] = set()
     waiting = [module]
     while waiting:
@@ -58,15 +58,15 @@ def _is_file(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", CORE)
-def test_the_replay_imports_its_own_package_and_foreign_libraries_only(name: str) -> None:
-    """No decoder of records, no sketch, no table. Of libraries it imports the standard one, and protobuf for OTLP."""
+def test_the_replay_imports_only_its_own_package_and_libraries(name: str) -> None:
+    """It imports no decoder of records, sketch or table. It uses the standard library, and protobuf for OTLP."""
     for module in reached(f"{PACKAGE}.{name}"):
         standard = module.partition(".")[0] in sys.stdlib_module_names
         assert module.startswith((PACKAGE, *PROTOBUF)) or standard, module
 
 
-def test_the_command_reaches_neither_the_table_nor_spark() -> None:
-    """The shell shares the topics' names, the ledger's rows and the errors: nothing that makes a sum."""
+def test_the_command_imports_neither_the_table_nor_spark() -> None:
+    """It shares only the names of topics, the rows of the ledger and the errors, and no code that computes a sum."""
     found = reached(f"{PACKAGE}.job")
     assert f"{PACKAGE}.replay" in found
     assert not [module for module in found if module.startswith(FORBIDDEN)]

@@ -1,4 +1,4 @@
-"""The replay's rules one by one, each by its smallest example. The numbers are those of docs/table.md."""
+"""The rules of the replay, each with its smallest example. The numbers are those of docs/table.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST, SECOND = "01HF7YAT00" + "A" * 16, "01HF7YAT00" + "B" * 16
 
 
 class Records:
-    """Feeds records of one partition to a replay; `at` is the broker's clock, in ms after the beginning."""
+    """Appends records of one partition to a replay. `at` is the broker's clock, in ms after the beginning."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.replay = Replay(settings)
@@ -40,7 +40,7 @@ class Records:
         return self.append(b"script", json.dumps({"name": "n", "value": value}).encode(), at)
 
     def sum(self, name: str = "n", at: int = 0, *, forgotten: bool = False) -> dict[str, Any]:
-        """Return the sum of the metric `name`, at a moment after the beginning."""
+        """Return the sum of the metric `name` at a time after the beginning."""
         (identity,) = [one for one in self.replay.identities() if one[2] == name]
         return self.replay.sum(identity, BEGIN_MS + at, forgotten=forgotten)
 
@@ -61,7 +61,7 @@ def histogram(count: int, **more: Any) -> dict[str, Any]:
     return {"type": "histogram", "name": "h", "count": count, **more}
 
 
-def test_the_highest_seq_wins_and_the_rest_is_stale() -> None:
+def test_the_highest_seq_counts_and_other_records_are_stale() -> None:
     """Rule 1: a duplicate and an older record change nothing."""
     records = Records().snapshot(counter(7), seq=2).snapshot(counter(7), seq=2).snapshot(counter(5), seq=1)
     assert records.sum()["count"] == 7
@@ -82,7 +82,7 @@ def test_a_silent_life_stays_in_the_sum() -> None:
     assert records.append(b"x", None, at=7 * DAY_MS).sum() == {"count": 5, "lives": 0, "instances": 0, "retired": 1}
 
 
-def test_a_silent_life_goes_on_where_its_record_is_in_time() -> None:
+def test_a_silent_life_continues_if_its_record_is_not_late() -> None:
     """Rule 3: only the record's own append time decides. A record that is days ahead refuses no other record."""
     records = Records().snapshot(counter(5)).append(b"x", None, at=3 * DAY_MS)
     records.snapshot(counter(8), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
@@ -90,7 +90,7 @@ def test_a_silent_life_goes_on_where_its_record_is_in_time() -> None:
 
 
 @pytest.mark.parametrize(("days", "forgotten", "left"), [(6, False, 0), (6, True, 0), (7, False, 0), (7, True, 5)])
-def test_a_tombstone_leaves_what_was_forgotten(days: int, left: int, *, forgotten: bool) -> None:
+def test_a_tombstone_may_keep_forgotten_lives(days: int, left: int, *, forgotten: bool) -> None:
     """Rule 10: a life that was silent for 7 days may have been forgotten, so two sums are right. Before, one is."""
     records = Records().snapshot(counter(5)).append(b"app-1", None, at=days * DAY_MS)
     assert records.sum(forgotten=forgotten)["count"] == left
@@ -122,7 +122,7 @@ def test_a_forget_record_removes_a_metric_from_its_partition_and_from_forgotten_
 
 
 @pytest.mark.parametrize("newer_first", [True, False])
-def test_the_highest_seq_wins_per_metric_while_an_instance_moves(*, newer_first: bool) -> None:
+def test_the_highest_seq_counts_for_each_metric_while_an_instance_moves(*, newer_first: bool) -> None:
     """Rule 1: a metric that the newer snapshot lacks keeps its older value, whichever partition is read first."""
     records = Records()
     older = {"seq": 1, "partition": 0}
@@ -152,7 +152,7 @@ def test_a_record_that_comes_a_day_late_is_refused(header: dict[str, Any]) -> No
     assert not Records().snapshot(counter(1), at=DAY_MS - 1, **header).refused
 
 
-def test_a_count_that_falls_is_refused_alone() -> None:
+def test_only_the_metric_whose_count_decreases_is_refused() -> None:
     """Rule 4: the metric keeps its last count, and the other metric of the snapshot is accepted."""
     records = Records().snapshot(counter(5), counter(5, "m")).snapshot(counter(4), counter(6, "m"), seq=2)
     assert len(records.refused) == 1
@@ -236,7 +236,7 @@ def test_a_key_that_is_no_instance_is_refused(key: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "null", "1e400", '"1"', "true"])
-def test_a_gauge_that_is_no_number_is_refused_alone(value: str) -> None:
+def test_only_the_gauge_that_is_no_number_is_refused(value: str) -> None:
     """Rule 8: the other metrics of the snapshot are accepted."""
     text = json.dumps({"v": 1, "app": "shop", "life": FIRST, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000})[:-1]
     bad = '{"type":"gauge","name":"g","value":' + value + "}"
@@ -279,7 +279,7 @@ def test_the_short_form_adds_up_over_restarts_until_a_tombstone() -> None:
     assert records.append(b"script", None, at=10 * DAY_MS).sum()["count"] == 0
 
 
-def test_beyond_a_limit_the_rest_counts() -> None:
+def test_metrics_within_a_limit_count() -> None:
     """Rule 11: the metrics over a limit of a record or life are one dead letter, and so is a record too large."""
     records = Records(Settings(max_metrics=2, max_record_bytes=500))
     assert len(records.snapshot(*(counter(1, name) for name in "abcd")).refused) == 1
@@ -322,7 +322,7 @@ def test_a_megabyte_of_hostile_text_is_refused_in_time_that_grows_with_its_size(
         read(b"[" * 65 + b'"' + text.encode() * (1_000_000 // len(text)), 100)
 
 
-def test_a_value_nests_as_deep_as_the_table_takes_it_and_no_deeper() -> None:
+def test_the_limit_of_nesting_is_that_of_the_table() -> None:
     """Brackets within strings don't count, and an escaped quote does not end a string."""
 
     def deep(depth: int) -> bytes:

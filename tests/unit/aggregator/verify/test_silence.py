@@ -1,4 +1,4 @@
-"""Rule 5 over the ledger's batches: when silence was noticed, and what can't be known of it."""
+"""Rule 5 with the batches of the ledger: when the table noticed that a life is silent, and when that is unknown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIFE = "01HF7YAT00" + "A" * 16
 
 
 def verify(records: Sequence[TopicRecord], rows: Sequence[tuple[bytes, bytes]], batches: Sequence[Batch]) -> Outcome:
-    """Compare all these rows, and the newest of each metric with all that there is."""
+    """Compare all these rows, and the newest row of each metric with all records."""
     by_place: dict[str, list[RawRecord]] = {}
     for r in records:
         by_place.setdefault(f"metrics:{r.partition}", []).append(RawRecord(r.offset, r.timestamp_ms, r.key, r.value))
@@ -52,14 +52,14 @@ def verify(records: Sequence[TopicRecord], rows: Sequence[tuple[bytes, bytes]], 
 
 
 class Story:
-    """Records in partition 0, and the batches that read them; times are in ms after the beginning."""
+    """Records in partition 0, and the batches that read them. Times are in ms after the beginning."""
 
     def __init__(self) -> None:
         self.records: list[TopicRecord] = []
         self.batches: list[Batch] = []
 
     def report(self, instance: str, at: int, value: int = 1, seq: int = 1, partition: int = 0) -> Story:
-        """Append a snapshot of one gauge; its instance reports every second."""
+        """Append a snapshot with one gauge, of an instance that reports every second."""
         header = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "seq": seq, "ts": 0, "every_ms": 1000, "final": False}
         metrics = [{"type": "gauge", "name": "g", "value": value}]
         return self._append(instance, json.dumps(header | {"metrics": metrics}).encode(), at, partition)
@@ -74,7 +74,7 @@ class Story:
         return self
 
     def batch(self, ts: int, shards: int | None = 1, **chosen: Any) -> Story:
-        """End a batch here."""
+        """End a batch."""
         start = self.batches[-1].end if self.batches else {}
         end = {f"metrics:{p}": sum(r.partition == p for r in self.records) for p in {r.partition for r in self.records}}
         known = Batch(1, len(self.batches), BEGIN_MS + ts, start, end, shards=shards, begins=not self.batches)
@@ -82,7 +82,7 @@ class Story:
         return self
 
     def differs(self, number: int, batch: int = -1) -> bool:
-        """Tell whether it is a difference if the batch published `number` living instances, each with a gauge of 1."""
+        """Return whether a row with `number` living instances, each with a gauge of 1, is a difference."""
         made = self.batches[batch]
         fields = {"sum": number, "min": 1, "max": 1, "mean": 1.0} if number else {}
         last = {place.rpartition(":")[2]: end - 1 for place, end in made.end.items()}
@@ -99,39 +99,39 @@ class Story:
         return bool(outcome.differences)
 
     def right(self) -> list[int]:
-        """Return the numbers of living instances, of 0 to 3, that are no difference."""
+        """Return the numbers of living instances from 0 to 3 that are no difference."""
         return [number for number in range(4) if not self.differs(number)]
 
 
-def test_silence_is_noticed_at_the_batchs_wall_time() -> None:
-    """A partition's time is its clock and the wall time since it was read: to the millisecond."""
+def test_a_life_is_silent_by_the_wall_time_of_the_batch() -> None:
+    """The time of a partition is its clock plus the wall time since it was read, to the millisecond."""
     for ts, right in ((2_999, [1]), (3_000, [0])):
         story = Story().report("app-1", 0).batch(500).wake("w", 0, partition=1).batch(500 + ts)
         assert story.right() == right, ts
 
 
 def test_the_wall_clock_may_be_set_back() -> None:
-    """A partition counts as read at the earlier time then: its lives fall silent three intervals after it."""
+    """The partition then counts as read at the earlier time, and its lives are silent three intervals later."""
     for ts, right in ((12_999, [1]), (13_000, [0])):
         story = Story().report("app-1", 0).batch(100_000).wake("w", 0, partition=1).batch(10_000)
         assert story.wake("w", 0, partition=1).batch(ts).right() == right, ts
 
 
 def test_a_record_stops_the_wall_time_of_its_partition() -> None:
-    """The batch that reads it has the clock alone, however long ago the batch before was."""
+    """For the batch that reads it only the clock counts, however long ago the previous batch was."""
     story = Story().report("app-1", 0).batch(0).report("app-2", 2_999).batch(100_000)
     assert story.right() == [2]
 
 
-def test_a_batch_that_may_have_left_records_has_the_clock_alone() -> None:
+def test_a_batch_that_may_have_left_records_has_no_wall_time() -> None:
     """This holds for the partitions in `waiting`. If those are unknown, both numbers are right."""
     for waiting, right in ((frozenset(), [0]), (frozenset({ZERO}), [1]), (None, [0, 1])):
         story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1)
         assert story.batch(3_000, waiting=waiting).right() == right
 
 
-def test_only_shards_with_records_notice() -> None:
-    """Of the two instances, only the one in the shard that was woken is silent."""
+def test_only_shards_with_records_notice_silent_lives() -> None:
+    """Of two instances, only the one in the shard that was woken is silent."""
     story = Story().report("app-1", 0).report("app-4", 0).batch(0, shards=2)
     story.wake("app-2", 0, partition=1)
     assert story.batch(9_000, shards=2).right() == [1]
@@ -139,7 +139,7 @@ def test_only_shards_with_records_notice() -> None:
 
 
 def test_a_silent_life_stays_silent_until_its_next_record() -> None:
-    """Also where a later batch, which left records unread, would not have found it."""
+    """This holds even if a later batch left records unread, and so would not find it silent."""
     story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
     story.wake("w", 10).batch(3_001, waiting=frozenset({ZERO}))
     assert story.right() == [0]
@@ -147,14 +147,14 @@ def test_a_silent_life_stays_silent_until_its_next_record() -> None:
 
 
 def test_a_sum_that_was_not_published_when_silence_was_noticed_is_a_difference() -> None:
-    """The newest row is right where it was made, and a later batch should have published another one."""
+    """The newest row was right at its batch, but a later batch should have published another one."""
     story = Story().report("app-1", 0).batch(0)
     assert not story.differs(1, batch=0)
     assert story.wake("w", 0, partition=1).batch(3_000).differs(1, batch=0)
 
 
-def test_rows_that_the_ledger_has_lost_leave_open_what_their_batches_noticed() -> None:
-    """A life whose silence they may have noticed is living or not; one that spoke in the known batch is living."""
+def test_with_lost_rows_of_the_ledger_silence_is_unknown() -> None:
+    """A life that lost batches may have found silent is living or not. With a record in a known batch it is living."""
     story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000).wake("w", 0).batch(9_000)
     del story.batches[1]
     assert story.right() == [0, 1]
@@ -163,14 +163,14 @@ def test_rows_that_the_ledger_has_lost_leave_open_what_their_batches_noticed() -
     assert story.report("app-1", 20, seq=2).batch(9_002).right() == [2]
 
 
-def test_a_ledger_that_does_not_say_the_shards_leaves_silence_open() -> None:
-    """A shard that no record came for has noticed nothing."""
+def test_without_shards_in_the_ledger_silence_is_unknown() -> None:
+    """A shard without a record has noticed nothing."""
     story = Story().report("app-1", 0).batch(0, shards=None)
     assert story.wake("w", 0, partition=1).batch(3_000, shards=None).right() == [0, 1]
 
 
 def test_a_rebuilt_table_counts_the_wall_time_from_its_first_batch() -> None:
-    """A batch of the lost checkpoint may have noticed a silence and not be in the ledger; once noticed, it is known."""
+    """A batch that is not in the ledger may have found a life silent. It is known when another batch finds it."""
     story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1)
     assert story.batch(2_999, epoch=2, begins=True).right() == [1]
     assert story.wake("w", 0, partition=1).batch(5_998, epoch=2).right() == [1]
@@ -192,7 +192,7 @@ def test_the_highest_time_since_a_batch_is_that_of_all_later_ones(times: list[in
 
 
 def with_wakes(played: Played, chance: random.Random) -> Played:
-    """Add tombstones of instances that publish nothing: each wakes a shard."""
+    """Add tombstones of instances that publish nothing. Each wakes a shard."""
     appended: list[Appended] = []
     ends: dict[int, int] = {}
 
@@ -209,7 +209,7 @@ def with_wakes(played: Played, chance: random.Random) -> Played:
             append(Appended(TopicRecord(key, None, at, one.record.partition, 0), real_ms))
     in_order = sorted(appended, key=lambda one: (one.record.partition, one.record.offset))
     latest: dict[int, int] = {}
-    for number, one in enumerate(in_order):  # offsets and real times rise together
+    for number, one in enumerate(in_order):  # offsets and real times increase together
         at = latest[one.record.partition] = max(one.real_ms, latest.get(one.record.partition, 0))
         in_order[number] = one._replace(real_ms=at)
     in_order.sort(key=lambda one: (one.real_ms, one.record.partition, one.record.offset))
@@ -221,10 +221,10 @@ def with_wakes(played: Played, chance: random.Random) -> Played:
 def run(
     schedule: list[int], kind: str, shards: int, chance: random.Random, *, broken: float, cuts: bool = False
 ) -> tuple[Played, Tables]:
-    """Run a schedule with wake-ups; before a share `broken` of the batches the checkpoint is lost or a writer dies.
+    """Run a schedule with wake-ups. Before a share `broken` of the batches, the checkpoint is lost or a writer dies.
 
-    With `cuts`, the table is then cut into more shards, too. Nothing breaks where a record takes a metric out: a sum
-    made between two partitions' records may lack what a rebuilt table had forgotten of both.
+    With `cuts`, the table is then also split into more shards. Nothing breaks if a record forgets a metric: a sum
+    between the records of two partitions may lack what a rebuilt table had forgotten of both.
     """
     played = with_wakes(play(schedule), chance)
     alone = any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
@@ -248,9 +248,9 @@ def run(
 def test_verify_finds_silence_where_the_table_does(
     kind: str, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """Every sum that was ever published is the replay's, to the last gauge, and nothing else is undetermined.
+    """Every published sum equals the replay's, including gauges, and nothing else is undetermined.
 
-    What a metric's sum is between the forget records of two partitions depends on what was forgotten by then.
+    Between the forget records of two partitions, the sum of a metric depends on the lives that are forgotten by then.
     """
     played, tables = run(schedule, kind, shards, chance, broken=0)
     outcome = verify(played.records, tables.rows, tables.ledger)
@@ -262,17 +262,17 @@ def test_verify_finds_silence_where_the_table_does(
 @pytest.mark.parametrize("kind", MODES)
 @examples(max_examples=15, deadline=None, suppress_health_check=slow)
 @given(clock_schedules, st.integers(1, 6), choices)
-def test_verify_agrees_after_lost_checkpoints_and_cuts_into_more_shards(
+def test_verify_agrees_after_lost_checkpoints_and_splits_into_more_shards(
     kind: str, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """What a crash makes unknown is not a difference."""
+    """A value that is unknown after a crash is no difference."""
     played, tables = run(schedule, kind, shards, chance, broken=0.1, cuts=True)
     assert verify(played.records, tables.rows, tables.ledger).differences == []
 
 
 @pytest.mark.parametrize("chance", range(40, 60))
 def test_a_metric_is_forgotten_in_one_partition_before_the_other(chance: int) -> None:
-    """In between, its sums depend on which of its lives were forgotten before: all, some or none."""
+    """Between the two, its sums depend on which of its lives were forgotten before: all, some or none."""
     schedule = [1258, 28, 0, 0, 0, 0, 0, 269644, 1, 1]
     played, tables = run(schedule, "live", 1, random.Random(chance), broken=0.1)
     assert verify(played.records, tables.rows, tables.ledger).differences == []
@@ -284,7 +284,7 @@ def test_a_metric_is_forgotten_in_one_partition_before_the_other(chance: int) ->
 def test_verify_agrees_after_lost_checkpoints_and_with_lost_rows_of_the_ledger(
     kind: str, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """A silence that the batches of the lost rows noticed is not a difference."""
+    """A life that the batches of the lost rows found silent is no difference."""
     played, tables = run(schedule, kind, shards, chance, broken=0.1)
     ledger = [row for row in tables.ledger if row.begins or chance.random() < 0.9]
     assert verify(played.records, tables.rows, ledger).differences == []

@@ -1,4 +1,4 @@
-"""The second reader of sketches against the reporter's own and the table's: they read, merge and answer the same."""
+"""The sketches of verify compared with those of the reporter and the table: equal decoding, merging and quantiles."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ floats = st.floats(allow_nan=False, allow_infinity=False)
 near = st.floats(0.001, 1000.0)
 values = st.lists(st.one_of(floats, near, st.just(0.0)), min_size=1, max_size=30)
 numbers = st.integers(-12, 22) | st.sampled_from([2**31, -(2**31), 2**63, -(2**31) - 1, 1.5, None, True, "1"])
-whole = st.integers(0, 5) | st.integers(-4000, 4000) | numbers
+scalars = st.integers(0, 5) | st.integers(-4000, 4000) | numbers
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(values, min_size=1, max_size=5))
 def test_merged_sketches_have_the_same_quantiles(lives: list[list[float]]) -> None:
-    """Whatever the values: of both signs, zeros, of different scales."""
+    """This holds for values of both signs, zeros, and different scales."""
     merged, bins = MergedSketch(), {}
     for life in lives:
         one = Sketch()
@@ -41,22 +41,24 @@ def test_merged_sketches_have_the_same_quantiles(lives: list[list[float]]) -> No
 @settings(max_examples=300, deadline=None)
 @given(
     st.fixed_dictionaries(
-        {"scale": whole},
+        {"scale": scalars},
         optional={
-            "zero_count": whole,
+            "zero_count": scalars,
             "positive": st.none()
-            | st.fixed_dictionaries({}, optional={"offset": whole, "counts": st.lists(whole, max_size=4) | whole}),
-            "negative": st.none() | st.fixed_dictionaries({"offset": whole, "counts": st.lists(whole, max_size=4)}),
+            | st.fixed_dictionaries(
+                {}, optional={"offset": scalars, "counts": st.lists(scalars, max_size=4) | scalars}
+            ),
+            "negative": st.none() | st.fixed_dictionaries({"offset": scalars, "counts": st.lists(scalars, max_size=4)}),
         },
     )
 )
-def test_a_strange_sketch_is_read_by_both_or_by_none(value: dict[str, Any]) -> None:
-    """What one refuses the other refuses, and what both read is the same."""
+def test_an_unusual_sketch_is_read_by_both_or_by_none(value: dict[str, Any]) -> None:
+    """Both refuse the same sketches, and read the same buckets from the others."""
     assert read(value) == read_by_the_reporter(value)
 
 
 def read(value: object) -> sketches.Bins | None:
-    """Return the buckets that verify reads, None where it refuses them."""
+    """Return the buckets that verify reads, or None if it refuses them."""
     try:
         return sketches.decode(value)
     except ValueError:
@@ -64,7 +66,7 @@ def read(value: object) -> sketches.Bins | None:
 
 
 def read_by_the_reporter(value: object) -> sketches.Bins | None:
-    """Return the buckets that the reporter's own reader finds, None where it refuses them."""
+    """Return the buckets that the reporter's decoder reads, or None if it refuses them."""
     try:
         one = Sketch.decode(msgspec.convert(value, record.Sketch))
     except (ValueError, msgspec.ValidationError):

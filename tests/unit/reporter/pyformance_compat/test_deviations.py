@@ -16,7 +16,7 @@ from support.pyformances import Clock, ours, real
 
 
 def hammer(*works: Any) -> None:
-    """Run each function in its own thread, all at once, with frequent switches between the threads."""
+    """Run each function in its own thread, all at the same time, with frequent switches between the threads."""
     barrier, before = threading.Barrier(len(works)), sys.getswitchinterval()
     failed: list[BaseException] = []
 
@@ -105,7 +105,7 @@ def test_snapshots_while_values_are_added() -> None:
 
 
 def test_the_mean_rate_is_zero_if_no_time_has_passed() -> None:
-    """The real pyformance raises ZeroDivisionError, so that the whole dump fails."""
+    """The real pyformance raises ZeroDivisionError, so that the complete dump fails."""
     for library in (real, ours):
         registry = library.MetricsRegistry(Clock())
         registry.meter("m").mark()
@@ -276,7 +276,7 @@ def test_a_sliding_window_has_a_size_limit() -> None:
 
 
 def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture) -> None:
-    """In pyformance the whole dump fails; Tallystream skips and logs the gauge."""
+    """In pyformance the complete dump fails; Tallystream skips and logs the gauge."""
 
     def fail() -> float:
         raise RuntimeError("the queue is gone")

@@ -1,4 +1,4 @@
-"""Asking a server what the panels ask: their queries, with what Grafana puts into them."""
+"""The queries of the panels with Grafana's variables replaced, and a client that runs them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 FLAVOURS: tuple[Flavour, ...] = ("flux", "influxql")
 ONE_METRIC = ("Metric", "Instances")
-"""The dashboards of one metric."""
+"""The dashboards that show one metric."""
 METRIC_OF = {
     "Gauge": "queue.7",
     "Value by instance": "queue.7",
     "Quantiles": "request.time.9",
     "Rates as the instances report them": "requests.8",
 }
-"""The metric that is chosen for a panel of other types than a counter."""
+"""The selected metric of a panel that shows another type than a counter."""
 WIDTH = 1_000
-"""How many points wide a graph is: Grafana's window is the time by that, and here ten seconds at least."""
+"""The points in the width of a graph. The window of a query is the time divided by it, and at least ten seconds."""
 
-LIMIT_S = 60
+TIMEOUT_S = 60
 
 Panel = tuple[str, str, dict[str, list[str]]]
-"""Dashboard, title, and the queries by flavour."""
+"""Dashboard, title, and queries by flavour."""
 
 
 def panels(part: str) -> list[Panel]:
@@ -48,8 +48,8 @@ def panels(part: str) -> list[Panel]:
     return [(*place, queries) for place, queries in found.items()]
 
 
-def put_in(text: str, board: str, title: str, *, end_ms: int, hours: float) -> str:
-    """Return the query with its variables and macros replaced, for so many hours up to `end_ms`."""
+def replace_variables(text: str, board: str, title: str, *, end_ms: int, hours: float) -> str:
+    """Return the query with its variables and macros replaced, for the last `hours` before `end_ms`."""
     start_ms, step = end_ms - round(hours * 3_600_000), max(10, round(hours * 3600 / WIDTH))
     start, stop = (datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for ms in (start_ms, end_ms))
     every = ALL if "SELECT" in text else ".*"
@@ -69,30 +69,30 @@ def put_in(text: str, board: str, title: str, *, end_ms: int, hours: float) -> s
 
 
 class Server:
-    """Writes lines and counts the rows of answers."""
+    """Writes lines to InfluxDB, and runs queries."""
 
     def __init__(self, server: InfluxServer) -> None:
         self._server = server
 
     def write(self, lines: str) -> None:
-        """Write lines of the protocol, in milliseconds."""
+        """Write lines of the line protocol with times in milliseconds."""
         where = urllib.parse.urlencode({"org": self._server.org, "bucket": self._server.bucket, "precision": "ms"})
         self._post(f"/api/v2/write?{where}", lines.encode(), "text/plain")
 
     def rows(self, flavour: str, text: str) -> int:
-        """Ask, and return how many rows the answer has."""
+        """Run a query and return the number of rows in the response."""
         if flavour == "flux":
             body = json.dumps({"query": text, "dialect": {"annotations": [], "header": False}}).encode()
-            answer = self._post(f"/api/v2/query?org={self._server.org}", body, "application/json")
-            if b"\r\n,error" in answer:
-                raise RuntimeError(answer[-500:].decode())
-            return sum(1 for line in answer.splitlines() if line)
+            response = self._post(f"/api/v2/query?org={self._server.org}", body, "application/json")
+            if b"\r\n,error" in response:
+                raise RuntimeError(response[-500:].decode())
+            return sum(1 for line in response.splitlines() if line)
         form = urllib.parse.urlencode({"db": self._server.bucket, "q": text, "epoch": "ms"}).encode()
         (result,) = json.loads(self._post("/query", form, "application/x-www-form-urlencoded"))["results"]
         return sum(len(series["values"]) for series in result.get("series", []))
 
     def _post(self, path: str, body: bytes, kind: str) -> bytes:
         headers = {"Authorization": f"Token {self._server.token}", "Content-Type": kind}
-        asked = urllib.request.Request(self._server.url + path, body, headers)
-        with urllib.request.urlopen(asked, timeout=LIMIT_S) as answer:
-            return bytes(answer.read())
+        request = urllib.request.Request(self._server.url + path, body, headers)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            return bytes(response.read())
