@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.schedules import ODD, POISON
+from support.malformed import ODD, POISON
 from tallystream.record import ShortForm
 from tallystream_aggregator.table.decode import MAX_DEPTH, DecodedSnapshot, read_short_form, read_value
 

@@ -8,7 +8,7 @@ from array import array
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.schedules import RETIRE_AFTER_MS, cut, cuts, play_steadily, schedules
+from support.schedules import RETIRE_AFTER_MS, batch_sizes, in_batches, play_steadily, schedules
 from support.topic import BEGIN_MS, Topic, counter, gauge
 from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings
 from tallystream_aggregator.table.layouts import Layouts, counts_of
@@ -66,12 +66,12 @@ def taken(table: Table, records: list[Record], *, opened: bool) -> tuple[Changes
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(schedules, cuts)
+@given(schedules, batch_sizes)
 def test_blocks_change_nothing_that_a_batch_publishes(schedule: list[int], sizes: list[int]) -> None:
     """A table whose blocks are opened after each record publishes the same sums, letters, events and rows."""
     chosen = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
     closed, opened = Table(State(), chosen), Table(State(), chosen)
-    for batch in cut(play_steadily(schedule), sizes):
+    for batch in in_batches(play_steadily(schedule), sizes):
         written = sorted(batch, key=lambda record: (record.partition, record.offset))
         records = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in written]
         assert taken(closed, records, opened=False) == taken(opened, records, opened=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, TopicRecord, cut, cuts, play, schedules
+from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, TopicRecord, batch_sizes, in_batches, play, schedules
 from support.topic import counter
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
@@ -55,7 +55,7 @@ def record(written: TopicRecord) -> Record:
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(schedules, cuts, st.integers(0, 2**32))
+@given(schedules, batch_sizes, st.integers(0, 2**32))
 def test_a_batch_gives_the_same_as_with_a_visit_to_all_lives(schedule: list[int], sizes: list[int], seed: int) -> None:
     """Changes, states and stored differences are the same after every batch, over silence and retirement.
 
@@ -72,7 +72,7 @@ def test_a_batch_gives_the_same_as_with_a_visit_to_all_lives(schedule: list[int]
         found, wanted = (run_batch(one, records, now_ms=now_ms, waiting=waiting) for one in (tested, scanning))
         assert found == wanted
 
-    for cut_off in cut(play(schedule), sizes):
+    for cut_off in in_batches(play(schedule), sizes):
         records = [record(written) for written in cut_off]
         lag_ms = chance.choice([0, 5, 40, 40, 3_000])
         now_ms = max(now_ms + 1, max(one.timestamp_ms for one in records) + lag_ms)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.memory_store import MemoryStore
-from support.schedules import RETIRE_AFTER_MS, TopicRecord, cut, cuts, play, schedules
+from support.schedules import RETIRE_AFTER_MS, TopicRecord, batch_sizes, in_batches, play, schedules
 from tallystream_aggregator.table import (
     Changes,
     Record,
@@ -49,7 +49,7 @@ def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(schedules, cuts, st.integers(0, 2**32))
+@given(schedules, batch_sizes, st.integers(0, 2**32))
 def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int], sizes: list[int], seed: int) -> None:
     """After every batch the log has the state, and both give the same next batch, however often it is copied."""
     chance = random.Random(seed)
@@ -59,7 +59,7 @@ def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int]
         patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
         patch.setattr(storage, "ENTRY_BYTES", chance.choice([1, 300, 1_000_000]))
         patch.setattr(storage, "_SAMPLE", chance.choice([1, 20]))
-        for batch in cut(play(schedule), sizes):
+        for batch in in_batches(play(schedule), sizes):
             read = load(store, SETTINGS)
             assert read.table.state == stored.table.state
             assert _by_key(run(read.table, batch)) == _by_key(run(stored.table, batch))

@@ -43,7 +43,7 @@ from support.runs import (
 )
 from support.schedules import (
     TopicRecord,
-    cuts,
+    batch_sizes,
     may_lower_counts,
     play,
     play_steadily,
@@ -106,7 +106,7 @@ def replayed(replay: Replay, record: TopicRecord) -> list[str]:
 
 
 @examples(max_examples=350, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts | st.just([1_000]))
+@given(few_or_many, batch_sizes | st.just([1_000]))
 def test_the_table_equals_the_oracle_and_the_replay_in_any_batches(schedule: list[int], sizes: list[int]) -> None:
     """Sums of every type, lives, dead letters, events and stale counts are the same; no count falls."""
     records = play(schedule)
@@ -114,7 +114,7 @@ def test_the_table_equals_the_oracle_and_the_replay_in_any_batches(schedule: lis
 
 
 @examples(max_examples=60, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts, chances)
+@given(few_or_many, batch_sizes, chances)
 def test_the_table_equals_the_oracle_and_the_replay_while_instances_move(
     schedule: list[int], sizes: list[int], chance: random.Random
 ) -> None:
@@ -124,7 +124,7 @@ def test_the_table_equals_the_oracle_and_the_replay_while_instances_move(
 
 
 @examples(max_examples=50, deadline=None, suppress_health_check=slow)
-@given(schedules, cuts, st.integers(1, 3))
+@given(schedules, batch_sizes, st.integers(1, 3))
 def test_a_batch_that_runs_again_from_its_checkpoint_gives_the_same(
     schedule: list[int], sizes: list[int], shards: int
 ) -> None:
@@ -183,7 +183,7 @@ def comparable(changes: Changes) -> Any:
 
 
 @examples(max_examples=100, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts | st.just([40]), st.integers(2, 100), st.sampled_from([play, play_steadily]), jumps)
+@given(few_or_many, batch_sizes | st.just([40]), st.integers(2, 100), st.sampled_from([play, play_steadily]), jumps)
 @example(list(range(60)), [100], 100, play_steadily, [0])
 def test_compaction_changes_no_result(
     schedule: list[int],
@@ -197,7 +197,7 @@ def test_compaction_changes_no_result(
 
 
 @examples(max_examples=25, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts | st.just([40]), st.integers(2, 100), jumps)
+@given(few_or_many, batch_sizes | st.just([40]), st.integers(2, 100), jumps)
 def test_compaction_changes_no_result_in_shards(
     schedule: list[int], sizes: list[int], segment: int, hours: list[int]
 ) -> None:
@@ -219,7 +219,7 @@ def test_compaction_drops_many_records_and_expands_few_batches() -> None:
 
 
 @examples(max_examples=150, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts, st.integers(2, 5))
+@given(few_or_many, batch_sizes, st.integers(2, 5))
 def test_the_sums_do_not_depend_on_shards(schedule: list[int], sizes: list[int], shards: int) -> None:
     """Counts, sums, extremes, positions, living lives and dead letters are those of the oracle, which has no shards."""
     records = on_one_clock(play(schedule, shards))
@@ -232,7 +232,7 @@ def test_the_sums_do_not_depend_on_shards(schedule: list[int], sizes: list[int],
 
 
 @examples(max_examples=220, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts, st.integers(1, 4), st.booleans(), chances)
+@given(few_or_many, batch_sizes, st.integers(1, 4), st.booleans(), chances)
 @example([0, 0, 0, 0, 1_000_000], [3], 2, True, random.Random(23))  # the first batch of a split crashes
 def test_a_rebuilt_table_equals_the_oracle(
     schedule: list[int], sizes: list[int], shards: int, splits: bool, chance: random.Random

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.schedules import BAD_SKETCHES, RETIRE_AFTER_MS, cut, cuts
+from support.malformed import BAD_SKETCHES
+from support.schedules import RETIRE_AFTER_MS, batch_sizes, in_batches
 from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
@@ -193,7 +194,7 @@ def publish(steps: list[tuple[int, bool, int, list[float]]]) -> list[Reported]:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(reports, cuts)
+@given(reports, batch_sizes)
 def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
     steps: list[tuple[int, bool, int, list[float]]], sizes: list[int]
 ) -> None:
@@ -201,7 +202,7 @@ def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
     published = publish(steps)
     table = TableSettings(retire_after_ms=RETIRE_AFTER_MS)
     last: list[Total] = []
-    for batches in (cut(published, sizes), [published]):
+    for batches in (in_batches(published, sizes), [published]):
         running, row = Table(State(), table), None
         for batch in batches:
             done = run_batch(running, [reported.record for reported in batch], now_ms=BEGIN_MS)
