@@ -1,15 +1,15 @@
 """Random schedules in which clocks jump: programs that report as the reporter does, and the topic that they write.
 
-A schedule is a list of whole numbers. Each is the seed of one step, and the first one chooses the features of the
-schedule. So hypothesis can remove steps and still have a schedule. `play` runs it for up to 60 days of real time. Each
-partition's broker clock is off by up to 72 h and jumps both ways. A record is in flight for up to 50 h.
+A schedule is a list of integers. Each is the seed of one step, and the first one chooses the features of the schedule.
+So hypothesis can remove steps and still have a schedule. `play` runs it for up to 60 days of real time. Each
+partition's broker clock is off by up to 72 h and jumps forward and back. A record is in flight for up to 50 h.
 
 A program compares the append time of each acknowledgement, as rule 3 of docs/table.md does. A refused record ends its
-life. The next life continues from what was acknowledged and not refused. So `Played.counted`, the counts that the
-programs know to be accepted, is a second judge beside the oracle.
+life. The next life continues from the counts that were acknowledged and not refused. So the programs know which counts
+the table must have, independently of the oracle (`Played.counted`).
 
-A schedule has no second copy of a refused record, because the two can't be told apart. It has nothing that
-docs/table.md exempts: tombstones and the short form while an instance moves to another partition.
+A schedule has no second copy of a refused record, because the program can't know which of the two was refused. It has
+nothing that docs/table.md exempts: tombstones and the short form while an instance moves to another partition.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DAY_MS = 24 * HOUR_MS
 LATE_MS = 24 * HOUR_MS
 LAST_MS = BEGIN_MS + 60 * DAY_MS
 SAFE_MS = DAY_MS
-"""A life with a record less than this long ago can't be forgotten, however clocks jump: 7 days less twice 72 h."""
+"""A life whose last record is less old than this is not forgotten, however clocks jump: 7 days less twice 72 h."""
 
 Counted = dict[tuple[str, str, str], int]
 """(app, type, name) → count, or the highest position"""
@@ -65,7 +65,11 @@ class Sent(NamedTuple):
 
 @dataclass(eq=False)
 class Life:
-    """A life as its program knows it. `base` has the counts of earlier lives, `accepted` its newest accepted ones."""
+    """A life as its program knows it.
+
+    `base` has the counts of earlier lives, `accepted` the newest accepted counts, and `contributes` those of them that
+    no tombstone or forget record has removed.
+    """
 
     ulid: str
     born_ms: int
@@ -79,7 +83,7 @@ class Life:
 
 @dataclass(eq=False)
 class Program:
-    """A process of an application with an instance ID. Its snapshots have this many `parts`."""
+    """A process of an application. Its snapshots have this many `parts`. It has stopped publishing `dropped` types."""
 
     instance: str
     app: str
@@ -175,7 +179,7 @@ class Play:
             self._end(chance, chance.choice(self.programs), final=True)
         elif action == "drop" and self.programs:
             program = chance.choice(self.programs)
-            # While records of it may be read in another order, only a moved instance has a rule for a missing metric.
+            # Records in flight may be read in another order. A missing metric then has a rule only if the instance moved.
             if not any(one.program is program for one in self.in_flight):
                 program.dropped.add(chance.choice(program.kinds))
         else:
@@ -220,7 +224,7 @@ class Play:
             self._report(chance, program, final=True)
             self._arrive(self.now)
         self.programs.remove(program)
-        # The records in flight of a killed program are lost or arrive. No life continues from them.
+        # The records in flight of a killed program are lost, or they arrive. No later life continues from them.
         if chance.random() < 0.5:
             self.in_flight = [one for one in self.in_flight if one.program is not program]
         if chance.random() < 0.8:
@@ -230,17 +234,17 @@ class Play:
         return crc32(instance.encode()) % self.partitions
 
     def _life(self, chance: random.Random, program: Program) -> Life | None:
-        """Return the program's life, a new one after a refusal, or None while a refused one has records in flight."""
+        """Return the program's life. After a refusal it is a new one, or None while the old one has records in flight."""
         life = program.life
         if life is not None and life.refused_ms is None:
             return life
         if life is not None and any(one.life is life for one in self.in_flight):
             return None
-        made = self.now + program.skew_ms if life is None else life.refused_ms or 0
+        born_ms = self.now + program.skew_ms if life is None else life.refused_ms or 0
         base = dict(life.base) if life is not None else {}
         _add(base, life.accepted if life is not None else {})
-        head = "".join(DIGITS[made >> shift & 31] for shift in range(45, -1, -5))
-        program.life = Life(head + "".join(chance.choices(DIGITS, k=16)), made, base)
+        head = "".join(DIGITS[born_ms >> shift & 31] for shift in range(45, -1, -5))
+        program.life = Life(head + "".join(chance.choices(DIGITS, k=16)), born_ms, base)
         self.lives.setdefault(program.instance, []).append(program.life)
         return program.life
 
@@ -273,8 +277,8 @@ class Play:
             self.in_flight.append(Sent(arrives, order, program, life, part, partition, value, counted))
 
     def _arrive(self, until_ms: int) -> None:
-        """Append the records that arrive until then, and have their programs compare the append times."""
-        # A connection keeps its order, and sorting is stable.
+        """Append the records that arrive until then. Their programs compare the append times."""
+        # A connection keeps the order of its records, so the sort must be stable.
         due = sorted((one for one in self.in_flight if one.arrives_ms <= until_ms), key=lambda one: one.arrives_ms)
         self.in_flight = [one for one in self.in_flight if one.arrives_ms > until_ms]
         for one in due:
@@ -317,17 +321,17 @@ class Play:
 
     def _remove_lives(self, chance: random.Random) -> None:
         """Append a tombstone, or a forget record that names lives of one instance."""
-        # No record of the instance may be in flight or in another partition, and no life of it forgotten.
-        able = [
+        # The instance must have no record in flight or in another partition, and no forgotten life.
+        candidates = [
             instance
             for instance, lives in self.lives.items()
             if self.seen_in.get(instance) == {self._partition(instance)}
             and not any(one.program.instance == instance for one in self.in_flight)
             and all(self.now - self._last(instance, life) < SAFE_MS for life in lives)
         ]
-        if not able:
+        if not candidates:
             return
-        instance = chance.choice(able)
+        instance = chance.choice(candidates)
         lives = chance.choice([self.lives[instance], [chance.choice(self.lives[instance])]])
         named = {} if len(lives) > 1 else {"life": lives[0].ulid}
         value = chance.choice([None, _forget(named)]) if len(lives) == len(self.lives[instance]) else _forget(named)
@@ -337,7 +341,7 @@ class Play:
 
     def _forget_metric(self, chance: random.Random) -> None:
         """Append a forget record of a metric to each partition for each shard. Forgotten lives lose the metric, too."""
-        # An instance that was in two partitions is exempt.
+        # docs/table.md exempts instances that are read from two partitions.
         if any(len(seen) > 1 for instance, seen in self.seen_in.items() if not instance.startswith(WAKE_UP_INSTANCE)):
             return
         if chance.random() < 0.7 and self.now + 32 * DAY_MS < LAST_MS:
@@ -354,7 +358,7 @@ class Play:
             self.short.clear()
 
     def _let_lives_be_forgotten(self, chance: random.Random) -> None:
-        """Let days pass, and then append a few records to each partition, one for each step of forgetting."""
+        """Let days pass. Then append a few records to each partition, as each step of forgetting needs a batch."""
         for gap in (chance.choice([8, 20, 31]) * DAY_MS, *([60_000] * chance.randint(0, 4))):
             self.now += gap
             self._arrive(self.now)

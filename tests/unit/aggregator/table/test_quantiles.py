@@ -83,7 +83,7 @@ def test_rule_7_quantiles_include_silent_and_retired_lives_until_a_tombstone() -
 
 
 def test_rule_7_a_life_without_a_sketch_removes_the_quantiles_and_no_count() -> None:
-    """Quantiles of some values would look like those of all. There are none until the sketches cover the count again."""
+    """Quantiles of some values would look like those of all. They return when the sketches cover the count again."""
     topic = Topic().snapshot(histogram(1, 2, 3)).snapshot(histogram(9, sketch=None), life=SECOND)
     assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (4, {})
     topic.snapshot(histogram(9), life=SECOND, seq=2)
@@ -135,7 +135,7 @@ def test_rule_7_a_sketch_of_another_count_is_refused_with_both_numbers() -> None
 
 
 def test_rule_11_a_sketch_with_too_many_buckets_is_refused() -> None:
-    """A sketch with all buckets of both signs and the largest counts is accepted. With one bucket more it is refused."""
+    """A sketch with all buckets of both signs and the largest counts is accepted, one more bucket is refused."""
     each = (2**63 - 1) // (2 * MAX_BUCKETS)
     full = {"offset": -60_000, "counts": [each] * MAX_BUCKETS}
     sketch = {"scale": 6, "positive": full, "negative": full}

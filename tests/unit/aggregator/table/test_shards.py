@@ -56,7 +56,7 @@ def test_rows_of_an_abandoned_split_do_not_count(shards: int | None) -> None:
 
 
 def split_shard_row(shard: int, *, shards: int, epoch: int, since: int) -> Row:
-    """Return the record of a shard in its own partition. The table is split since the epoch `since`, if that is not 0."""
+    """Return the record of a shard in its own partition. `since` is the epoch of the last split, or 0."""
     row = {"v": 1, "shard": shard, "shards": shards, "since": since, "clocks": {}, "offsets": {"metrics:0": 9}}
     row |= {"before": [2, 0]} if since else {}
     value = json.dumps(row | {"out_ms": 0, "list_id": 0, "stale": 0, "epoch": epoch, "batch": 1}).encode()
