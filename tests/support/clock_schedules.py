@@ -179,7 +179,7 @@ class Play:
             self._end(chance, chance.choice(self.programs), final=True)
         elif action == "drop" and self.programs:
             program = chance.choice(self.programs)
-            # Records in flight may be read in another order. A missing metric then has a rule only if the instance moved.
+            # Records in flight may be read in another order. Then only a moved instance has a rule for a missing metric.
             if not any(one.program is program for one in self.in_flight):
                 program.dropped.add(chance.choice(program.kinds))
         else:
@@ -234,7 +234,7 @@ class Play:
         return crc32(instance.encode()) % self.partitions
 
     def _life(self, chance: random.Random, program: Program) -> Life | None:
-        """Return the program's life. After a refusal it is a new one, or None while the old one has records in flight."""
+        """Return the program's life. After a refusal it is new, or None while the old one has records in flight."""
         life = program.life
         if life is not None and life.refused_ms is None:
             return life
