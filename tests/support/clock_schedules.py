@@ -179,7 +179,7 @@ class Play:
             self._end(chance, chance.choice(self.programs), final=True)
         elif action == "drop" and self.programs:
             program = chance.choice(self.programs)
-            # Records in flight may be read in another order. Then only a moved instance has a rule for a missing metric.
+            # Records in flight may be read in any order. Then only a moved instance has a rule for a missing metric.
             if not any(one.program is program for one in self.in_flight):
                 program.dropped.add(chance.choice(program.kinds))
         else:

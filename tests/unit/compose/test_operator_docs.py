@@ -1,4 +1,4 @@
-"""The operators' pages: every command line in them is one, every alert has its place, and what they name is there."""
+"""The pages for operators name only commands, options and files that exist, and the runbook has every alert."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
 
 def lines(page: str) -> list[str]:
-    """Return the command lines of `tallystream` in a page: those of code blocks, and those between backticks."""
+    """Return the command lines of `tallystream` in a page, from code blocks and between backticks."""
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").replace("\\\n", "")
     blocks = re.findall(
         r"^(?: {4}|ExecStart=)(?:[\w/]+/)?(?:[A-Z_]+=\S+ )*(?:[\w/]+/)?(tallystream [a-z].*)$", text, re.MULTILINE
@@ -27,15 +27,15 @@ def lines(page: str) -> list[str]:
     return [re.split(r"\s+#", line)[0] for line in [*blocks, *re.findall(r"`(tallystream [a-z][^`]*)`", text)]]
 
 
-def known(name: str) -> set[str]:
+def options(name: str) -> set[str]:
     """Return the options of a command."""
     command: Any = reference.commands()[name]
     return {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_line_is_one(page: str) -> None:
-    """The command is there, and so is each of its options."""
+def test_every_command_and_option_exists(page: str) -> None:
+    """This holds for all command lines of the page."""
     found = lines(page)
     assert found or page == "kubernetes"
     names = reference.commands()
@@ -44,11 +44,11 @@ def test_every_command_line_is_one(page: str) -> None:
         name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in names), words[0])
         name = "lag show" if name == "lag" else name
         assert name in names, line
-        assert {word for word in words if word.startswith("--")} <= known(name), line
+        assert {word for word in words if word.startswith("--")} <= options(name), line
 
 
-def test_every_alert_has_a_place_in_the_runbook() -> None:
-    """A heading that is its slug, in the order of the rules, with what to look at and what to do; no other heading."""
+def test_every_alert_has_a_section_in_the_runbook() -> None:
+    """Its heading is the alert's slug, in the order of the rules. It says what to look at and what to do."""
     sections = re.split(r"^## ", RUNBOOK, flags=re.MULTILINE)[1:]
     found = {section.partition("\n")[0]: section for section in sections}
     assert [name for name in found if name != "After an outage"] == [rule.slug for rule in RULES]
@@ -56,18 +56,18 @@ def test_every_alert_has_a_place_in_the_runbook() -> None:
         section = found[rule.slug]
         assert re.search(r"^Look at", section, re.MULTILINE), rule.slug
         assert re.search(r"^Do[:,]", section, re.MULTILINE), rule.slug
-        assert re.match(r"\S+\n\n\*.+\*", section, re.DOTALL), f"{rule.slug}: what it says comes first"
+        assert re.match(r"\S+\n\n\*.+\*", section, re.DOTALL), f"{rule.slug}: the alert's message comes first"
 
 
-def test_the_state_version_is_that_of_the_code() -> None:
-    """The page on upgrades names the version that is written and read."""
+def test_the_page_on_upgrades_has_the_state_version() -> None:
+    """It is the version of the code."""
     text = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8")
     assert f"has a state version, now {STATE_VERSION}." in text
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_files_that_are_named_are_there(page: str) -> None:
-    """Paths of the repository between backticks or in command lines exist."""
+def test_every_named_file_exists(page: str) -> None:
+    """This holds for all paths of the repository that the page names."""
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     named = set(re.findall(r"(?<![\w/.-])((?:tests|compose|deploy|docs|scripts)/[\w/.-]*\w)", text)) - {"compose/.env"}
     for path in named:
@@ -75,8 +75,8 @@ def test_the_files_that_are_named_are_there(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/install.md", "docs/running.md"])
-def test_what_is_in_the_environment_comes_after_its_setup(page: str) -> None:
-    """Whoever follows a page from its top has `.venv/bin/tallystream` when it is called."""
+def test_the_setup_comes_before_the_first_command(page: str) -> None:
+    """`make setup` creates `.venv/bin/tallystream`, so the page has it before the first call of that command."""
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "make setup" in text.partition(".venv/bin/tallystream")[0]
 
@@ -84,13 +84,13 @@ def test_what_is_in_the_environment_comes_after_its_setup(page: str) -> None:
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8").partition("\n## 1. ")[2].partition("\n## 2. ")[0]
 
 
-def test_what_takes_minutes_is_said_to() -> None:
-    """A reader knows how long the packages take, and then the archive of Spark's classes."""
+def test_the_installation_page_names_the_steps_that_take_minutes() -> None:
+    """These are the packages and the archive of Spark's classes."""
     times = re.findall(r"half a minute|(?:one to )?several minutes", INSTALL)
     assert times == ["several minutes", "one to several minutes"]
 
 
-def test_the_reporter_can_be_installed_alone() -> None:
-    """An application needs one package: a command installs it and no other."""
+def test_the_reporter_can_be_installed_by_itself() -> None:
+    """An application needs only this package, and the installation page has a command for it."""
     commands = re.findall(r"^ {4}(?:\S*/)?(pip install .*)$", INSTALL, re.MULTILINE)
     assert "pip install ./reporter" in commands

@@ -1,4 +1,4 @@
-"""docs/running.md against the command line: every command is there, and no option that does not exist.
+"""docs/running.md has every command, and no option that does not exist.
 
 docs/configuration.md has every option with its default: see test_configuration_doc.py.
 """
@@ -19,12 +19,12 @@ COMMANDS = reference.commands()
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {reference.GENERAL}))
 def test_every_command_is_in_the_page(name: str) -> None:
-    """The page names the command as it is called."""
+    """The page has the command with its full name."""
     assert f"tallystream {name}" in DOC
 
 
 def test_the_page_names_no_option_that_does_not_exist() -> None:
-    """Each word of the page that looks like an option is one of some command."""
+    """Each word of the page that looks like an option is an option of a command."""
     known = {option for one in COMMANDS.values() for option in _options(one)} | {"--help"}
     assert set(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", DOC)) - known == set()
 
