@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.integration, pytest.mark.timeout(
 
 @pytest.fixture
 def system(broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path) -> Iterator[LiveSystem]:
-    """A whole system on the shared broker, in which flights are produced and consumed."""
+    """A complete system on the shared broker, in which flights are produced and consumed."""
     with running_system(broker.bootstrap_servers, topic_prefix, tmp_path) as system:
         yield system
 

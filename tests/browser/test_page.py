@@ -74,7 +74,7 @@ CUT_OFF = """table => [table, ...table.querySelectorAll("td")].filter(one => one
     one.getBoundingClientRect().right > innerWidth).map(one => one.textContent)"""
 """The texts of a table that are cut off or outside the screen."""
 VISIBLE = "cell => cell.getBoundingClientRect().height > 0 && cell.scrollWidth <= cell.clientWidth + 1"
-"""Whether the whole text of a cell is visible."""
+"""Whether the complete text of a cell is visible."""
 
 
 def now_ms() -> int:
@@ -180,7 +180,7 @@ def test_a_refresh_does_not_draw_the_charts_again(spec: str, sink: Sink, serve: 
 
 
 def test_one_group_by_partition(past: Callable, open_page: Callable) -> None:
-    """A stopped consumer has its duration, its whole reason, its partitions, its lag over time and its rates."""
+    """A stopped consumer has its duration, its complete reason, its partitions, its lag over time and its rates."""
     with open_page(past()) as page:
         until(page, "Worst: audit", "2,360")
         page.locator(".st-key-group input").click()

@@ -66,7 +66,7 @@ def test_sums_are_exact_through_changes_of_the_mode(
     assert any(size(row.start, row.end) >= 100 and since_ms < pacing.delay_ms for row, since_ms in since)
     span = Span(topics.metrics, 0, 70, 2_000)
     found = list(SpanReader(Reading({"bootstrap.servers": broker.bootstrap_servers}, "tests-again"))(span))
-    whole = read_topic(broker.bootstrap_servers, topics.metrics)
+    records = read_topic(broker.bootstrap_servers, topics.metrics)
     assert [(r.offset, r.timestamp_ms, r.key, r.value) for r in found] == [
-        (r.offset, r.timestamp_ms, r.key, r.value) for r in whole[70:2_001]
+        (r.offset, r.timestamp_ms, r.key, r.value) for r in records[70:2_001]
     ]

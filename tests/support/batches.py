@@ -18,7 +18,7 @@ DAY_MS = 24 * HOUR_MS
 
 
 class Batch(NamedTuple):
-    """A batch reads up to the offsets in `ends`, by partition. `all_read` tells whether the topic had no more then."""
+    """A batch reads up to the offsets in `ends`, by partition. `all_read` is true if the topic had no more records."""
 
     wall_ms: int
     ends: dict[int, int]
@@ -26,10 +26,10 @@ class Batch(NamedTuple):
 
 
 def divide(records: Sequence[TopicRecord], sizes: list[int], chance: random.Random | None = None) -> Iterator[Batch]:
-    """Yield batches of these sizes, over and over, in the order of appending.
+    """Yield batches of these sizes, which are repeated, in the order of appending.
 
-    With `chance`, some of them read one partition alone: later batches then have older records of the others. No batch
-    is known to have read everything, so the wall clock has no effect.
+    With `chance`, some batches read only one partition, so later batches have older records of the others. No batch is
+    known to have read everything, so the wall clock has no effect.
     """
     left, ends = list(records), dict.fromkeys(sorted({record.partition for record in records}), 0)
     for size in cycle(sizes):
@@ -48,33 +48,33 @@ MODES = ("one batch", "live", "behind", "backlog", "any order")
 
 
 def batches_of(played: Played, mode: str, chance: random.Random) -> list[Batch]:
-    """Return the batches of a mode, live by the wall clock or as a backlog. The last one is a day after the others."""
-    whole = _ends(played, played.ends_ms)
+    """Return the batches of one of the MODES. The last batch is a day after the others."""
+    all_ends = _ends(played, played.ends_ms)
     batches: list[Batch] = []
     if mode in ("live", "behind"):
         at = BEGIN_MS
-        behind = {p: chance.choice([0, 1, 6, 30, 48]) * HOUR_MS * (mode == "behind") for p in whole}
-        ends = dict.fromkeys(whole, 0)
+        behind = {p: chance.choice([0, 1, 6, 30, 48]) * HOUR_MS * (mode == "behind") for p in all_ends}
+        ends = dict.fromkeys(all_ends, 0)
         for one in played.appended:
             if one.real_ms <= at:
                 continue
             at = one.real_ms + chance.choice([0, 500, 20_000, HOUR_MS, 20 * HOUR_MS])
             now = _ends(played, at)
-            ends = {p: max(ends[p], _ends(played, at - behind[p])[p]) for p in whole}
+            ends = {p: max(ends[p], _ends(played, at - behind[p])[p]) for p in all_ends}
             batches.append(Batch(at, ends, ends == now))
     elif mode == "backlog":
         number = chance.randint(2, 12)
         for part in range(1, number):
-            ends = {p: end * part // number for p, end in whole.items()}
+            ends = {p: end * part // number for p, end in all_ends.items()}
             batches.append(Batch(played.ends_ms + part, ends, all_read=False))
     elif mode == "any order":
-        ends = dict.fromkeys(whole, 0)
-        while ends != whole:
-            p = chance.choice([p for p in whole if ends[p] < whole[p]])
-            ends = ends | {p: min(whole[p], ends[p] + chance.randint(1, 20))}
-            batches.append(Batch(played.ends_ms + len(batches), ends, ends == whole))
+        ends = dict.fromkeys(all_ends, 0)
+        while ends != all_ends:
+            p = chance.choice([p for p in all_ends if ends[p] < all_ends[p]])
+            ends = ends | {p: min(all_ends[p], ends[p] + chance.randint(1, 20))}
+            batches.append(Batch(played.ends_ms + len(batches), ends, ends == all_ends))
     last = max(played.ends_ms + len(batches), batches[-1].wall_ms if batches else 0)
-    return [*batches, Batch(last + 1, whole, all_read=True), Batch(last + DAY_MS, whole, all_read=True)]
+    return [*batches, Batch(last + 1, all_ends, all_read=True), Batch(last + DAY_MS, all_ends, all_read=True)]
 
 
 def _ends(played: Played, at_ms: int) -> dict[int, int]:

@@ -168,16 +168,16 @@ def truncated_files(
     """Cut files of a checkpoint in half, each in its own copy: the copy is refused, or the sums are exact."""
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 4)
     fleet.publish(300)
-    whole = folder / "whole"
-    done = catch_up(broker, topics, whole, "--max-records", "60", "--mode", "live")
+    intact = folder / "intact"
+    done = catch_up(broker, topics, intact, "--max-records", "60", "--mode", "live")
     assert done.returncode == 0, done.stderr
     assert_exact(broker, topics)
-    files = [path.relative_to(whole) for path in sorted(whole.rglob("*")) if path.is_file() and path.stat().st_size]
+    files = [path.relative_to(intact) for path in sorted(intact.rglob("*")) if path.is_file() and path.stat().st_size]
     refused = exact = 0
     for number, path in enumerate(choose(files)):
         copy = folder / f"copy-{number}"
-        shutil.copytree(whole, copy)
-        shutil.copy(whole.with_name("whole.topic"), copy.with_name(f"{copy.name}.topic"))
+        shutil.copytree(intact, copy)
+        shutil.copy(intact.with_name("intact.topic"), copy.with_name(f"{copy.name}.topic"))
         victim = copy / path
         with victim.open("r+b") as file:
             file.truncate(victim.stat().st_size // 2)

@@ -64,8 +64,8 @@ def instructions(name: str) -> list[Instruction]:
     """Return the instructions of compose/images/NAME.Dockerfile."""
     text = (COMPOSE / "images" / f"{name}.Dockerfile").read_text(encoding="utf-8")
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
-    whole = lines.replace("\\\n", " ").splitlines()
-    return [Instruction(*re.split(r"\s+", line.strip(), maxsplit=1)) for line in whole if line.strip()]
+    joined = lines.replace("\\\n", " ").splitlines()
+    return [Instruction(*re.split(r"\s+", line.strip(), maxsplit=1)) for line in joined if line.strip()]
 
 
 def final_stage(name: str) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Read whole topics, and offsets."""
+"""Read the records and offsets of topics."""
 
 from __future__ import annotations
 

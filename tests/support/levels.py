@@ -218,7 +218,7 @@ def samples(text: str) -> dict[Sample, float]:
 
 
 def exposed(wanted: Contents) -> dict[Sample, Field]:
-    """Return the samples that a store of the latest sums shows: whole numbers with all their digits."""
+    """Return the samples that a store of the latest sums shows: integers with all their digits."""
     found: dict[Sample, Field] = {(names.SUMS, frozenset()): float(len(wanted))}
     for (name, pairs), points in wanted.items():
         tags = dict(pairs)

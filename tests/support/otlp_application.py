@@ -1,6 +1,6 @@
 """An application with the OpenTelemetry SDK, configured by OTEL_* variables: it counts and exports until it is killed.
 
-All recorded values are whole numbers, so the sums of histograms are exact.
+All recorded values are integers, so the sums of histograms are exact.
 """
 
 from __future__ import annotations

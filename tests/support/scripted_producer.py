@@ -41,7 +41,7 @@ class ScriptedProducer:
 
     def __init__(self, clock: ManualClock, cluster: str | None = "c-1") -> None:
         self.clock, self.cluster = clock, cluster
-        self.taken: list[Snapshot] = []
+        self.produced: list[Snapshot] = []
         self.keys: set[bytes] = set()
         self.verdicts: list[bool | KafkaError | None] = []
         self.refuse: Exception | None = None
@@ -52,7 +52,7 @@ class ScriptedProducer:
         """Keep a record, or raise `refuse`."""
         if self.refuse is not None:
             raise self.refuse
-        self.taken.append(decode(value))
+        self.produced.append(decode(value))
         self.keys.add(key)
         self._waiting.append(on_delivery)
 
@@ -108,9 +108,9 @@ class KafkaBench:
         return self.producers[-1]
 
     @property
-    def taken(self) -> list[Snapshot]:
+    def produced(self) -> list[Snapshot]:
         """The snapshots of all producers."""
-        return [snapshot for producer in self.producers for snapshot in producer.taken]
+        return [snapshot for producer in self.producers for snapshot in producer.produced]
 
 
 def counts(snapshots: list[Snapshot]) -> list[int]:

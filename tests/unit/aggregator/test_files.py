@@ -80,7 +80,7 @@ def test_other_files_keep_their_permissions(tmp_path: Path) -> None:
 
 
 def test_only_the_owner_may_read_an_initial_state(tmp_path: Path) -> None:
-    """It has the whole table. The file of a failed attempt, with wider permissions, is replaced."""
+    """It has the complete table. The file of a failed attempt, with wider permissions, is replaced."""
     checkpoint = tmp_path / "new" / "checkpoint"
     state = InitialState([b"table"], {}, 1)
     write_initial_state(initial_state_path(checkpoint), state)

@@ -1,4 +1,4 @@
-"""--help: whole sentences, and the options of a default command."""
+"""--help: complete sentences, and the options of a default command."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_the_lease_is_not_collected() -> None:
     ],
 )
 def test_patterns(include: tuple[str, ...], exclude: tuple[str, ...], matched: set[str]) -> None:
-    """Patterns match whole names, case-sensitively. An exclusion takes precedence over an inclusion."""
+    """Patterns match complete names, case-sensitively. An exclusion takes precedence over an inclusion."""
     selected = Patterns(include, exclude)
     assert {name for name in ("billing", "billing-test", "Orders") if selected.match(name)} == matched
 

@@ -115,4 +115,4 @@ def test_stop_waits_for_a_broker_that_was_reached_after_a_failed_connection() ->
     bench.producers[0].verdicts = [None] * 30 + [True]
     assert bench.reporter.stop()
     assert bench.clock.monotonic() == pytest.approx(3)
-    assert counts(bench.taken) == [1]
+    assert counts(bench.produced) == [1]

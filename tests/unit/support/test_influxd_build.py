@@ -19,7 +19,7 @@ GO = "#!/bin/sh\ncase $1 in version) echo go version {version} linux/amd64;; *) 
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a folder that is the whole PATH but for sh itself."""
+    """An empty cache, and the only folder in PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path / "cache"))
@@ -39,7 +39,7 @@ def _all_tools(folder: Path, does: str) -> None:
 
 
 def test_a_cached_binary_needs_no_tools(tools: Path) -> None:
-    """What is in the cache is taken, whatever else this machine has."""
+    """A binary in the cache is used, whatever tools the machine has."""
     cached_path().parent.mkdir(parents=True)
     cached_path().touch()
     assert find_or_build() == (cached_path(), "")

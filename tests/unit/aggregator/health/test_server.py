@@ -137,7 +137,7 @@ def server(clock: ManualClock) -> Iterator[HealthServer]:
 
 
 def test_a_slow_request_is_closed(server: HealthServer, clock: ManualClock) -> None:
-    """The deadline applies to the whole request: single bytes do not prolong it."""
+    """The deadline applies to the complete request: single bytes do not prolong it."""
     with slow_client(server.port) as connection:
         wait_until(lambda: server.connections == 1, 30, "the connection is open", poll=0.01)
         for _ in range(int(DEADLINE_S) - 1):

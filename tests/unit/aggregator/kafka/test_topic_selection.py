@@ -68,7 +68,7 @@ def test_what_is_no_otlp_topic_is_one_sentence(name: str) -> None:
 
 
 def test_partitions_exclude_otlp_topics() -> None:
-    """Spark's source reads named partitions or whole topics."""
+    """Spark's source reads named partitions or all partitions of topics."""
     with pytest.raises(ConfigError, match=r"^--partitions: .*--otlp-topic"):
         Selection("m", partitions=(0,), otlp=("o",))
 

@@ -70,7 +70,7 @@ def test_a_batch_has_a_share_of_every_partition(batch: tuple[Offsets, Offsets], 
 
 
 @pytest.mark.parametrize(
-    ("taken", "seconds", "wanted"),
+    ("records", "seconds", "wanted"),
     [
         (1000, BATCH_S, 1000),
         (1000, BATCH_S / 2, 2000),
@@ -80,6 +80,6 @@ def test_a_batch_has_a_share_of_every_partition(batch: tuple[Offsets, Offsets], 
         (1000, 0.0, 1000),
     ],
 )
-def test_the_size_of_a_batch_follows_the_speed_of_the_last_one(taken: int, seconds: float, wanted: int) -> None:
+def test_the_size_of_a_batch_follows_the_speed_of_the_last_one(records: int, seconds: float, wanted: int) -> None:
     """It has an upper and a lower limit."""
-    assert fit(1000, taken, seconds) == wanted
+    assert fit(1000, records, seconds) == wanted

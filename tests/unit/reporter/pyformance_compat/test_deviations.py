@@ -105,7 +105,7 @@ def test_snapshots_while_values_are_added() -> None:
 
 
 def test_the_mean_rate_is_zero_if_no_time_has_passed() -> None:
-    """The real pyformance raises ZeroDivisionError, so that the whole dump fails."""
+    """The real pyformance raises ZeroDivisionError, so that the dump fails."""
     for library in (real, ours):
         registry = library.MetricsRegistry(Clock())
         registry.meter("m").mark()
@@ -264,7 +264,7 @@ def test_a_random_number_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sliding_window_has_a_size_limit() -> None:
-    """The real pyformance removes values only when a snapshot is taken, so memory grows."""
+    """The real pyformance removes values only when it makes a snapshot, so memory grows."""
     sizes = []
     for library in (real, ours):
         clock = Clock()
@@ -276,7 +276,7 @@ def test_a_sliding_window_has_a_size_limit() -> None:
 
 
 def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture) -> None:
-    """In pyformance the whole dump fails; Tallystream skips and logs the gauge."""
+    """In pyformance the dump fails. Tallystream skips and logs the gauge."""
 
     def fail() -> float:
         raise RuntimeError("the queue is gone")

@@ -170,7 +170,7 @@ def test_datagrams_have_whole_lines(pickled: bool) -> None:
 
 
 def test_influx_receives_only_valid_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pyformance a key can forge points, and one NaN causes the whole report to be rejected."""
+    """In pyformance a key can forge points, and one NaN causes the report to be rejected."""
     registry = ours.MetricsRegistry(Clock())
     for key in (HOSTILE, "back\\", "#comment", ""):
         registry.counter(key).inc(5)
