@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterator, Sequence
 
-    from support.clock_schedules import Played
+    from support.programs import Played
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

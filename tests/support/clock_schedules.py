@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 from hypothesis import strategies as st
 
-from support.schedules import BEGIN_MS, DIGITS, TopicRecord, sketch
+from support.programs import Appended, Counted, Life, Played, Program, Sent
+from support.schedules import BEGIN_MS, TopicRecord, forget_value, random_ulid, sketch
 from tallystream_aggregator.jobs.aggregate.wake_up import INSTANCE as WAKE_UP_INSTANCE
 from tallystream_aggregator.jobs.aggregate.wake_up import instances as wake_up_instances
 
@@ -33,85 +33,11 @@ LAST_MS = BEGIN_MS + 60 * DAY_MS
 SAFE_MS = DAY_MS
 """A life whose last record is less old than this is not forgotten, however clocks jump: 7 days less twice 72 h."""
 
-Counted = dict[tuple[str, str, str], int]
-"""(app, type, name) → count, or the highest position"""
-
 steps = st.integers(0, 2**32)
 clock_schedules = st.lists(steps, min_size=10, max_size=90)
 
 GAPS_MS = [1_000, 7_000, 60_000, 600_000, HOUR_MS, 5 * HOUR_MS, 11 * HOUR_MS, 13 * HOUR_MS, 23 * HOUR_MS, 25 * HOUR_MS]
 GAPS_MS += [30 * HOUR_MS, 50 * HOUR_MS, 5 * DAY_MS, 9 * DAY_MS]
-
-
-class Appended(NamedTuple):
-    """A record with the real time at which it was appended, epoch ms."""
-
-    record: TopicRecord
-    real_ms: int
-
-
-class Sent(NamedTuple):
-    """A record in flight, with the counts of its program."""
-
-    arrives_ms: int
-    order: int
-    program: Program
-    life: Life
-    part: int
-    partition: int
-    value: bytes
-    counted: Counted
-
-
-@dataclass(eq=False)
-class Life:
-    """A life as its program knows it.
-
-    `base` has the counts of earlier lives, `accepted` the newest accepted counts, and `contributes` those of them that
-    no tombstone or forget record has removed.
-    """
-
-    ulid: str
-    born_ms: int
-    base: Counted
-    prev: int | None = None
-    seqs: dict[int, int] = field(default_factory=dict)
-    accepted: Counted = field(default_factory=dict)
-    contributes: Counted = field(default_factory=dict)
-    refused_ms: int | None = None
-
-
-@dataclass(eq=False)
-class Program:
-    """A process of an application. Its snapshots have this many `parts`. It has stopped publishing `dropped` types."""
-
-    instance: str
-    app: str
-    every_ms: int
-    parts: int
-    kinds: list[str]
-    skew_ms: int
-    counts: Counted = field(default_factory=dict)
-    life: Life | None = None
-    away_until_ms: int = 0
-    dropped: set[str] = field(default_factory=set)
-
-
-@dataclass
-class Played:
-    """The records of a schedule with their real times, and the counts that the programs know to be accepted."""
-
-    appended: list[Appended]
-    counted: Counted
-    partitions: int
-    ends_ms: int
-    refused: set[tuple[int, int]]
-    features: set[str]
-
-    @property
-    def records(self) -> list[TopicRecord]:
-        """The records in the order of appending."""
-        return [one.record for one in self.appended]
 
 
 class Play:
@@ -243,8 +169,7 @@ class Play:
         born_ms = self.now + program.skew_ms if life is None else life.refused_ms or 0
         base = dict(life.base) if life is not None else {}
         _add(base, life.accepted if life is not None else {})
-        head = "".join(DIGITS[born_ms >> shift & 31] for shift in range(45, -1, -5))
-        program.life = Life(head + "".join(chance.choices(DIGITS, k=16)), born_ms, base)
+        program.life = Life(random_ulid(chance, born_ms), born_ms, base)
         self.lives.setdefault(program.instance, []).append(program.life)
         return program.life
 
@@ -334,7 +259,11 @@ class Play:
         instance = chance.choice(candidates)
         lives = chance.choice([self.lives[instance], [chance.choice(self.lives[instance])]])
         named = {} if len(lives) > 1 else {"life": lives[0].ulid}
-        value = chance.choice([None, _forget(named)]) if len(lives) == len(self.lives[instance]) else _forget(named)
+        value = (
+            chance.choice([None, forget_value(named)])
+            if len(lives) == len(self.lives[instance])
+            else forget_value(named)
+        )
         self._append(instance, value, self._partition(instance), self.now)
         for life in lives:
             life.contributes = {}
@@ -348,7 +277,7 @@ class Play:
             self._let_lives_be_forgotten(chance)
         named = chance.choice([{"metric": "m0"}, {"metric": "m1", "app": "shop"}, {"metric": "m0", "type": "counter"}])
         named = chance.choice([named, {"metric": "orders"}])
-        value = _forget(named | ({"shards": self.shards} if self.shards > 1 else {}))
+        value = forget_value(named | ({"shards": self.shards} if self.shards > 1 else {}))
         self._append_to_all(value)
         for life in (life for lives in self.lives.values() for life in lives):
             for app, kind, name in list(life.contributes):
@@ -383,10 +312,6 @@ class Play:
         value = chance.choice([last, last + 1, last + 10, 3])
         self.short[instance] = (total + value - (last if value >= last else 0), value)
         self._append(instance, json.dumps({"name": "orders", "value": value}).encode(), 0, self.now)
-
-
-def _forget(named: dict[str, Any]) -> bytes:
-    return json.dumps({"v": 1, "forget": named}).encode()
 
 
 def _body(chance: random.Random, kind: str, count: int) -> dict[str, Any]:

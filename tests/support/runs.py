@@ -1,4 +1,4 @@
-"""Run a table over the records of a random schedule, and compare it with the judges: for test_properties.py."""
+"""Run a table over the records of a random schedule, and compare it with the oracle: for test_properties.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Sequence
 
-    from support.clock_schedules import Played
+    from support.programs import Played
     from support.tables import Sums
 
 
@@ -33,7 +33,7 @@ def require_no_fall(before: Sums, after: Sums) -> None:
 
 
 def require_equal(tables: Tables, wanted: oracle.Outcome) -> None:
-    """Require the sums of the oracle. A metric that only a crashed batch had, before a tombstone, has no sum."""
+    """Require the sums of the oracle. A metric that only a crashed batch had, before a tombstone, may have no sum."""
     assert tables.sums == {
         key: fields for key, fields in wanted.sums.items() if key in tables.sums or any(fields.values())
     }
@@ -41,7 +41,7 @@ def require_equal(tables: Tables, wanted: oracle.Outcome) -> None:
 
 
 def move(records: list[TopicRecord], chance: random.Random) -> list[TopicRecord]:
-    """Return the records with each instance sometimes in another one of three partitions."""
+    """Return the records in three partitions. Instances move between them."""
     partitions: dict[bytes | None, int] = {}
     sizes: Counter[int] = Counter()
     moved = []
@@ -54,13 +54,16 @@ def move(records: list[TopicRecord], chance: random.Random) -> list[TopicRecord]
 
 
 def jump(records: list[TopicRecord], hours: list[int]) -> list[TopicRecord]:
-    """Return the records with append times of a broker whose clock is off by so many hours, for ten records each."""
+    """Return the records as appended by a broker whose clock is off by these hours, each for ten records."""
     off_ms = (hours[number // 10 % len(hours)] * HOUR_MS for number in range(len(records)))
     return [r._replace(timestamp_ms=r.timestamp_ms + off) for r, off in zip(records, off_ms, strict=True)]
 
 
 def on_one_clock(records: list[TopicRecord]) -> list[TopicRecord]:
-    """Return the records as a broker appends them whose clock is never set back: shards see it at different times."""
+    """Return the records as appended by a broker whose clock is never set back.
+
+    Shards see the clock at different times, so with a clock that is set back they may find different lives silent.
+    """
     highest: dict[int, int] = {}
     out = []
     for record in records:
@@ -70,9 +73,9 @@ def on_one_clock(records: list[TopicRecord]) -> list[TopicRecord]:
 
 
 def wake_all(tables: Tables, records: list[TopicRecord]) -> list[TopicRecord]:
-    """Append a record to each partition for each shard, so all shards have the same clocks, and run a batch of them.
+    """Append a record to each partition for each shard, and run a batch of them. Return these records.
 
-    Return them.
+    Then all shards have the same clocks.
     """
     ends: dict[int, int] = {}
     woken: list[TopicRecord] = []
@@ -113,12 +116,12 @@ def counts(sums: Sums) -> dict[tuple[str, str, str], int]:
 
 
 def is_splittable(played: Played) -> bool:
-    """Tell whether no record forgets a metric: such a record names the number of shards."""
+    """Return whether no record forgets a metric: such a record names the number of shards."""
     return not any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
 
 
 def run(batches: Sequence[Batch], tables: Tables, chance: random.Random, broken: float, *, splits: bool) -> None:
-    """Run the batches. Before this share of them, something breaks. No count falls unless a record removes it."""
+    """Run the batches. Before a share `broken` of them, something breaks. No count falls unless a record removes it."""
     read: list[TopicRecord] = []
     for batch in batches:
         before = dict(tables.sums)
@@ -133,13 +136,13 @@ def run(batches: Sequence[Batch], tables: Tables, chance: random.Random, broken:
 
 
 def silence_all(batches: Sequence[Batch], tables: Tables) -> None:
-    """Let days pass, so that every life is silent. The clocks of a rebuilt table begin with its first batch."""
+    """Let days pass, so that every life is silent. The wall time of a rebuilt table begins with its first batch."""
     for days in (1, 2):
         tables.batch(batches[-1]._replace(wall_ms=batches[-1].wall_ms + days * DAY_MS, all_read=True))
 
 
 def break_down(batch: Batch, tables: Tables, chance: random.Random, *, splits: bool) -> list[TopicRecord]:
-    """Crash within a batch or before it, and continue as the next writer or rebuilt. Return what the batch read."""
+    """Crash within a batch or before it. Continue with another writer or a rebuilt table. Return the read records."""
     if chance.random() < 0.2:
         tables.compact()
     read = tables.batch(batch, written=chance) if chance.random() < 0.7 else []
@@ -150,8 +153,8 @@ def break_down(batch: Batch, tables: Tables, chance: random.Random, *, splits: b
     return read
 
 
-def judge(played: Played, tables: Tables) -> None:
-    """Compare sums with the oracle and with the programs' counts, dead letters with the refused records."""
+def require_exact(played: Played, tables: Tables) -> None:
+    """Require the sums of the oracle and of the programs, and no dead letters except for the refused records."""
     wanted = oracle.replay(played.records)
     assert counts(wanted.sums) == {key: count for key, count in played.counted.items() if count}
     assert set(wanted.dead) == played.refused

@@ -39,7 +39,7 @@ class TopicRecord(NamedTuple):
 
 
 def may_lower_counts(record: TopicRecord) -> bool:
-    """Tell whether a record may lower counts: a tombstone or a forget record."""
+    """Return whether a record may lower counts: a tombstone or a forget record."""
     return record.value is None or b'"forget"' in record.value
 
 
@@ -140,17 +140,16 @@ class Play:
                 [{}, {}, {"app": "shop"}, {"type": "counter"}, {"tags": {"a": "ö 1"}}, {"type": "timer"}]
             )
         if what != "metric":
-            self._append(instance, _forget(named))
+            self._append(instance, forget_value(named))
             return
         for partition in chance.choice([[0, 1], [0, 1], [0, 1], [1]]):  # `tallystream forget` appends to each one
             for key in keys_of_shards(self.shards):
-                self._append(key, _forget(named | ({"shards": self.shards} if self.shards > 1 else {})), partition)
+                self._append(key, forget_value(named | ({"shards": self.shards} if self.shards > 1 else {})), partition)
 
     def _new_life(self, chance: random.Random, instance: str) -> Life:
         # Some applications' clocks are off by more than the table accepts.
         born_ms = self.now + chance.choice([0, 0, 0, 0, 30_000, -30_000, 10**9, -(10**9)])
-        head = "".join(DIGITS[born_ms >> shift & 31] for shift in range(45, -1, -5))
-        ulid = head + "".join(chance.choices(DIGITS, k=16))
+        ulid = random_ulid(chance, born_ms)
         life = Life(chance.choice(["shop", "shop", "mail"]), ulid)
         self.lives.setdefault(instance, []).append(life)
         return life
@@ -244,8 +243,15 @@ def keys_of_shards(shards: int) -> list[str]:
     raise AssertionError
 
 
-def _forget(named: Any) -> bytes:
+def forget_value(named: Any) -> bytes:
+    """Return the value of a forget record."""
     return json.dumps({"v": 1, "forget": named}).encode()
+
+
+def random_ulid(chance: random.Random, ms: int) -> str:
+    """Return a ULID with this time, in epoch ms."""
+    head = "".join(DIGITS[ms >> shift & 31] for shift in range(45, -1, -5))
+    return head + "".join(chance.choices(DIGITS, k=16))
 
 
 def play(schedule: list[int], shards: int = 1) -> list[TopicRecord]:

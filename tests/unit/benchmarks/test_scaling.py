@@ -93,7 +93,7 @@ def test_each_group_retires_when_the_next_one_reports() -> None:
     living = Group(now_ms, [(b"living", snapshot(now_ms))], np.array([0, 0]))
     for group in [*groups(lives, metrics, now_ms), living]:
         records = [
-            Record("metrics", 0, place, group.at_ms, *record) for place, record in enumerate(group.records, offset)
+            Record("metrics", 0, number, group.at_ms, *record) for number, record in enumerate(group.records, offset)
         ]
         offset += len(records)
         changes = run_batch(table, records, now_ms=group.at_ms)

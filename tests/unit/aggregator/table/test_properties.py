@@ -28,7 +28,6 @@ from support.clock_schedules import play as play_programs
 from support.runs import (
     counts,
     is_splittable,
-    judge,
     jump,
     lasting,
     move,
@@ -36,6 +35,7 @@ from support.runs import (
     on_one_clock,
     random_settings,
     require_equal,
+    require_exact,
     require_no_fall,
     run,
     silence_all,
@@ -271,7 +271,7 @@ def check_programs(schedule: list[int], mode: str, shards: int, chance: random.R
     played = play_programs(schedule, shards)
     tables = Tables(played.records, random_settings(chance), shards, chance)
     run(batches_of(played, mode, chance), tables, chance, broken, splits=is_splittable(played))
-    judge(played, tables)
+    require_exact(played, tables)
     if not broken:
         assert set(tables.dead) == played.refused
 
@@ -324,7 +324,7 @@ def test_no_count_depends_on_what_replaced_writers_overwrite(
         if chance.random() < 0.5:
             tables.rebuild()
     silence_all(batches, tables)
-    judge(played, tables)
+    require_exact(played, tables)
 
 
 @examples(max_examples=12, deadline=None, suppress_health_check=slow)

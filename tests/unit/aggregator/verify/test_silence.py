@@ -12,7 +12,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from support.batches import DAY_MS, HOUR_MS, MODES, batches_of
-from support.clock_schedules import Appended, clock_schedules, play
+from support.clock_schedules import clock_schedules, play
+from support.programs import Appended
 from support.schedules import BEGIN_MS, TopicRecord
 from support.tables import Tables, table_settings
 from tallystream_aggregator.verify.check import Check, Outcome
@@ -24,7 +25,7 @@ from tallystream_aggregator.verify.silence import Batch, Highest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from support.clock_schedules import Played
+    from support.programs import Played
 
 slow = list(HealthCheck)
 choices = st.randoms(use_true_random=False)
