@@ -259,11 +259,9 @@ class Play:
         instance = chance.choice(candidates)
         lives = chance.choice([self.lives[instance], [chance.choice(self.lives[instance])]])
         named = {} if len(lives) > 1 else {"life": lives[0].ulid}
-        value = (
-            chance.choice([None, forget_value(named)])
-            if len(lives) == len(self.lives[instance])
-            else forget_value(named)
-        )
+        value: bytes | None = forget_value(named)
+        if len(lives) == len(self.lives[instance]):
+            value = chance.choice([None, value])
         self._append(instance, value, self._partition(instance), self.now)
         for life in lives:
             life.contributes = {}
