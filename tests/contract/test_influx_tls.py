@@ -27,12 +27,12 @@ def test_a_server_is_trusted_if_its_authority_is_named(tmp_path: Path) -> None:
     tls = self_signed(tmp_path, "influxdb")
     with InfluxServer(tmp_path / "influxdb", binary=found.path, tls=tls) as server:
         env = {"INFLUXDB_TOKEN": server.token, "INFLUXDB_ORG": server.org}
-        trusted = StoreSettings.parse(f"influxdb:{server.url}", env=env | {"INFLUXDB_CA_FILE": str(tls[0])})
+        trusting = StoreSettings.parse(f"influxdb:{server.url}", env=env | {"INFLUXDB_CA_FILE": str(tls[0])})
         assert server.url.startswith("https://")
-        assert write(trusted, [Point("m", {}, {"v": 1}, NOW_MS)]) == 0
-        assert content(trusted, "m", ["v"]) == {(): {NOW_MS: {"v": 1}}}
-        stranger = StoreSettings.parse(f"influxdb:{server.url}", env=env)
-        sink, reader = open_sink(stranger), open_reader(stranger)
+        assert write(trusting, [Point("m", {}, {"v": 1}, NOW_MS)]) == 0
+        assert content(trusting, "m", ["v"]) == {(): {NOW_MS: {"v": 1}}}
+        untrusting = StoreSettings.parse(f"influxdb:{server.url}", env=env)
+        sink, reader = open_sink(untrusting), open_reader(untrusting)
         for call in (sink.setup, lambda: sink.write([Point("m", {}, {"v": 1}, NOW_MS)]), reader.measurements):
             with pytest.raises(ConfigError, match="INFLUXDB_CA_FILE is not set; the certificate of https://"):
                 call()

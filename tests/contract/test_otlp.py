@@ -1,6 +1,6 @@
-"""The sink of OTLP and a real OpenTelemetry Collector: kills, an unavailable destination, refused points, TLS.
+"""The OTLP sink with a real OpenTelemetry Collector: kills, an unavailable destination, refused points, TLS.
 
-What holds for every sink is in test_sink_levels.py.
+Tests for all sinks are in test_sink_levels.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def binary() -> Path:
-    """The Collector of the cache, or one that is built."""
+    """The Collector's binary from the cache, or a new build of it."""
     found = find_or_build()
     if found.path is None:
         pytest.skip(found.reason)
@@ -36,7 +36,7 @@ def binary() -> Path:
 
 @pytest.fixture
 def collector(binary: Path, tmp_path: Path) -> Iterator[Collector]:
-    """A Collector of this test alone."""
+    """A Collector for only this test."""
     with Collector(tmp_path / "otelcol", binary) as running:
         yield running
 
@@ -47,7 +47,7 @@ def counters(*counts: int) -> list[Point]:
 
 
 def test_a_collector_that_is_killed_gets_everything_when_it_is_back(collector: Collector) -> None:
-    """Killed before a write: SinkUnavailableError that names its URL. The same sink goes on, and nothing is lost."""
+    """While it is down, calls raise SinkUnavailableError with its URL. The same sink then continues without a loss."""
     target = Collected(collector)
     sink = target.open()
     sink.setup()
@@ -65,8 +65,10 @@ def test_a_collector_that_is_killed_gets_everything_when_it_is_back(collector: C
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_destination_that_is_unavailable_holds_the_shipper_back(collector: Collector, status: int) -> None:
-    """Without a queue, the Collector passes on the answer of its destination: the points are written again later."""
+def test_an_unavailable_destination_of_the_collector_makes_the_sink_unavailable(
+    collector: Collector, status: int
+) -> None:
+    """Without a queue, the Collector returns the status of its destination. The points can be written again later."""
     target = Collected(collector)
     sink = target.open()
     collector.destination.respond = lambda _: status
@@ -80,8 +82,8 @@ def test_a_destination_that_is_unavailable_holds_the_shipper_back(collector: Col
 
 
 @pytest.mark.parametrize("status", [400, 409])
-def test_a_point_that_the_destination_refuses_blocks_no_other(collector: Collector, status: int) -> None:
-    """The Collector answers 400 for 400 and 500 for other refusals: the point is found and the others are written."""
+def test_a_point_that_the_destination_refuses_does_not_block_others(collector: Collector, status: int) -> None:
+    """The Collector returns 400 for 400 and 500 for other refusals. The sink finds the point and writes the others."""
     target = Collected(collector)
     sink = target.open()
     bad = sum_point("counter", 1, NOW_MS, "bad")
@@ -98,17 +100,17 @@ def test_a_point_that_the_destination_refuses_blocks_no_other(collector: Collect
     sink.close()
 
 
-def test_a_collector_over_tls_is_trusted_where_its_authority_is_named(binary: Path, tmp_path: Path) -> None:
-    """With OTEL_EXPORTER_OTLP_CERTIFICATE points are written; without, each call says which setting to make."""
+def test_a_collector_over_tls_is_trusted_if_its_authority_is_named(binary: Path, tmp_path: Path) -> None:
+    """With OTEL_EXPORTER_OTLP_CERTIFICATE points are written. Without it each call raises an error that names it."""
     tls = self_signed(tmp_path, "otelcol")
     with Collector(tmp_path / "otelcol", binary, tls=tls) as collector:
         env = {"OTEL_EXPORTER_OTLP_CERTIFICATE": str(tls[0])}
-        trusted = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env=env))
-        trusted.write(counters(1))
-        require(Collected(collector), trusted, counters(1))
-        trusted.close()
-        stranger = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env={}))
-        for call in (stranger.setup, lambda: stranger.write(counters(2))):
+        trusting = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env=env))
+        trusting.write(counters(1))
+        require(Collected(collector), trusting, counters(1))
+        trusting.close()
+        untrusting = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env={}))
+        for call in (untrusting.setup, lambda: untrusting.write(counters(2))):
             with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_CERTIFICATE is not set; the certificate of http"):
                 call()
-        stranger.close()
+        untrusting.close()

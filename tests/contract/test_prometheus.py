@@ -1,4 +1,4 @@
-"""The exposition, scraped by a real Prometheus."""
+"""The Prometheus sink, scraped by a real Prometheus."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT_S = 60.0
 
 @pytest.fixture(scope="module")
 def sink() -> Iterator[PrometheusSink]:
-    """A sink that listens."""
+    """A sink that is set up and listens."""
     opened = PrometheusSink("127.0.0.1", 0)
     opened.setup()
     yield opened
@@ -33,7 +33,7 @@ def sink() -> Iterator[PrometheusSink]:
 
 @pytest.fixture(scope="module")
 def server(sink: PrometheusSink, tmp_path_factory: pytest.TempPathFactory) -> Iterator[prometheus.Prometheus]:
-    """A Prometheus that scrapes it every second."""
+    """A Prometheus that scrapes the sink every second."""
     if why := prometheus.missing():
         pytest.skip(why)
     with prometheus.Prometheus(tmp_path_factory.mktemp("prometheus"), f"127.0.0.1:{sink.port}") as running:
@@ -41,7 +41,7 @@ def server(sink: PrometheusSink, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometheus.Prometheus) -> None:
-    """By name, app and tags: counts, values, quantiles, positions, living instances; hostile text as it is.
+    """All types of metrics can be queried by name, app and tags, with special characters in all texts.
 
     While the newest sums are unknown, the target is down and has no series.
     """

@@ -1,4 +1,4 @@
-"""The contract of all reporters: each passes the same tests, the one to Kafka on a real broker."""
+"""The contract of all reporters: each of them passes the same tests, the Kafka reporter with a real broker."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class Kafka(Bench):
-    """The reporter to Kafka. Its broken destination is a topic that does not exist."""
+    """The bench of the Kafka reporter. Its broken destination is a topic that does not exist."""
 
     def __init__(self, broker: KafkaBroker, topic: str) -> None:
         self.servers, self.topic = broker.bootstrap_servers, topic
         self.reporters: list[KafkaReporter] = []
 
     def make(self, registry: MetricRegistry, **options: Any) -> ScheduledReporter:
-        """Return a reporter."""
-        # By default, the client waits half a minute for a topic that does not exist, since it may be new.
+        """Return a new reporter."""
+        # By default, the client waits half a minute for a topic that does not exist, because it may be new.
         given = {"topic.metadata.propagation.max.ms": 1000, **options.pop("options", {})}
         reporter = KafkaReporter(
             registry, bootstrap_servers=self.servers, instance="i-1", topic=self.topic, options=given, **options
@@ -56,7 +56,7 @@ class Kafka(Bench):
             reporter.topic = self.topic + "-missing"
 
     def repair_destination(self) -> None:
-        """Send where the topic is."""
+        """Send to the topic that exists."""
         for reporter in self.reporters:
             reporter.topic = self.topic
 
@@ -66,20 +66,20 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "kafka":
         broker, topics = request.getfixturevalue("broker"), Topics(request.getfixturevalue("topic_prefix"))
         create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), topics)
-        made: Bench = Kafka(broker, topics.metrics)
+        bench: Bench = Kafka(broker, topics.metrics)
     else:
-        made = BENCHES[request.param](tmp_path)
-    make, reporters = made.make, list[ScheduledReporter]()
+        bench = BENCHES[request.param](tmp_path)
+    make, reporters = bench.make, list[ScheduledReporter]()
 
     def remember(registry: MetricRegistry, **options: Any) -> ScheduledReporter:
         reporters.append(make(registry, **options))
         return reporters[-1]
 
-    made.make = remember  # type: ignore[method-assign]
-    yield made
+    bench.make = remember  # type: ignore[method-assign]
+    yield bench
     for reporter in reporters:
         reporter.stop(timeout=5)
-    made.close()
+    bench.close()
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def registry() -> MetricRegistry:
 
 
 def test_report_now_delivers_every_metric_that_has_a_value(bench: Bench, registry: MetricRegistry) -> None:
-    """True means delivered: the current values of all metrics that have one, of every type."""
+    """True means that the current values of metrics of every type were delivered. A metric without a value is not."""
     registry.counter("orders.count").inc(3)
     registry.updown("orders.open").dec()
     registry.gauge("orders.queue", lambda: 7.5)
@@ -123,7 +123,7 @@ def test_special_characters_create_no_second_entry(bench: Bench, registry: Metri
 
 
 def test_stopping_makes_one_last_report(bench: Bench, registry: MetricRegistry) -> None:
-    """The end of a with block makes one last report, a second stop() makes none, and start() works again."""
+    """The end of a `with` block makes one last report. A second stop() makes none, and start() works again."""
     counter = registry.counter("c")
     with bench.make(registry, interval=3600) as reporter:
         counter.inc(5)
@@ -133,12 +133,12 @@ def test_stopping_makes_one_last_report(bench: Bench, registry: MetricRegistry) 
     counter.inc(2)
     reporter.start()
     assert reporter.stop()
-    # Kafka's second life has what was counted since; the others have the whole count.
+    # The Kafka reporter continues with a new life, which counts from zero. The others publish the total count.
     assert bench.counts("c") == [5, 2 if isinstance(bench, Kafka) else 7]
 
 
 def test_reports_use_the_current_name_of_the_registry(bench: Bench, registry: MetricRegistry) -> None:
-    """After a registry is renamed, reports have the new name only."""
+    """After a registry is renamed, reports have only the new name."""
     registry.counter("c").inc()
     reporter = bench.make(registry, own_metrics=False)
     registry.app = "renamed"
@@ -148,7 +148,7 @@ def test_reports_use_the_current_name_of_the_registry(bench: Bench, registry: Me
         assert all("app=renamed" in line for line in bench.lines())
 
 
-def test_a_failed_report_is_seen_and_the_next_one_happens(bench: Bench, registry: MetricRegistry) -> None:
+def test_a_failed_report_does_not_prevent_the_next_one(bench: Bench, registry: MetricRegistry) -> None:
     """A failed report returns False and is counted with its reason, and later reports are delivered."""
     counter = registry.counter("c")
     reporter = bench.make(registry, own_metrics=True)
@@ -181,7 +181,7 @@ def test_a_started_reporter_reports_on_its_schedule(bench: Bench, registry: Metr
 
 
 def test_only_selected_metrics_are_reported(bench: Bench, registry: MetricRegistry) -> None:
-    """`include` and `exclude` select metrics by patterns of their names."""
+    """`include` and `exclude` are patterns of metric names."""
     for name in ("orders.one", "orders.two", "other"):
         registry.counter(name).inc()
     reporter = bench.make(registry, include=["orders.*"], exclude=["*.two"])
@@ -204,7 +204,7 @@ def test_an_invalid_option_is_named(
 
 
 def test_an_empty_registry_is_no_error(bench: Bench) -> None:
-    """Reporting an empty registry succeeds and is not a failure."""
+    """The report succeeds, and no failure is counted."""
     registry = MetricRegistry("app", clock=ManualClock()) if not isinstance(bench, Kafka) else MetricRegistry("app")
     reporter = bench.make(registry, own_metrics=False)
     assert reporter.report_now(timeout=60)

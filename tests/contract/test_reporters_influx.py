@@ -1,4 +1,4 @@
-"""The reporter to InfluxDB with a real server: stored types, special characters and errors."""
+"""The reporter to InfluxDB against a real server: stored types, special characters and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 
 def test_points_are_stored_with_constant_types(influxdb: Influx, topic_prefix: str) -> None:
-    """Counts are integers, other values floats, also a gauge of 3; special characters create no second point."""
+    """Counts are integers and other values floats, also a gauge of 3. Special characters create no second point."""
     app = topic_prefix + "app"
     registry = MetricRegistry(app)
     hostile = 'a b,c=d;e"f\ng\\ü'

@@ -1,4 +1,4 @@
-"""The contract of every sink at its level (every point, every second, latest), on five real stores.
+"""The contract of every sink at its level (every point, one point a second, latest), with five real stores.
 
 Further tests of stores that can be read are in test_sinks.py.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def carbon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[carbons.Carbon]:
-    """One Carbon for all tests, each under a prefix of its own."""
+    """One Carbon for all tests. Each test has its own prefix."""
     why = carbons.missing()
     if why is not None:
         pytest.skip(why)
@@ -91,7 +91,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
 
 @pytest.fixture
 def sink(target: Target) -> Iterator[Sink]:
-    """A sink of it, set up."""
+    """A sink of the target that is set up."""
     opened = target.open()
     opened.setup()
     yield opened
@@ -100,7 +100,7 @@ def sink(target: Target) -> Iterator[Sink]:
 
 
 def test_every_type_of_metric_is_stored_at_the_sinks_level(target: Target, sink: Sink) -> None:
-    """Every field is stored: of each point, of the last one of each second, or of the newest one."""
+    """The fields of every point are stored, or of the last point of each second, or of the newest point."""
     points = [
         sum_point(kind, n, NOW_MS + n * 300, f"of.{kind}", {"topic": "a b"}) for kind in VALUES for n in range(1, 12)
     ]
@@ -114,7 +114,7 @@ def test_every_type_of_metric_is_stored_at_the_sinks_level(target: Target, sink:
 
 
 def test_a_repeated_write_changes_nothing(target: Target, sink: Sink) -> None:
-    """All points or some of them are written again, in one flush or several, by this sink or another one."""
+    """Writing all or some points again, before or after a flush, by this or another sink, makes no difference."""
     points = [sum_point("counter", n, NOW_MS + n * 100, tags={"of": str(n % 3)}) for n in range(60)]
     sink.write(points)
     sink.flush()
@@ -131,7 +131,7 @@ def test_a_repeated_write_changes_nothing(target: Target, sink: Sink) -> None:
 
 
 def test_the_later_of_two_points_with_one_time_is_stored(target: Target, sink: Sink) -> None:
-    """They are in one write, or in two."""
+    """This holds for two points in one write and for points in two writes."""
     points = [sum_point("counter", n, NOW_MS) for n in (5, 6, 7)]
     sink.write(points[:2])
     sink.flush()
@@ -144,7 +144,7 @@ def test_the_later_of_two_points_with_one_time_is_stored(target: Target, sink: S
 
 @pytest.mark.parametrize("where", ["name", "tag key", "tag value"])
 def test_any_text_is_its_own_series(target: Target, sink: Sink, where: str) -> None:
-    """It adds no second series or point, and differs from every other text."""
+    """Each text adds exactly one series with one point, and differs from every other text."""
     points = []
     for n, text in enumerate(HOSTILE):
         name, tags = "n", {"other": "x"}
@@ -160,7 +160,7 @@ def test_any_text_is_its_own_series(target: Target, sink: Sink, where: str) -> N
 
 
 def test_a_rejected_point_does_not_block_others(target: Target, sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
-    """It is counted, logged, and passed to the listener with the reason."""
+    """It is counted, logged, and passed to the listener with the reason. The others are written."""
     points = [sum_point("counter", n, NOW_MS + n * 1000) for n in range(30)]
     rejected: list[tuple[Point, str]] = []
     sink.refusals.listen = lambda point, reason: rejected.append((point, reason))
@@ -175,7 +175,7 @@ def test_a_rejected_point_does_not_block_others(target: Target, sink: Sink, capl
 
 
 def test_an_empty_write_is_allowed(target: Target, sink: Sink) -> None:
-    """A flush without points is, too."""
+    """A flush without points is allowed, too."""
     sink.flush()
     sink.write([])
     sink.flush()
@@ -185,9 +185,9 @@ def test_an_empty_write_is_allowed(target: Target, sink: Sink) -> None:
 
 @pytest.mark.integration
 def test_an_unavailable_carbon_gets_all_points_later(tmp_path: Path) -> None:
-    """It is killed before a write and before a flush. The same sink continues, and no point is lost.
+    """Carbon is killed before a write and before a flush. The same sink continues, and no point is lost.
 
-    The sink writes the points again that Carbon had in memory when it was killed.
+    The sink also repeats the points that Carbon had in memory when it was killed.
     """
     if why := carbons.missing():
         pytest.skip(why)
@@ -198,7 +198,7 @@ def test_an_unavailable_carbon_gets_all_points_later(tmp_path: Path) -> None:
         sink.setup()
         sink.write(points[:40])
         sink.flush()
-        own.kill()  # with the points of this second in memory
+        own.kill()  # the points of this second are still in its memory
         for call in (sink.setup, lambda: sink.write(points[40:60])):
             with pytest.raises(SinkUnavailableError, match=f"Graphite 127.0.0.1:{own.port}: "):
                 call()
@@ -216,7 +216,7 @@ def test_an_unavailable_carbon_gets_all_points_later(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_a_stopped_carbon_is_unavailable(tmp_path: Path) -> None:
-    """After SIGSTOP it reads nothing, so no flush succeeds."""
+    """After SIGSTOP Carbon reads nothing, so a flush times out."""
     from tallystream_aggregator.sinks.graphite import GraphiteSink
 
     if why := carbons.missing():
@@ -240,8 +240,8 @@ def test_a_stopped_carbon_is_unavailable(tmp_path: Path) -> None:
         require(Graphite(own, "t"), slow, points)
 
 
-def test_metrics_are_unavailable_until_a_flush() -> None:
-    """They are 503 with the reason, also after a withdrawal."""
+def test_prometheus_metrics_are_unavailable_until_a_flush() -> None:
+    """A scrape gets 503 with the reason. The same holds after a withdrawal."""
     sink = PrometheusSink("127.0.0.1", 0)
     sink.setup()
     sink.write([sum_point("counter", 1, NOW_MS)])
@@ -261,7 +261,7 @@ def test_metrics_are_unavailable_until_a_flush() -> None:
 
 
 def test_prometheus_rejects_points_that_are_not_sums(caplog: pytest.LogCaptureFixture) -> None:
-    """These are events, rows of lives and texts. The reason is logged."""
+    """Events and rows of single lives are rejected, and the reason is logged."""
     sink = PrometheusSink("127.0.0.1", 0)
     sink.write([Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)])
     sink.write([Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)])
@@ -270,7 +270,7 @@ def test_prometheus_rejects_points_that_are_not_sums(caplog: pytest.LogCaptureFi
     assert "['L1']" in caplog.text
 
 
-def test_an_address_in_use_is_a_wrong_setting() -> None:
+def test_a_port_in_use_is_a_configuration_error() -> None:
     """The error names the option and the port."""
     first = PrometheusSink("127.0.0.1", 0)
     first.setup()

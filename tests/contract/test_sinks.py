@@ -1,4 +1,4 @@
-"""The contract of every store that can be read, on a real SQLite file and a real InfluxDB."""
+"""The contract of the stores that can be read, with a real SQLite file and a real InfluxDB."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreSetti
         yield settings
 
 
-def test_a_span_of_a_measurement_is_deleted(store: StoreSettings) -> None:
+def test_a_time_span_of_a_measurement_is_deleted(store: StoreSettings) -> None:
     """Points of all series in the span are deleted, and no others."""
     at = [NOW_MS + number for number in range(4)]
     tagged = [Point("spanned, it's", {"a": one}, {"count": 1}, ts) for one in ("x", "y z") for ts in at]
@@ -58,11 +58,11 @@ def test_a_span_of_a_measurement_is_deleted(store: StoreSettings) -> None:
 
 
 def test_a_point_is_read_as_it_was_written(store: StoreSettings) -> None:
-    """Every kind of field has its value and its type."""
+    """Every type of field keeps its value and its type."""
     fields = {
         "count": 7,
         "ratio": 0.5,
-        "whole": 3.0,
+        "float": 3.0,
         "text": 'two\nlines, a "quote" and a \\',
         "up": True,
         "off": False,
@@ -75,7 +75,7 @@ def test_a_point_is_read_as_it_was_written(store: StoreSettings) -> None:
 
 
 def test_numbers_are_exact(store: StoreSettings) -> None:
-    """These are integers of 64 bits and floats of any size."""
+    """Integers of 64 bits and floats of any size are read as they were written."""
     integers = [0, -1, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
     floats = [0.1 + 0.2, 1e300, 5e-324, -1e-300, 1.7976931348623157e308, 2.0**53, 1e22, -0.5, 123456789.12345679]
     points = [Point("integers", {}, {"v": value}, NOW_MS + at) for at, value in enumerate(integers)]
@@ -88,7 +88,7 @@ def test_numbers_are_exact(store: StoreSettings) -> None:
 
 
 def test_a_repeated_write_changes_nothing(store: StoreSettings) -> None:
-    """All points or some of them are written again, in the same call or another."""
+    """Writing all or some of the points again, in the same call or another one, makes no difference."""
     points = [Point("again", {"n": str(i % 3)}, {"count": i, "sum": i / 7}, NOW_MS + i // 3) for i in range(300)]
     write(store, points)
     before = content(store, "again", ["count", "sum"])
@@ -100,7 +100,7 @@ def test_a_repeated_write_changes_nothing(store: StoreSettings) -> None:
 
 
 def test_fields_of_one_point_are_merged_and_the_later_value_wins(store: StoreSettings) -> None:
-    """Two writes have the same measurement, tags and time."""
+    """Points of the same measurement, tags and time are one point."""
     write(store, [Point("merged", {"a": "1", "b": "2"}, {"count": 1, "lag": 5}, NOW_MS)])
     write(store, [Point("merged", {"b": "2", "a": "1"}, {"lag": 6, "end": 9}, NOW_MS)])
     assert content(store, "merged", ["count", "lag", "end"]) == {
@@ -111,7 +111,7 @@ def test_fields_of_one_point_are_merged_and_the_later_value_wins(store: StoreSet
 
 
 def test_points_written_in_any_order_are_read_in_order_of_time(store: StoreSettings) -> None:
-    """The write needs several requests."""
+    """The order also holds if the write needs several requests."""
     order = list(range(12_000))
     random.Random(3).shuffle(order)
     write(store, [Point("many", {}, {"count": i}, NOW_MS + i) for i in order])
@@ -121,7 +121,7 @@ def test_points_written_in_any_order_are_read_in_order_of_time(store: StoreSetti
 
 @pytest.mark.parametrize("where", ["measurement", "tag value", "tag key", "field"])
 def test_any_text_is_read_as_it_was_written(store: StoreSettings, where: str) -> None:
-    """It is one series with one point, and differs from every other text."""
+    """Each text is one series with one point, and differs from every other text."""
     points, wanted = [], {}
     for count, text in enumerate(HOSTILE):
         if where == "measurement":
@@ -152,8 +152,8 @@ def test_any_text_is_read_as_it_was_written(store: StoreSettings, where: str) ->
             assert content(store, "m", ["count"], tags=dict(key)) == {key: point}
 
 
-def test_reading_by_time_tags_and_field(store: StoreSettings) -> None:
-    """The start is inclusive, the end exclusive. Tags are compared for equality."""
+def test_points_are_selected_by_time_tags_and_field(store: StoreSettings) -> None:
+    """The start is inclusive and the end exclusive. Tags are compared for equality."""
     points = [
         Point("read", {"app": app, "topic": topic}, {"count": i, "lives": 1}, NOW_MS + i * 1000)
         for i in range(5)
@@ -176,8 +176,8 @@ def test_reading_by_time_tags_and_field(store: StoreSettings) -> None:
     assert content(store, "read", ["count"], start_ms=NOW_MS, end_ms=NOW_MS) == {}
 
 
-def test_the_last_value_before_the_window(store: StoreSettings) -> None:
-    """With `last_before` each field begins with its last value, at its own time."""
+def test_the_last_value_before_the_window_can_be_read(store: StoreSettings) -> None:
+    """With `last_before` each field begins with its last value before the window, with the time of that value."""
     at = [NOW_MS, NOW_MS + 1000, NOW_MS + 2000, NOW_MS + 9000]
     write(
         store,
@@ -199,7 +199,7 @@ def test_the_last_value_before_the_window(store: StoreSettings) -> None:
 
 
 def test_points_are_durable(store: StoreSettings) -> None:
-    """Another sink and another reader find them. `setup` and `close` may be called again."""
+    """Another sink and another reader find them. `setup` and `close` may be called twice."""
     first = open_sink(store)
     first.setup()
     first.setup()
@@ -223,8 +223,8 @@ def test_an_empty_write_is_allowed(store: StoreSettings) -> None:
     reader.close()
 
 
-def test_two_processes_write_at_once(store: StoreSettings) -> None:
-    """All points of both are stored. Shared points have the fields of both."""
+def test_two_processes_can_write_at_the_same_time(store: StoreSettings) -> None:
+    """All points of both are stored. Points of both have the fields of both."""
     batches, base_ms = 25, NOW_MS
     environment = {**os.environ, "INFLUXDB_TOKEN": store.token}
     processes = [
@@ -250,7 +250,7 @@ def test_two_processes_write_at_once(store: StoreSettings) -> None:
 
 
 def test_a_rejected_point_does_not_block_others(store: StoreSettings, caplog: pytest.LogCaptureFixture) -> None:
-    """It is counted and logged."""
+    """A rejected point is counted and logged, and the others are written."""
     points = [Point("neighbours", {}, {"count": i}, NOW_MS + i) for i in range(100)]
     bad = [
         Point("neighbours", {}, {"count": 1000, "sum": number}, NOW_MS + 1000)
@@ -265,7 +265,7 @@ def test_a_rejected_point_does_not_block_others(store: StoreSettings, caplog: py
 
 @contextmanager
 def _unavailable(store: StoreSettings) -> Iterator[StoreSettings]:
-    """The same store while it is unavailable: the file is locked, or no server has the address."""
+    """Yield settings of the store while it is unavailable: the file is locked, or no server listens at the address."""
     if store.kind == "influxdb":
         yield StoreSettings.parse(
             f"influxdb:http://127.0.0.1:{free_port()}", token=store.token, org=store.org, bucket=store.bucket, env={}
@@ -303,15 +303,15 @@ def test_an_unavailable_store_can_be_retried(store: StoreSettings, monkeypatch: 
 
 @pytest.mark.integration
 def test_influxdb_rejects_wrong_settings(influxdb: Influx) -> None:
-    """A wrong token, organization or bucket is a ConfigError that names it, without the token."""
-    with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as right:
+    """A wrong token, organization or bucket is a ConfigError that names the setting, without the token."""
+    with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as correct:
         for wrong, name in (
             ({"token": "wrong-token"}, "INFLUXDB_TOKEN"),
             ({"org": "no such"}, "--bucket"),
             ({"bucket": "no such"}, "--bucket"),
         ):
-            given = {"token": right.token, "org": right.org, "bucket": right.bucket} | wrong
-            settings = StoreSettings.parse(right.spec, env={}, **given)
+            given = {"token": correct.token, "org": correct.org, "bucket": correct.bucket} | wrong
+            settings = StoreSettings.parse(correct.spec, env={}, **given)
             sink, reader = open_sink(settings), open_reader(settings)
             point = Point("m", {}, {"v": 1}, NOW_MS)
             for call in (sink.setup, partial(sink.write, [point]), reader.measurements):
@@ -332,28 +332,28 @@ def test_influxdb_needs_only_the_permission_to_write(influxdb: Influx) -> None:
         InfluxDBClient(url=influxdb.url, token=influxdb.token, org=influxdb.org) as client,
     ):
         bucket = client.buckets_api().find_bucket_by_name(settings.bucket)
-        made = {}
+        authorizations = {}
         for action in ("read", "write"):
             resource = PermissionResource(type="buckets", id=bucket.id, org_id=bucket.org_id)
             permissions = [Permission(action=action, resource=resource)]
-            made[action] = client.authorizations_api().create_authorization(bucket.org_id, permissions)
+            authorizations[action] = client.authorizations_api().create_authorization(bucket.org_id, permissions)
         tokens = {
             action: StoreSettings.parse(
                 settings.spec, token=own.token, org=settings.org, bucket=settings.bucket, env={}
             )
-            for action, own in made.items()
+            for action, own in authorizations.items()
         }
         assert write(tokens["write"], [Point("m", {}, {"v": 1}, NOW_MS)]) == 0
         assert content(tokens["read"], "m", ["v"]) == {(): {NOW_MS: {"v": 1}}}
         with pytest.raises(ConfigError, match="insufficient permissions for write"):
             write(tokens["read"], [])
-        for own in made.values():
+        for own in authorizations.values():
             client.authorizations_api().delete_authorization(own)
 
 
 @pytest.mark.integration
 def test_influxdb_rejects_a_second_type_of_a_field(influxdb: Influx, caplog: pytest.LogCaptureFixture) -> None:
-    """Such points are counted one by one. The other 6,000 are written."""
+    """Each point with another type is counted as rejected. The others of the 6,000 points are written."""
     with influx_bucket(influxdb, f"test {uuid.uuid4().hex}") as settings:
         write(settings, [Point("typed", {}, {"v": 1}, NOW_MS - 1)])
         points = [
@@ -367,12 +367,12 @@ def test_influxdb_rejects_a_second_type_of_a_field(influxdb: Influx, caplog: pyt
 
 @pytest.mark.integration
 def test_influxdb_is_unavailable_after_a_kill(influxdb: Influx, tmp_path: Path) -> None:
-    """The same sink continues when the server runs again."""
+    """A write raises SinkUnavailableError. The same sink continues when the server runs again."""
     from support.influxd import InfluxServer, find_or_build
 
     binary = find_or_build().path
     if binary is None:
-        pytest.skip("the InfluxDB of INFLUXDB_URL is not ours to kill, and there is no influxd of our own")
+        pytest.skip("the test can't kill the InfluxDB of INFLUXDB_URL, and there is no other influxd")
     with InfluxServer(tmp_path / "influxdb", binary=binary) as server:
         settings = StoreSettings.parse(
             f"influxdb:{server.url}", token=server.token, org=server.org, bucket=server.bucket, env={}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
 FORGED = 2**62
-"""An epoch that no aggregator has taken."""
+"""An epoch that no aggregator has."""
 
 
 Replaced = dict[str, dict[bytes, bytes | None]]
@@ -83,7 +83,7 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
     """A second aggregator is refused; a standby takes over from a stopped one, which ends when it continues.
 
     Keys that the stopped one overwrites afterwards are published again, and so is a key with an epoch that no
-    aggregator has taken. The same holds at the next start, after compaction kept only what was overwritten. A rebuild
+    aggregator has. The same holds at the next start, after compaction kept only the overwriting records. A rebuild
     is exact.
     """
     servers, prefix = broker.bootstrap_servers, topic_prefix
@@ -168,7 +168,7 @@ def _last_of_first_epoch(broker: KafkaBroker, topics: Topics) -> Replaced:
 def _append_replaced(broker: KafkaBroker, replaced: Replaced) -> None:
     """Append old sums, old rows and deleted rows, as a stopped writer of the first epoch could.
 
-    The last record of each topic has an epoch that no aggregator has taken, and the key of the single record.
+    The last record of each topic has an epoch that no aggregator has, and the key of the single record.
     """
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for topic, records in replaced.items():

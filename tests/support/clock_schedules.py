@@ -1,28 +1,28 @@
 """Random schedules in which clocks jump: programs that report as the reporter does, and the topic that they write.
 
-A schedule is a list of whole numbers. Each is the seed of one step, and the first one chooses the features of the
-schedule. So hypothesis can remove steps and still have a schedule. `play` runs it for up to 60 days of real time. Each
-partition's broker clock is off by up to 72 h and jumps both ways. A record is in flight for up to 50 h.
+A schedule is a list of integers. Each is the seed of one step, and the first one chooses the features of the schedule.
+So hypothesis can remove steps and still have a schedule. `play` runs it for up to 60 days of real time. Each
+partition's broker clock is off by up to 72 h and jumps forward and back. A record is in flight for up to 50 h.
 
 A program compares the append time of each acknowledgement, as rule 3 of docs/table.md does. A refused record ends its
-life. The next life continues from what was acknowledged and not refused. So `Played.counted`, the counts that the
-programs know to be accepted, is a second judge beside the oracle.
+life. The next life continues from the counts that were acknowledged and not refused. So the programs know which counts
+the table must have, independently of the oracle (`Played.counted`).
 
-A schedule has no second copy of a refused record, because the two can't be told apart. It has nothing that
-docs/table.md exempts: tombstones and the short form while an instance moves to another partition.
+A schedule has no second copy of a refused record, because the program can't know which of the two was refused. It has
+nothing that docs/table.md exempts: tombstones and the short form while an instance moves to another partition.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 from hypothesis import strategies as st
 
-from support.schedules import BEGIN_MS, DIGITS, TopicRecord, sketch
+from support.programs import Appended, Counted, Life, Played, Program, Sent
+from support.schedules import BEGIN_MS, TopicRecord, forget_value, random_ulid, sketch
 from tallystream_aggregator.jobs.aggregate.wake_up import INSTANCE as WAKE_UP_INSTANCE
 from tallystream_aggregator.jobs.aggregate.wake_up import instances as wake_up_instances
 
@@ -31,83 +31,13 @@ DAY_MS = 24 * HOUR_MS
 LATE_MS = 24 * HOUR_MS
 LAST_MS = BEGIN_MS + 60 * DAY_MS
 SAFE_MS = DAY_MS
-"""A life with a record less than this long ago can't be forgotten, however clocks jump: 7 days less twice 72 h."""
-
-Counted = dict[tuple[str, str, str], int]
-"""(app, type, name) → count, or the highest position"""
+"""A life whose last record is less old than this is not forgotten, however clocks jump: 7 days less twice 72 h."""
 
 steps = st.integers(0, 2**32)
 clock_schedules = st.lists(steps, min_size=10, max_size=90)
 
 GAPS_MS = [1_000, 7_000, 60_000, 600_000, HOUR_MS, 5 * HOUR_MS, 11 * HOUR_MS, 13 * HOUR_MS, 23 * HOUR_MS, 25 * HOUR_MS]
 GAPS_MS += [30 * HOUR_MS, 50 * HOUR_MS, 5 * DAY_MS, 9 * DAY_MS]
-
-
-class Appended(NamedTuple):
-    """A record with the real time at which it was appended, epoch ms."""
-
-    record: TopicRecord
-    real_ms: int
-
-
-class Sent(NamedTuple):
-    """A record in flight, with the counts of its program."""
-
-    arrives_ms: int
-    order: int
-    program: Program
-    life: Life
-    part: int
-    partition: int
-    value: bytes
-    counted: Counted
-
-
-@dataclass(eq=False)
-class Life:
-    """A life as its program knows it. `base` has the counts of earlier lives, `accepted` its newest accepted ones."""
-
-    ulid: str
-    born_ms: int
-    base: Counted
-    prev: int | None = None
-    seqs: dict[int, int] = field(default_factory=dict)
-    accepted: Counted = field(default_factory=dict)
-    contributes: Counted = field(default_factory=dict)
-    refused_ms: int | None = None
-
-
-@dataclass(eq=False)
-class Program:
-    """A process of an application with an instance ID. Its snapshots have this many `parts`."""
-
-    instance: str
-    app: str
-    every_ms: int
-    parts: int
-    kinds: list[str]
-    skew_ms: int
-    counts: Counted = field(default_factory=dict)
-    life: Life | None = None
-    away_until_ms: int = 0
-    dropped: set[str] = field(default_factory=set)
-
-
-@dataclass
-class Played:
-    """The records of a schedule with their real times, and the counts that the programs know to be accepted."""
-
-    appended: list[Appended]
-    counted: Counted
-    partitions: int
-    ends_ms: int
-    refused: set[tuple[int, int]]
-    features: set[str]
-
-    @property
-    def records(self) -> list[TopicRecord]:
-        """The records in the order of appending."""
-        return [one.record for one in self.appended]
 
 
 class Play:
@@ -175,7 +105,7 @@ class Play:
             self._end(chance, chance.choice(self.programs), final=True)
         elif action == "drop" and self.programs:
             program = chance.choice(self.programs)
-            # While records of it may be read in another order, only a moved instance has a rule for a missing metric.
+            # Records in flight may be read in any order. Then only a moved instance has a rule for a missing metric.
             if not any(one.program is program for one in self.in_flight):
                 program.dropped.add(chance.choice(program.kinds))
         else:
@@ -220,7 +150,7 @@ class Play:
             self._report(chance, program, final=True)
             self._arrive(self.now)
         self.programs.remove(program)
-        # The records in flight of a killed program are lost or arrive. No life continues from them.
+        # The records in flight of a killed program are lost, or they arrive. No later life continues from them.
         if chance.random() < 0.5:
             self.in_flight = [one for one in self.in_flight if one.program is not program]
         if chance.random() < 0.8:
@@ -230,17 +160,16 @@ class Play:
         return crc32(instance.encode()) % self.partitions
 
     def _life(self, chance: random.Random, program: Program) -> Life | None:
-        """Return the program's life, a new one after a refusal, or None while a refused one has records in flight."""
+        """Return the program's life. After a refusal it is new, or None while the old one has records in flight."""
         life = program.life
         if life is not None and life.refused_ms is None:
             return life
         if life is not None and any(one.life is life for one in self.in_flight):
             return None
-        made = self.now + program.skew_ms if life is None else life.refused_ms or 0
+        born_ms = self.now + program.skew_ms if life is None else life.refused_ms or 0
         base = dict(life.base) if life is not None else {}
         _add(base, life.accepted if life is not None else {})
-        head = "".join(DIGITS[made >> shift & 31] for shift in range(45, -1, -5))
-        program.life = Life(head + "".join(chance.choices(DIGITS, k=16)), made, base)
+        program.life = Life(random_ulid(chance, born_ms), born_ms, base)
         self.lives.setdefault(program.instance, []).append(program.life)
         return program.life
 
@@ -273,8 +202,8 @@ class Play:
             self.in_flight.append(Sent(arrives, order, program, life, part, partition, value, counted))
 
     def _arrive(self, until_ms: int) -> None:
-        """Append the records that arrive until then, and have their programs compare the append times."""
-        # A connection keeps its order, and sorting is stable.
+        """Append the records that arrive until then. Their programs compare the append times."""
+        # A connection keeps the order of its records, so the sort must be stable.
         due = sorted((one for one in self.in_flight if one.arrives_ms <= until_ms), key=lambda one: one.arrives_ms)
         self.in_flight = [one for one in self.in_flight if one.arrives_ms > until_ms]
         for one in due:
@@ -317,34 +246,36 @@ class Play:
 
     def _remove_lives(self, chance: random.Random) -> None:
         """Append a tombstone, or a forget record that names lives of one instance."""
-        # No record of the instance may be in flight or in another partition, and no life of it forgotten.
-        able = [
+        # The instance must have no record in flight or in another partition, and no forgotten life.
+        candidates = [
             instance
             for instance, lives in self.lives.items()
             if self.seen_in.get(instance) == {self._partition(instance)}
             and not any(one.program.instance == instance for one in self.in_flight)
             and all(self.now - self._last(instance, life) < SAFE_MS for life in lives)
         ]
-        if not able:
+        if not candidates:
             return
-        instance = chance.choice(able)
+        instance = chance.choice(candidates)
         lives = chance.choice([self.lives[instance], [chance.choice(self.lives[instance])]])
         named = {} if len(lives) > 1 else {"life": lives[0].ulid}
-        value = chance.choice([None, _forget(named)]) if len(lives) == len(self.lives[instance]) else _forget(named)
+        value: bytes | None = forget_value(named)
+        if len(lives) == len(self.lives[instance]):
+            value = chance.choice([None, value])
         self._append(instance, value, self._partition(instance), self.now)
         for life in lives:
             life.contributes = {}
 
     def _forget_metric(self, chance: random.Random) -> None:
         """Append a forget record of a metric to each partition for each shard. Forgotten lives lose the metric, too."""
-        # An instance that was in two partitions is exempt.
+        # docs/table.md exempts instances that are read from two partitions.
         if any(len(seen) > 1 for instance, seen in self.seen_in.items() if not instance.startswith(WAKE_UP_INSTANCE)):
             return
         if chance.random() < 0.7 and self.now + 32 * DAY_MS < LAST_MS:
             self._let_lives_be_forgotten(chance)
         named = chance.choice([{"metric": "m0"}, {"metric": "m1", "app": "shop"}, {"metric": "m0", "type": "counter"}])
         named = chance.choice([named, {"metric": "orders"}])
-        value = _forget(named | ({"shards": self.shards} if self.shards > 1 else {}))
+        value = forget_value(named | ({"shards": self.shards} if self.shards > 1 else {}))
         self._append_to_all(value)
         for life in (life for lives in self.lives.values() for life in lives):
             for app, kind, name in list(life.contributes):
@@ -354,7 +285,7 @@ class Play:
             self.short.clear()
 
     def _let_lives_be_forgotten(self, chance: random.Random) -> None:
-        """Let days pass, and then append a few records to each partition, one for each step of forgetting."""
+        """Let days pass. Then append a few records to each partition, as each step of forgetting needs a batch."""
         for gap in (chance.choice([8, 20, 31]) * DAY_MS, *([60_000] * chance.randint(0, 4))):
             self.now += gap
             self._arrive(self.now)
@@ -379,10 +310,6 @@ class Play:
         value = chance.choice([last, last + 1, last + 10, 3])
         self.short[instance] = (total + value - (last if value >= last else 0), value)
         self._append(instance, json.dumps({"name": "orders", "value": value}).encode(), 0, self.now)
-
-
-def _forget(named: dict[str, Any]) -> bytes:
-    return json.dumps({"v": 1, "forget": named}).encode()
 
 
 def _body(chance: random.Random, kind: str, count: int) -> dict[str, Any]:

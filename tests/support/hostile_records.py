@@ -54,9 +54,9 @@ def check_limits(broker: KafkaBroker, topics: Topics, folder: Path, names: int) 
     beyond = set()
     for seq, first in enumerate(range(0, names, RECORD_METRICS), 1):
         metrics = [counter(f"n{number}", 1) for number in range(first, min(names, first + RECORD_METRICS))]
-        place = sender.send(b"many", snapshot(life, seq, metrics))
+        position = sender.send(b"many", snapshot(life, seq, metrics))
         if first + len(metrics) > 10_000:
-            beyond.add(place)
+            beyond.add(position)
     hostile = new_ulid(int(time.time() * 1000))
     sender.send(b"hostile", snapshot(hostile, 1, [counter(name, 3) for name in NAMES]))
     fleet.publish(100)

@@ -1,13 +1,14 @@
-"""The oracle: what the table must publish, by a plain replay with dicts and no code of Tallystream.
+"""The oracle: a reference implementation of the table, with dicts and no code of Tallystream.
 
-It follows docs/table.md rule by rule in the slowest and simplest way: it keeps every life, computes every sum from all
-of them, and adds floats as fractions. `replay` returns everything, `expected` only the sums.
+It follows docs/table.md rule by rule in the simplest way: it keeps every life, computes every sum from all of them, and
+adds floats as fractions. `replay` returns everything, `expected` only the sums.
 
-It has no memory, disk, shards, batches, retirement or forgetting. Whether a record is late depends only on the record
-(rule 3), and every other record counts by its life, part and seq until a tombstone. Forgetting changes nothing of
-that: it waits until the partition's clock and the wall clock are `forget_after` (at least 7 days) past the life's last
-record. A later record is then appended 24 h or more after its `prev` and refused as too late, unless the broker's
-clock is slow by `forget_after` less 24 h.
+It has no disk, shards, batches, retirement or forgetting of lives. Whether a record is too late depends only on the
+record (rule 3). Every other record counts by its life, part and seq until a tombstone or a forget record.
+
+Forgetting a life makes no difference. The table waits until the partition's clock and the wall clock are `forget_after`
+(at least 7 days) past the life's last record. A later record is then appended 24 h or more after its `prev` and refused
+as too late, unless the broker's clock is slow by `forget_after` less 24 h.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from support.oracle_decode import (
     LARGEST,
     LASTING,
     RATES,
-    BadError,
+    InvalidError,
     Key,
     read_forget,
     read_header,
@@ -41,7 +42,7 @@ MOMENTARY = {"updown": ("value",), "gauge": ("value",), "meter": RATES, "timer":
 
 
 class Read(Protocol):
-    """A record of `metrics` as it was read; `timestamp_ms` is the broker's append time."""
+    """A record of the topic `metrics`. `timestamp_ms` is the broker's append time."""
 
     @property
     def key(self) -> bytes | None: ...  # noqa: D102
@@ -57,10 +58,10 @@ class Read(Protocol):
 
 @dataclass
 class Outcome:
-    """Everything that follows from the records.
+    """What the table must publish.
 
-    `dead` counts the dead letters of each (partition, offset). `events` are (kind, app, instance, life, ts_ms, detail),
-    in no order that matters; overflow is no event here: the sum says it.
+    `dead` counts the dead letters of each (partition, offset). `events` counts each (kind, app, instance, life, ts_ms,
+    detail), without those of overflow: the sum has `overflow`.
     """
 
     sums: dict[Key, dict[str, Any]] = field(default_factory=dict)
@@ -73,8 +74,8 @@ class Outcome:
 class Life:
     """One life: `newest` maps part → seq, `rows` maps identity → (part, seq, fields).
 
-    `partition` is that of the last record that was not stale; `last_seen_ms` is its clock then. `here` are the parts
-    whose newest snapshot is from that partition.
+    `partition` is that of the last record that was not stale, and `last_seen_ms` its clock at that record.
+    `parts_here` are the parts whose newest snapshot is from that partition.
     """
 
     instance: str
@@ -87,13 +88,13 @@ class Life:
     dead: bool = False
     complete: bool = True
     newest: dict[int, int] = field(default_factory=dict)
-    here: set[int] = field(default_factory=set)
+    parts_here: set[int] = field(default_factory=set)
     rows: dict[Key, tuple[int, int, dict[str, Any]]] = field(default_factory=dict)
     limits: set[str] = field(default_factory=set)
 
 
 def expected(records: Iterable[Read]) -> dict[Key, dict[str, Any]]:
-    """Return the sums by (app, name, type, tags), less what depends on silence and so on the time of asking."""
+    """Return the sums by (app, name, type, tags), without the fields that depend on silence and so on the time."""
     outcome = replay(records)
     return {
         key: {name: value for name, value in fields.items() if name in LASTING[key[2]]}
@@ -101,7 +102,7 @@ def expected(records: Iterable[Read]) -> dict[Key, dict[str, Any]]:
     }
 
 
-def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the page has them)
+def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in docs/table.md)
     records: Iterable[Read],
     *,
     short_form_every_ms: int = 60_000,
@@ -109,7 +110,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
     max_metrics: int = 10_000,
     max_app_metrics: int = 1_000_000,
 ) -> Outcome:
-    """Apply the rules to every record, in the order given, and sum at the end."""
+    """Apply the rules to the records in this order, and compute the sums at the end."""
     out = Outcome()
     clocks: dict[int, int] = {}
     lives: list[Life] = []
@@ -124,7 +125,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
             event("limit", life, ts_ms, limit)
 
     def limit_of(life: Life, key: Key) -> str | None:
-        """Return the limit that a new metric exceeds, None where there is room for it."""
+        """Return the limit that a new metric exceeds, or None."""
         if len(life.rows) >= max_metrics:
             return "metrics per life"
         if key in seen:
@@ -144,7 +145,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         where = (record.partition, record.offset)
         try:
             instance = read_key(record.key)
-        except BadError:
+        except InvalidError:
             out.dead[where] += 1
             continue
         mine = [life for life in lives if life.instance == instance]
@@ -168,7 +169,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
                     out.events[("forget", *detail[:3], clock, detail[3])] += 1
                 continue
             header = read_short_form(document) if short else read_header(document, record.timestamp_ms)
-        except BadError:
+        except InvalidError:
             out.dead[where] += 1
             continue
         app, name = header["app"], header["life"]
@@ -186,13 +187,13 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
         stale = not short and header["seq"] <= life.newest.get(header["part"], 0)
         if stale:
             out.stale += 1
-            # It moves: what a newer snapshot does not have, an older one from another partition may add.
-            if not life.complete or life.partition != record.partition or header["part"] not in life.here:
+            # The instance moves: an older snapshot from another partition adds the metrics that newer ones lack.
+            if not life.complete or life.partition != record.partition or header["part"] not in life.parts_here:
                 add_older(life, document["metrics"][:max_metrics], header, seen, limit_of)
             continue
         if life.partition != record.partition:
-            life.here.clear()
-        life.here.add(0 if short else header["part"])
+            life.parts_here.clear()
+        life.parts_here.add(0 if short else header["part"])
         life.partition, life.last_seen_ms = record.partition, clock
         life.final, life.dead = header["final"], False
         life.every_ms = header["every_ms"] or short_form_every_ms
@@ -223,7 +224,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
             try:
                 key, fields = read_metric(item, app)
                 if key in once:
-                    raise BadError("twice in a snapshot")  # noqa: TRY301
+                    raise InvalidError("twice in a snapshot")  # noqa: TRY301
                 once.add(key)
                 if key not in life.rows and (limit := limit_of(life, key)):
                     beyond.add(limit)
@@ -231,9 +232,15 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
                 if key in life.rows:
                     old_part, _, old = life.rows[key]
                     if old_part != part:
+<<<<<<< HEAD
                         raise BadError("in another part")  # noqa: TRY301
                     if falls(key, fields, old):
                         raise BadError("a count fell")  # noqa: TRY301
+=======
+                        raise InvalidError("in another part")  # noqa: TRY301
+                    if "count" in fields and fields["count"] < old["count"]:
+                        raise InvalidError("a count fell")  # noqa: TRY301
+>>>>>>> wt-words
                     for name, choose in (("min", min), ("max", max)):
                         if key[2] in ("histogram", "timer"):
                             known = [value for value in (fields[name], old[name]) if value is not None]
@@ -242,13 +249,13 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
                         fields["start"] = min(fields["start"], old["start"])
                         fields["position"] = max(fields["position"], old["position"])
                     widen(fields, old)
-            except BadError:
+            except InvalidError:
                 refused += 1
                 continue
             life.rows[key] = (part, seq, fields)
             seen.add(key)
         if refused:
-            out.dead[where] += min(refused, 11)  # ten of their own, and one for the rest
+            out.dead[where] += min(refused, 11)  # ten for single metrics, and one for the others
         for limit in beyond:
             out.dead[where] += 1
             reached(life, clock, limit)
@@ -259,7 +266,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as the p
 
 
 def widen(fields: dict[str, Any], old: dict[str, Any]) -> None:
-    """Keep the least and the greatest value of a life: they only widen."""
+    """Keep the min and max of a life: they only widen."""
     for name, choose in (("min", min), ("max", max)):
         if old.get(name) is not None:
             fields[name] = old[name] if fields[name] is None else choose(old[name], fields[name])
@@ -272,15 +279,15 @@ def add_older(
     seen: set[Key],
     limit_of: Callable[[Life, Key], str | None],
 ) -> None:
-    """Take from an older snapshot of an instance that moves what has no newer value: the highest seq wins.
+    """Add the metrics of an older snapshot that have no newer value: the highest seq wins.
 
-    What a snapshot in order would have refused is not taken.
+    Metrics that would have been refused in the right order are ignored.
     """
     once: set[Key] = set()
     for item in metrics:
         try:
             key, fields = read_metric(item, life.app)
-        except BadError:
+        except InvalidError:
             continue
         if key in once:
             continue
@@ -314,7 +321,7 @@ def size_of(key: Key) -> int:
 
 
 def total_of(key: Key, lives: list[Life], clocks: dict[int, int]) -> dict[str, Any]:
-    """Return the sum of one metric over all lives; what is beyond its range is the largest or smallest number."""
+    """Return the sum of one metric over all lives. A number beyond its range becomes the bound of the range."""
     kind = key[2]
     having = [life for life in lives if key in life.rows]
     current = [life for life in having if is_current(life, life.rows[key], clocks[life.partition])]
@@ -338,14 +345,14 @@ def total_of(key: Key, lives: list[Life], clocks: dict[int, int]) -> dict[str, A
 
 
 def is_current(life: Life, row: tuple[int, int, dict[str, Any]], clock: int) -> bool:
-    """Tell whether the life is living, and its newest snapshot has the row's metric."""
+    """Return whether the life is living and its newest snapshot has the row's metric."""
     part, seq, _ = row
     living = not life.final and not life.dead and clock < life.last_seen_ms + 3 * life.every_ms
     return living and (not life.complete or seq == life.newest.get(part, 0))
 
 
 def reduce(name: str, column: list[Any]) -> Any:
-    """Make one value of many lives' values of the field `name`."""
+    """Combine the values that the lives have of the field `name`."""
     known = [value for value in column if value is not None]
     if name in ("count", "sum"):
         return add(known) if known or name == "count" else None
@@ -353,7 +360,7 @@ def reduce(name: str, column: list[Any]) -> Any:
 
 
 def add(column: list[Any]) -> int | float:
-    """Add whole numbers exactly; with a float among them, round the exact sum once."""
+    """Return the exact sum of integers. With a float among them, the exact sum is rounded once."""
     exact = sum((Fraction(value) for value in column), Fraction(0))
     if not any(isinstance(value, float) for value in column):
         return int(exact)
@@ -364,24 +371,24 @@ def add(column: list[Any]) -> int | float:
 
 
 def nearest(value: float) -> int | float:
-    """Return the number of the same kind, within 64 bits or the range of floats, that is nearest to this one."""
+    """Return the nearest number of the same type within 64 bits or the range of floats."""
     least, most = (-LARGEST - 1, LARGEST) if isinstance(value, int) else (-LARGEST_FLOAT, LARGEST_FLOAT)
     return max(least, min(value, most))
 
 
 def forget(named: dict[str, Any], instance: str, lives: list[Life], partition: int) -> set[tuple[str, str, str, str]]:
-    """Take out what a forget record names; return the (app, instance, life, detail) of the events."""
-    said = set()
+    """Remove the lives or metrics that a forget record names. Return the events as (app, instance, life, detail)."""
+    events = set()
     if named.get("metric") is None:
         for life in [life for life in lives if life.instance == instance]:
             if named.get("app") not in (None, life.app) or named.get("life") not in (None, life.life):
                 continue
             if life.rows:
-                said.add((life.app, life.instance, life.life, ""))
+                events.add((life.app, life.instance, life.life, ""))
             life.rows, life.dead = {}, True
             if not life.life:
                 lives.remove(life)
-        return said
+        return events
     shards = named.get("shards", 1)
     for life in lives:
         if life.partition != partition or (crc32(life.instance.encode()) - crc32(instance.encode())) % shards:
@@ -390,6 +397,6 @@ def forget(named: dict[str, Any], instance: str, lives: list[Life], partition: i
             app, name, kind, tags = key
             same = named["metric"] == name and named.get("app") in (None, app) and named.get("type") in (None, kind)
             if same and set(read_tags(named)) <= set(tags):
-                said.add((app, "", "", name))
+                events.add((app, "", "", name))
                 del life.rows[key]
-    return said
+    return events

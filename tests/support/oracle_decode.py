@@ -1,4 +1,4 @@
-"""Decode the records of `metrics` for the oracle, by docs/record.md and with the standard library's JSON."""
+"""Decode the records of `metrics` for the oracle: docs/record.md, with the standard library's JSON."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ REQUIRED = {"float_counter": ("sum",), "updown": ("value",), "gauge": ("value",)
 ULID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-class BadError(Exception):
-    """A record or a metric that is refused."""
+class InvalidError(Exception):
+    """A record or a metric is refused."""
 
 
 def read_key(key: bytes | None) -> str:
@@ -38,9 +38,9 @@ def read_key(key: bytes | None) -> str:
     try:
         instance = (key or b"").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadError("not UTF-8") from error
+        raise InvalidError("not UTF-8") from error
     if not instance or "\0" in instance or len(instance.encode()) > 1024:
-        raise BadError("no instance ID")
+        raise InvalidError("no instance ID")
     return instance
 
 
@@ -49,19 +49,19 @@ def read_value(value: bytes) -> dict[str, Any]:
     try:
         text = value.decode("utf-8")
         if depth(text) > 64:
-            raise BadError("nested too deep")
+            raise InvalidError("nested too deeply")
         document = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 401 else float(digits))
     except ValueError as error:
-        raise BadError("not JSON in UTF-8") from error
+        raise InvalidError("not JSON in UTF-8") from error
     if not isinstance(document, dict):
-        raise BadError("not an object")
+        raise InvalidError("not an object")
     if "metrics" not in document and not ("name" in document and "value" in document) and "forget" not in document:
-        raise BadError("none of the forms")
+        raise InvalidError("none of the forms")
     return document
 
 
 def depth(text: str) -> int:
-    """Return how deep brackets nest, those within texts not counted."""
+    """Return the depth of nested brackets outside of strings."""
     deepest = level = 0
     quoted = escaped = False
     for character in text:
@@ -79,53 +79,53 @@ def depth(text: str) -> int:
 
 
 def read_forget(document: dict[str, Any]) -> dict[str, Any]:
-    """Return what a forget record names; raises BadError where it is not one."""
+    """Return the fields of a forget record. Raise InvalidError if it is not valid."""
     bounded_int(document.get("v", 1), 1, 1)
     named = document["forget"]
     if not isinstance(named, dict) or set(named) - {"app", "life", "metric", "type", "tags", "shards"}:
-        raise BadError("forget")
+        raise InvalidError("forget")
     for name in ("app", "metric"):
         if named.get(name) is not None:
             text(named[name], 1, 512)
     if named.get("life") is not None and not re.fullmatch(f"[0-7][{ULID_DIGITS}]{{25}}", text(named["life"], 26, 26)):
-        raise BadError("life")
+        raise InvalidError("life")
     if named.get("type") is not None and named["type"] not in LASTING:
-        raise BadError("type")
+        raise InvalidError("type")
     tags, shards = read_tags(named), bounded_int(named.get("shards", 1), 1, LARGEST)
     if named.get("metric") is None and (named.get("type") is not None or tags or shards != 1):
-        raise BadError("no metric")
+        raise InvalidError("no metric")
     if named.get("metric") is not None and named.get("life") is not None:
-        raise BadError("a life and a metric")
+        raise InvalidError("a life and a metric")
     return named
 
 
 def read_header(document: dict[str, Any], appended_ms: int) -> dict[str, Any]:
-    """Return a snapshot's header; raises BadError where it is not one, or comes too late or too early."""
+    """Return a snapshot's header. Raise InvalidError if it is not valid, or appended too late or too early."""
     if not isinstance(document["metrics"], list):
-        raise BadError("metrics")
+        raise InvalidError("metrics")
     bounded_int(document.get("v", 1), 1, 1)
     text(document.get("app"), 1, 512)
     if not re.fullmatch(f"[0-7][{ULID_DIGITS}]{{25}}", text(document.get("life"), 26, 26)):
-        raise BadError("life")
+        raise InvalidError("life")
     bounded_int(document.get("part"), 0, LARGEST)
     bounded_int(document.get("seq"), 1, LARGEST)
     bounded_int(document.get("ts"), 0, LARGEST)
     bounded_int(document.get("every_ms"), 10, HOUR_MS)
     if not isinstance(document.get("final"), bool):
-        raise BadError("final")
+        raise InvalidError("final")
     if not isinstance(document.setdefault("complete", True), bool):
-        raise BadError("complete")
+        raise InvalidError("complete")
     prev = document.get("prev")
     known = ulid_ms(document["life"]) if prev is None else bounded_int(prev, 0, LARGEST)
     if appended_ms - known >= LATE_MS:
-        raise BadError("too late")
+        raise InvalidError("too late")
     if ulid_ms(document["life"]) - appended_ms > LATE_MS:
-        raise BadError("too early")
+        raise InvalidError("too early")
     return document
 
 
 def read_short_form(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the short form as a header with its one metric."""
+    """Return the header of a record in the short form, with its one metric."""
     tags = read_tags(document)
     key = ("default", text(document["name"], 1, 512), "counter", tags)
     metric = (key, bounded_int(document["value"], 0, LARGEST))
@@ -133,9 +133,9 @@ def read_short_form(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_metric(item: Any, app: str) -> tuple[Key, dict[str, Any]]:
-    """Return a metric's identity and what is kept of it."""
+    """Return a metric's identity and the fields that the table keeps."""
     if not isinstance(item, dict) or not isinstance(item.get("type"), str) or item["type"] not in LASTING:
-        raise BadError("type")
+        raise InvalidError("type")
     kind = item["type"]
     key = (app, text(item.get("name"), 1, 512), kind, read_tags(item))
     fields: dict[str, Any] = {}
@@ -153,25 +153,25 @@ def read_metric(item: Any, app: str) -> tuple[Key, dict[str, Any]]:
                 fields[name] = number(item[name])
         fields = {"min": None, "max": None} | fields
         if item.get("sketch") is not None and counted(item["sketch"]) != fields["count"]:
-            raise BadError("the sketch and the count disagree")
+            raise InvalidError("the sketch and the count disagree")
     return key, fields
 
 
 def counted(sketch: Any) -> int:
-    """Return how many values a sketch stands for, by the format in docs/record.md."""
+    """Return the number of values in a sketch, in the format of docs/record.md."""
     if not isinstance(sketch, dict):
-        raise BadError("sketch")
+        raise InvalidError("sketch")
     scale, total = bounded_int(sketch.get("scale"), -10, 20), bounded_int(sketch.get("zero_count", 0), 0, LARGEST)
     for side in (sketch.get("positive"), sketch.get("negative")):
         if side is None:
             continue
         if not isinstance(side, dict) or not isinstance(side.get("counts"), list):
-            raise BadError("buckets")
+            raise InvalidError("buckets")
         offset, counts = bounded_int(side.get("offset"), -(2**31), 2**31 - 1), side["counts"]
         sizes = [max(1, -bounded_int(count, -(2**31), LARGEST)) for count in counts]
         powers = Fraction(2) ** -scale
         if sum(sizes) > 4096 or offset * powers <= -1075 - powers or (offset + sum(sizes)) * powers > 1024:
-            raise BadError("buckets beyond the limit, or beyond every number")
+            raise InvalidError("buckets beyond the limit, or beyond every number")
         total += sum(count for count in counts if count > 0)
     return total
 
@@ -180,38 +180,38 @@ def read_tags(item: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the sorted tags of a metric."""
     tags = item.get("tags", {})
     if not isinstance(tags, dict) or len(tags) > 32:
-        raise BadError("tags")
+        raise InvalidError("tags")
     return tuple(sorted((text(name, 1, 128), text(value, 0, 512)) for name, value in tags.items()))
 
 
 def text(value: Any, shortest: int, longest: int) -> str:
-    """Return `value` if it is a text that every store can keep."""
+    """Return `value` if it is a valid text whose length is within bounds."""
     if not isinstance(value, str) or not shortest <= len(value) <= longest or "\0" in value:
-        raise BadError("text")
+        raise InvalidError("text")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise BadError("half a surrogate pair") from error
+        raise InvalidError("half a surrogate pair") from error
     return value
 
 
 def bounded_int(value: Any, least: int, greatest: int) -> int:
-    """Return `value` if it is a whole number within bounds."""
+    """Return `value` if it is an integer within bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= greatest:
-        raise BadError("whole number")
+        raise InvalidError("integer")
     return value
 
 
 def number(value: Any) -> int | float:
-    """Return `value` if it is a number; as a float where 64 bits do not hold it."""
+    """Return `value` if it is a finite number. An integer beyond 64 bits becomes a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadError("number")
+        raise InvalidError("number")
     try:
         near = float(value)
     except OverflowError as error:
-        raise BadError("beyond floats") from error
+        raise InvalidError("beyond floats") from error
     if near in (float("inf"), float("-inf")) or near != near:  # noqa: PLR0124  (NaN alone differs from itself)
-        raise BadError("not finite")
+        raise InvalidError("not finite")
     return value if isinstance(value, float) or -LARGEST - 1 <= value <= LARGEST else near
 
 

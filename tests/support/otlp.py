@@ -38,9 +38,9 @@ def any_value(value: Any) -> AnyValue:
     if isinstance(value, bytes):
         return AnyValue(bytes_value=value)
     if isinstance(value, list):
-        made = AnyValue()
-        made.array_value.values.extend(any_value(one) for one in value)
-        return made
+        array = AnyValue()
+        array.array_value.values.extend(any_value(one) for one in value)
+        return array
     return AnyValue(string_value=value)
 
 
@@ -122,16 +122,16 @@ class Fleet:
         """Let one application count and export, or let a random fault happen."""
         chance = self.chance
         self.now_ns += chance.choice([1, 80_000, SECOND_NS, 60 * SECOND_NS])
-        place = chance.randrange(len(self._processes))
+        index = chance.randrange(len(self._processes))
         action = chance.choices(["export", "restart", "again", "delayed"], [70, 8, 12, 10])[0]
         if action == "restart":
-            self._processes[place] = Process(self._processes[place].instance)
+            self._processes[index] = Process(self._processes[index].instance)
         elif action == "again" and self.records:
             self._append(chance.choice(self.records).value)
         elif action == "delayed" and self._delayed:
             self._append(self._delayed.pop(chance.randrange(len(self._delayed))))
         else:
-            self._export(self._processes[place])
+            self._export(self._processes[index])
 
     def end(self) -> None:
         """Append the delayed records."""

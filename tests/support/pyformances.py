@@ -56,7 +56,7 @@ def both(program: Callable[[Any, Clock], Any], seed: int = 0) -> tuple[Any, Any]
 
 
 def comparable(values: Any) -> Any:
-    """Return dumps and statistics without weighted rates, with floats of nine digits, and whole numbers as ints."""
+    """Return dumps and statistics without weighted rates, with floats of nine digits, and integral numbers as ints."""
     if isinstance(values, dict):
         return {key: comparable(value) for key, value in values.items() if key not in WEIGHTED}
     if isinstance(values, list | tuple):

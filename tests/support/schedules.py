@@ -1,8 +1,8 @@
-"""Random schedules of records as instances, brokers and strangers may write them, for property tests.
+"""Random schedules of everything that may be written to the topic `metrics`, for property tests.
 
 They have restarts, several lives, finals, duplicates, reordering, late records, wrong clocks, malformed records,
-tombstones and forget records. A schedule is a list of whole numbers, each the seed of one step, so hypothesis can
-remove steps and still have a schedule. `play` turns it into the records of the topic `metrics`.
+tombstones and forget records. A schedule is a list of integers, each the seed of one step, so hypothesis can
+remove steps and still have a schedule. `play` turns it into the records of the topic.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from zlib import crc32
 
 from hypothesis import strategies as st
 
+from support.malformed import BAD_METRICS, ODD, POISON
+
 RETIRE_AFTER_MS = 60_000
 EVERY_MS = 1_000
 BEGIN_MS = 1_700_000_000_000
@@ -23,11 +25,11 @@ DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 steps = st.integers(0, 2**32)
 schedules = st.lists(steps, min_size=20, max_size=80)
 short_schedules = st.lists(steps, min_size=1, max_size=16)
-cuts = st.lists(st.integers(1, 12), min_size=1, max_size=6)
+batch_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 
 
 class TopicRecord(NamedTuple):
-    """A record as the broker has it."""
+    """A record as it is on the broker."""
 
     key: bytes | None
     value: bytes | None
@@ -37,106 +39,12 @@ class TopicRecord(NamedTuple):
 
 
 def may_lower_counts(record: TopicRecord) -> bool:
-    """Tell whether a record may lower counts: a tombstone or a forget record."""
+    """Return whether a record may lower counts: a tombstone or a forget record."""
     return record.value is None or b'"forget"' in record.value
 
 
-POISON: list[bytes] = [
-    b"",
-    b"{",
-    b"[]",
-    b"null",
-    b"\xff\xfe{}",
-    b'{"v":1}',
-    b'{"name":"a","value":-1}',
-    b'{"name":"a","value":1.5}',
-    b'{"name":"a","value":NaN}',
-    b'{"name":"a","value":true}',
-    b'{"name":"","value":1}',
-    b'{"name":"a","value":' + b"9" * 5000 + b"}",
-    b'{"name":"a\\u0000","value":1}',
-    b'{"name":"a\\ud800","value":1}',
-    b'{"name":"a","value":1,"x":' + b"[" * 80 + b"]" * 80 + b"}",
-    b'{"name":"a","value":1,"x":' + b"[" * 100_000 + b"}",
-    b'{"name":"a","value":1} x',
-    b'{"name":"a","value":1,"x":"\xff"}',
-    '{"name":"a","value":1}'.encode("utf-16"),
-    b'\xef\xbb\xbf{"name":"a","value":1}',
-    b'{"metrics":[],"app":"a"}',
-    b'{"metrics":{}}',
-]
-"""Values that are refused as a whole."""
-
-ODD: list[bytes] = [
-    b'{"name":"metrics","value":3}',
-    b'{"name":"a","value":2,"value":3}',
-    b'{"n\\u0061me":"a","value":7,"unknown":[1e999,"\\ud800",NaN]}',
-    b'{"name":"a","value":4,"x":1e999}',
-    b'{"name":"a","value":5,"x":' + b"[" * 50 + b"]" * 50 + b"}",
-    b'{"name":"a","value":6,"tags":{"t":"1","t":"2"}}',
-]
-"""Unusual values of the short form that are accepted."""
-
-BAD_SKETCHES: list[str] = [
-    "7",
-    '"sketch"',
-    "[]",
-    "{}",
-    '{"scale":6}',
-    '{"scale":6,"zero_count":2}',
-    '{"scale":6.5,"zero_count":1}',
-    '{"scale":21,"zero_count":1}',
-    '{"scale":-11,"zero_count":1}',
-    '{"scale":true,"zero_count":1}',
-    '{"scale":6,"zero_count":"1"}',
-    '{"scale":6,"zero_count":-1,"positive":{"offset":0,"counts":[2]}}',
-    '{"scale":6,"positive":[0,1]}',
-    '{"scale":6,"positive":{"counts":[1]}}',
-    '{"scale":6,"positive":{"offset":0,"counts":1}}',
-    '{"scale":6,"positive":{"offset":0,"counts":["1"]}}',
-    '{"scale":6,"positive":{"offset":0,"counts":[9223372036854775808]}}',
-    '{"scale":6,"positive":{"offset":2147483648,"counts":[1]}}',
-    '{"scale":6,"positive":{"offset":65536,"counts":[1]}}',
-    '{"scale":6,"negative":{"offset":-68801,"counts":[1]}}',
-    '{"scale":6,"positive":{"offset":0,"counts":[-4096,1]}}',
-    '{"scale":6,"positive":{"offset":0,"counts":[1,-2147483649]}}',
-    '{"scale":-10,"positive":{"offset":1,"counts":[1]}}',
-    '{"scale":6,"positive":{"offset":0,"counts":[' + "0," * 4096 + "1]}}",
-]
-"""Sketches, as JSON text, that are refused beside a count of 1."""
-
-BAD_METRICS: list[str] = [
-    '{"type":"gauge","name":"g","value":NaN}',
-    '{"type":"gauge","name":"g","value":-Infinity}',
-    '{"type":"gauge","name":"g","value":null}',
-    '{"type":"gauge","name":"g","value":1e400}',
-    '{"type":"gauge","name":"g","value":1' + "0" * 350 + "}",
-    '{"type":"gauge","name":"g","value":1' + "0" * 5000 + "}",
-    '{"type":"gauge","name":"g","value":"1"}',
-    '{"type":"gauge","name":"g"}',
-    '{"type":[],"name":"g","value":1}',
-    '{"type":"gage","name":"g","value":1}',
-    '{"type":"counter","name":"c","count":-1}',
-    '{"type":"counter","name":"c","count":9223372036854775808}',
-    '{"type":"counter","name":"c","count":1.0}',
-    '{"type":"counter","name":"c","count":true}',
-    '{"type":"counter","name":"' + "n" * 513 + '","count":1}',
-    '{"type":"counter","name":"c","count":1,"tags":{"":"x"}}',
-    '{"type":"counter","name":"c","count":1,"tags":{"a":"' + "x" * 513 + '"}}',
-    '{"type":"counter","name":"c","count":1,"tags":{"a":null}}',
-    '{"type":"counter","name":"c\\u0000","count":1}',
-    '{"type":"counter","name":"c\\udc00","count":1}',
-    '{"type":"position","name":"p","start":1}',
-    '{"type":"timer","name":"t","count":1,"p99":"fast"}',
-    *(f'{{"type":"timer","name":"t","count":1,"sketch":{sketch}}}' for sketch in BAD_SKETCHES),
-    "7",
-    "null",
-]
-"""Metrics that are refused, as JSON text. The others of their snapshot are accepted."""
-
-
 def sketch(chance: random.Random, count: int) -> dict[str, Any]:
-    """Return the sketch of `count` values, by the format in docs/record.md: zeros, and buckets of each sign."""
+    """Return a sketch of `count` values in the format of docs/record.md: zeros, and buckets of each sign."""
     zeros = chance.choice([0, count // 2, count])
     content: dict[str, Any] = {"scale": chance.choice([6, 6, 6, 6, 5, 2])} | ({"zero_count": zeros} if zeros else {})
     left = count - zeros
@@ -162,7 +70,10 @@ class Life:
 
 
 class Play:
-    """Plays the steps of a schedule. Metrics are forgotten in a table of `shards`, never if it is 0."""
+    """Plays the steps of a schedule.
+
+    Forget records of metrics are for a table of this many `shards`. If it is 0, there are none.
+    """
 
     def __init__(self, shards: int = 1) -> None:
         self.shards = shards
@@ -229,17 +140,16 @@ class Play:
                 [{}, {}, {"app": "shop"}, {"type": "counter"}, {"tags": {"a": "ö 1"}}, {"type": "timer"}]
             )
         if what != "metric":
-            self._append(instance, _forget(named))
+            self._append(instance, forget_value(named))
             return
-        for partition in chance.choice([[0, 1], [0, 1], [0, 1], [1]]):  # the command appends it to each
+        for partition in chance.choice([[0, 1], [0, 1], [0, 1], [1]]):  # `tallystream forget` appends to each one
             for key in keys_of_shards(self.shards):
-                self._append(key, _forget(named | ({"shards": self.shards} if self.shards > 1 else {})), partition)
+                self._append(key, forget_value(named | ({"shards": self.shards} if self.shards > 1 else {})), partition)
 
     def _new_life(self, chance: random.Random, instance: str) -> Life:
         # Some applications' clocks are off by more than the table accepts.
-        made = self.now + chance.choice([0, 0, 0, 0, 30_000, -30_000, 10**9, -(10**9)])
-        head = "".join(DIGITS[made >> shift & 31] for shift in range(45, -1, -5))
-        ulid = head + "".join(chance.choices(DIGITS, k=16))
+        born_ms = self.now + chance.choice([0, 0, 0, 0, 30_000, -30_000, 10**9, -(10**9)])
+        ulid = random_ulid(chance, born_ms)
         life = Life(chance.choice(["shop", "shop", "mail"]), ulid)
         self.lives.setdefault(instance, []).append(life)
         return life
@@ -335,20 +245,27 @@ def keys_of_shards(shards: int) -> list[str]:
     raise AssertionError
 
 
-def _forget(named: Any) -> bytes:
+def forget_value(named: Any) -> bytes:
+    """Return the value of a forget record."""
     return json.dumps({"v": 1, "forget": named}).encode()
 
 
+def random_ulid(chance: random.Random, ms: int) -> str:
+    """Return a ULID with this time, in epoch ms."""
+    head = "".join(DIGITS[ms >> shift & 31] for shift in range(45, -1, -5))
+    return head + "".join(chance.choices(DIGITS, k=16))
+
+
 def play(schedule: list[int], shards: int = 1) -> list[TopicRecord]:
-    """Return the records of a schedule, in the order of appending; two partitions, each instance in one."""
+    """Return the records of a schedule, in the order of appending. Each instance is in one of two partitions."""
     playing = Play(shards)
     for seed in schedule:
         playing.step(seed)
     return playing.records
 
 
-def cut(records: list[TopicRecord], sizes: list[int]) -> list[list[TopicRecord]]:
-    """Divide records into batches of these sizes, over and over."""
+def in_batches(records: list[TopicRecord], sizes: list[int]) -> list[list[TopicRecord]]:
+    """Divide records into batches. The sizes are repeated until all records are in a batch."""
     batches: list[list[TopicRecord]] = []
     left = list(records)
     while left:
@@ -359,7 +276,7 @@ def cut(records: list[TopicRecord], sizes: list[int]) -> list[list[TopicRecord]]
 
 
 class Steady(Play):
-    """Plays schedules in which instances also publish the same metrics again and again, as in a backlog."""
+    """Plays schedules in which instances also publish the same metrics many times, as in a backlog."""
 
     def step(self, seed: int) -> None:
         """Take one step, or publish several records of one life or counter, with others in between."""
@@ -401,7 +318,7 @@ class Steady(Play):
 
 
 def play_steadily(schedule: list[int]) -> list[TopicRecord]:
-    """Return the records of a schedule of which compaction drops many."""
+    """Return the records of a schedule. Compaction drops many of them."""
     playing = Steady()
     for seed in schedule:
         playing.step(seed)

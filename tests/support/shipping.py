@@ -83,7 +83,7 @@ class Sums:
         assert self._producer.flush(60) == 0
 
     def publish_forged(self, topics: Topics) -> None:
-        """Write the current epoch to the ledger, and publish a sum of an epoch that no aggregator has taken."""
+        """Write the current epoch to the ledger, and publish a sum of an epoch that no aggregator has."""
         writer = LedgerWriter(topics.ledger, {"bootstrap.servers": self._servers})
         writer.write([LedgerRow(kind="opened", query=QUERY, epoch=self.epoch, ts=NOW_MS)])
         self.publish(1, epoch=2**62)

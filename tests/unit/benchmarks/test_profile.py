@@ -1,4 +1,4 @@
-"""Which part of a batch a sampled stack belongs to."""
+"""The profile assigns each sampled stack to a part of a batch."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ SPARK = "org.apache.spark."
         ((SPARK + "sql.execution.streaming.checkpointing.OffsetSeqLog.add",), "log: offsets and commits"),
     ],
 )
-def test_the_frame_next_to_the_top_that_is_known_decides(frames: tuple[str, ...], part: str) -> None:
-    """What calls it does not matter, nor do frames of Java's own library above it."""
+def test_the_topmost_known_frame_decides(frames: tuple[str, ...], part: str) -> None:
+    """Its callers, and frames of Java's own library above it, make no difference."""
     assert part_of(frames).startswith(part)

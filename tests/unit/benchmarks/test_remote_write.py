@@ -1,4 +1,4 @@
-"""The receiver of remote write reads what the specification describes."""
+"""The receiver of remote write reads requests as the specification describes them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def field(number: int, data: bytes) -> bytes:
 
 
 def series(name: bytes, *values: float) -> bytes:
-    """Return a TimeSeries with two labels, its samples with a time in ms."""
+    """Return a TimeSeries with two labels. Its samples have a time in ms."""
     labels = [field(1, field(1, b"job") + field(2, b"x")), field(1, field(1, b"__name__") + field(2, name))]
     points = [field(2, b"\x09" + struct.pack("<d", value) + b"\x10\x96\x01") for value in values]
     return field(1, b"".join(labels + points))
 
 
 def test_every_sample_of_every_series_is_read() -> None:
-    """In the order of the request, with the name of its series and whatever other labels it has."""
+    """The samples are in the order of the request and have the name of their series. Other labels are ignored."""
     raw = series(b"a_total", 1.5, 2.5) + field(3, b"metadata") + series(b"b_total", 7.0)
     body = pa.compress(raw, codec="snappy", asbytes=True)
     assert list(samples(body)) == [("a_total", 1.5), ("a_total", 2.5), ("b_total", 7.0)]
 
 
-def test_numbers_take_as_many_bytes_as_they_need() -> None:
-    """The specification's own example of a varint: 150 is two bytes."""
+def test_a_varint_of_several_bytes_is_read() -> None:
+    """The example is that of the specification: 150 is two bytes."""
     assert varint(b"\x00\x96\x01", 1) == (150, 3)

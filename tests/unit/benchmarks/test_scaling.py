@@ -1,4 +1,4 @@
-"""The sizing of fleets, from costs that were measured; and fleets that have retired before."""
+"""The sizing of fleets from measured costs, and the load of fleets whose lives have retired."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tallystream_aggregator.table.table import run_batch
 
 
 def stage(lives: int, *, exact: bool = True, **more: float) -> dict[str, Any]:
-    """Return what a stage of so many instances with 100 metrics was measured to take."""
+    """Return the result of a stage with this many instances of 100 metrics."""
     seconds = {"loaded_s": 9.0, "drain_s": 0.5, "rebuild_s": lives / 1e4, "rebuilt_s": 9.0}
     batches = {"batch_ms": 200.0, "cpu_ms_per_batch": 90.0, "slowest_ms": 400.0, "cpu_s_per_million": 10.0}
     sizes = {"state_mb": 1.0, "record_bytes": 5000.0, "table_record_bytes": 2000.0, "disk": 0, "others_cores": 0.0}
@@ -33,12 +33,12 @@ MILLION = stage(10_000, cores=1.0, peak_rss_mb=1400.0, checkpoint_mb=100.0, rest
 SHARDED = stage(10_000, cores=1.4, peak_rss_mb=1900.0, checkpoint_mb=110.0, restart_s=15.0)
 LARGE = stage(100_000, cores=1.0, peak_rss_mb=5000.0, checkpoint_mb=1000.0, restart_s=107.0)
 FOUND = {("rows-10k", OURS): SMALL, ("rows-1m", OURS): MILLION, ("rows-1m-2-shards", OURS): SHARDED}
-WHOLE = {**FOUND, ("rows-10m", OURS): LARGE}
+WITH_LARGE = {**FOUND, ("rows-10m", OURS): LARGE}
 
 
 def test_costs_are_those_of_a_million_rows_or_updates() -> None:
-    """From a million rows on: what any aggregator takes is kept apart; tables of several shards are left out."""
-    cost = costs(WHOLE)
+    """The cost of an aggregator without rows is separate. Tables of several shards are left out."""
+    cost = costs(WITH_LARGE)
     assert cost is not None
     assert cost.rows == 10_000_000
     assert (cost.memory_mb, cost.idle_mb) == (pytest.approx(400), pytest.approx(1000))
@@ -47,16 +47,16 @@ def test_costs_are_those_of_a_million_rows_or_updates() -> None:
     assert (cost.update_bytes, cost.table_bytes, cost.core_s_per_million_updates) == (50, 20, 10)
 
 
-def test_fewer_stages_give_costs_too() -> None:
-    """Of two stages the line goes through both; from one there is none."""
+def test_two_stages_are_enough_for_costs() -> None:
+    """With two stages the line goes through both. With one there are no costs."""
     cost = costs(FOUND)
     assert cost is not None
     assert cost.memory_mb == pytest.approx(310 / 0.99)
     assert costs({("rows-1m", OURS): MILLION}) is None
 
 
-def test_a_restart_that_failed_is_left_out() -> None:
-    """The line goes through the stages that have one."""
+def test_a_failed_restart_has_no_cost() -> None:
+    """The other costs of its stage are still used."""
     cost = costs({**FOUND, ("rows-10m", OURS): {**LARGE, "restart_s": math.nan, "exact": False}})
     assert cost is not None
     assert math.isnan(cost.restart_s)
@@ -64,8 +64,8 @@ def test_a_restart_that_failed_is_left_out() -> None:
 
 
 def test_a_fleet_s_size_is_its_rows_and_updates_times_the_costs() -> None:
-    """A hundred million rows need 34 shards for their updates, each restarts with its own rows, and a driver."""
-    cost = costs(WHOLE)
+    """A hundred million rows need 34 shards for their updates, and a driver. Each shard restarts with its own rows."""
+    cost = costs(WITH_LARGE)
     assert cost is not None
     fleet, rows, *rates, shards, cores, memory, checkpoint, restart, how = sized(cost, 10**6, 100, 60)
     assert (fleet, rows) == ("1,000,000 of 100 metrics, every 60 s", "100 M")
@@ -75,17 +75,17 @@ def test_a_fleet_s_size_is_its_rows_and_updates_times_the_costs() -> None:
     assert not sized(cost, 100_000, 100, 100)[-1]
 
 
-def test_the_tables_say_what_was_wrong() -> None:
-    """A stage whose sums were wrong says so, and meets no bound."""
-    assert "**wrong**" not in tables(WHOLE)
-    wrong = tables({**WHOLE, ("rows-10m", OURS): {**LARGE, "exact": False}})
+def test_the_tables_mark_a_stage_with_wrong_sums() -> None:
+    """Such a stage meets no bound."""
+    assert "**wrong**" not in tables(WITH_LARGE)
+    wrong = tables({**WITH_LARGE, ("rows-10m", OURS): {**LARGE, "exact": False}})
     assert wrong.count("**wrong**") == 1
     assert "| no | **required missed** |" in wrong
     assert "| fleet |" not in tables({("rows-1m", OURS): MILLION})
 
 
 def test_each_group_retires_when_the_next_one_reports() -> None:
-    """In memory are never more than two groups; in the end all of them are on disk, and the sums have them all."""
+    """At most two groups are in memory. At the end all of them are on disk, and the sums include all of them."""
     hour_ms, now_ms = 3_600_000, 1_700_000_000_000
     table = Table(State(), TableSettings(retire_after_ms=int(RETIRE_AFTER_H * hour_ms)))
     lives, metrics, offset = 2 * GROUP + 5, 2, 0
@@ -93,7 +93,7 @@ def test_each_group_retires_when_the_next_one_reports() -> None:
     living = Group(now_ms, [(b"living", snapshot(now_ms))], np.array([0, 0]))
     for group in [*groups(lives, metrics, now_ms), living]:
         records = [
-            Record("metrics", 0, place, group.at_ms, *record) for place, record in enumerate(group.records, offset)
+            Record("metrics", 0, number, group.at_ms, *record) for number, record in enumerate(group.records, offset)
         ]
         offset += len(records)
         changes = run_batch(table, records, now_ms=group.at_ms)
@@ -108,6 +108,6 @@ def test_each_group_retires_when_the_next_one_reports() -> None:
 
 
 def snapshot(now_ms: int) -> bytes:
-    """Return a snapshot without metrics of an instance that lives."""
+    """Return a snapshot without metrics of a living instance."""
     head = {"v": 1, "app": "bench", "life": new_ulid(now_ms), "part": 0, "seq": 1, "ts": now_ms, "every_ms": 1000}
     return json.dumps({**head, "final": False, "metrics": []}).encode()

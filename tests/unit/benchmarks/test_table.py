@@ -1,4 +1,4 @@
-"""The loads for the table alone, and what is measured of them."""
+"""The loads of the table's benchmark, and its measurements."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ def published(name: str) -> tuple[dict[str, int], list[str]]:
 
 
 @pytest.mark.parametrize("name", ["counters", "histograms", "layouts", "restarts"])
-def test_a_load_without_poison_is_accepted_whole(name: str) -> None:
-    """No dead letter, so what is measured is not the time of refusing."""
+def test_a_load_without_malformed_records_is_accepted_completely(name: str) -> None:
+    """There is no dead letter, so the time of refusing is not measured."""
     sums, dead = published(name)
     assert not dead
     assert all(count > 0 for count in sums.values())
 
 
-def test_poison_is_refused() -> None:
-    """One of fifty records here: no JSON at first, and with several hundred also counts that fall."""
+def test_malformed_records_are_refused() -> None:
+    """One of fifty records is not JSON."""
     _, dead = published("poison")
     assert len(dead) == BATCHES
 
 
 def test_an_instance_that_restarts_has_a_life_for_each_record() -> None:
-    """All of them are in the table, and count."""
+    """All of its lives are in the table and count."""
     sums, _ = published("restarts")
     assert set(sums.values()) == {RECORDS * BATCHES}
 
 
 def test_new_metrics_are_new_in_each_snapshot() -> None:
-    """A hundred of each snapshot of the one instance, beside a hundred of the others."""
+    """One instance publishes a hundred new metrics in each snapshot, the others a hundred in total."""
     sums, _ = published("new-metrics")
     assert len(sums) == 100 + 100 * BATCHES * (RECORDS // 25)
 
 
 def test_no_two_layouts_are_the_same() -> None:
-    """A record of each instance has a set of metrics of its own."""
+    """The record of each instance has another set of metrics."""
     batches = ALL["layouts"].make(500, 20)
     found = {
         frozenset(metric["name"] for metric in json.loads(record.value or b"")["metrics"])
@@ -62,8 +62,8 @@ def test_no_two_layouts_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_parts_add_up_to_the_whole(name: str) -> None:
-    """Each part took some time, the worst batch no less than the mean, and the sums are what the records say."""
+def test_the_parts_of_the_cost_add_up_to_its_total(name: str) -> None:
+    """The worst batch is no faster than the mean, and the sums are exact."""
     cost = measure(ALL[name].make(RECORDS, BATCHES))
     assert cost.exact
     assert cost.batches == BATCHES - 2

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.schedules import BAD_METRICS, ODD, POISON
+from support.malformed import BAD_METRICS, ODD, POISON
 from tallystream import record
 from tallystream.ulid import new_ulid, ulid_ms
 from tallystream_aggregator.table import decode as reading

@@ -1,4 +1,4 @@
-"""compose/compose.yaml, as Docker's own Compose reads it: pinned, guarded, in order, and true to the command line."""
+"""compose/compose.yaml as `docker compose config` resolves it: its images, secrets, limits, order and commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TEXT = images.FILE.read_text(encoding="utf-8")
 OURS = ("aggregator", "shipper", "lag", "page", "sums", "shipper-graphite")
 ONCE = "influxdb-tokens"
-"""What runs once at each start, and ends."""
+"""The service that runs once at each start and ends."""
 DEMO = ("demo-generator", "demo-app-1", "demo-app-2")
 
 
@@ -43,26 +43,26 @@ def services(env_file: Path) -> dict[str, dict[str, Any]]:
 
 
 def parts(service: dict[str, Any]) -> Iterator[str]:
-    """Yield every text in a service's environment and command."""
+    """Yield the values of a service's environment and the words of its command."""
     yield from service.get("environment", {}).values()
     yield from service.get("command") or []
 
 
-def test_compose_itself_accepts_the_file(services: dict[str, Any]) -> None:
-    """`docker compose config` resolves it without a warning, every profile included, and every service is there."""
+def test_docker_compose_accepts_the_file(services: dict[str, Any]) -> None:
+    """`docker compose config` resolves it with all profiles without a warning, and every service is in it."""
     others = {"kafka", "influxdb", "grafana", "prometheus"}
     assert others | {ONCE} | set(OURS) | set(DEMO) <= set(services)
 
 
 def test_without_secrets_nothing_starts() -> None:
-    """Without .env it is refused, and the sentence names what makes one."""
+    """Without .env Compose refuses the file, and the error names the command that makes it."""
     done = images.config(None, "-q")
     assert done.returncode != 0
     assert "run compose/init-env first" in done.stderr
 
 
 def test_the_secrets_are_random_and_kept(tmp_path: Path) -> None:
-    """init-env makes .env for its owner alone, another one each time, and never touches one that is there."""
+    """init-env makes .env with new secrets, readable only for its owner. It never changes an existing one."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         images.init_env(tmp_path / name)
@@ -70,16 +70,16 @@ def test_the_secrets_are_random_and_kept(tmp_path: Path) -> None:
     assert one.keys() == two.keys()
     assert not {value for value in one.values() if len(value) < 22}
     assert not set(one.values()) & set(two.values())
-    made = tmp_path / "one" / ".env"
-    assert stat.S_IMODE(made.stat().st_mode) == 0o600
-    made.write_text("MINE=1\n")
+    env_file = tmp_path / "one" / ".env"
+    assert stat.S_IMODE(env_file.stat().st_mode) == 0o600
+    env_file.write_text("MINE=1\n")
     assert "stays as it is" in images.init_env(tmp_path / "one").stderr
-    assert made.read_text() == "MINE=1\n"
+    assert env_file.read_text() == "MINE=1\n"
     assert [path.name for path in (tmp_path / "one").iterdir()] == [".env"]
 
 
 def test_a_cluster_id_never_looks_like_an_option(tmp_path: Path) -> None:
-    """Whatever the generator gives, the ID is 22 characters of Kafka's alphabet and begins with no hyphen."""
+    """The random ID has 22 characters of Kafka's alphabet and does not begin with a hyphen."""
     for number in range(12):
         (tmp_path / str(number)).mkdir()
         images.init_env(tmp_path / str(number))
@@ -88,7 +88,7 @@ def test_a_cluster_id_never_looks_like_an_option(tmp_path: Path) -> None:
 
 
 def test_no_secret_has_a_default(env_file: Path, services: dict[str, dict[str, Any]]) -> None:
-    """Each variable that init-env sets is demanded, with no value to fall back on, and comes from nowhere else."""
+    """Each variable that init-env sets is required, and all secrets of the services are among them."""
     secrets = images.variables(env_file)
     assert set(re.findall(r"\$\{(\w+):\?", TEXT)) == set(secrets)
     assert not [name for name in secrets if re.search(rf"\$\{{?{name}(?!\w|:\?)", TEXT)]
@@ -99,33 +99,33 @@ def test_no_secret_has_a_default(env_file: Path, services: dict[str, dict[str, A
 
 
 def test_only_one_service_has_the_administrators_token(env_file: Path, services: dict[str, dict[str, Any]]) -> None:
-    """InfluxDB itself takes it, and the step that makes the others; each part has a file in a volume of its own."""
+    """Only InfluxDB and the service that creates the other tokens have it. Each service has its own token file."""
     secret = images.variables(env_file)["INFLUXDB_TOKEN"]
     assert {name for name, one in services.items() if secret in parts(one)} == {"influxdb", ONCE}
-    made = {one["source"]: Path(one["target"]) for one in services[ONCE]["volumes"]}
-    assert {path.name for path in made.values()} == set(PERMISSIONS)
-    (folder,) = {path.parent for path in made.values()}
+    volumes = {one["source"]: Path(one["target"]) for one in services[ONCE]["volumes"]}
+    assert {path.name for path in volumes.values()} == set(PERMISSIONS)
+    (folder,) = {path.parent for path in volumes.values()}
     assert services[ONCE]["command"] == [influx_tokens.__name__, str(folder)]
     (installed,) = (line for line in images.final_stage("page")["RUN"] if "install -d" in line)
-    assert {str(path) for path in made.values()} <= set(installed.split())
+    assert {str(path) for path in volumes.values()} <= set(installed.split())
     for part in PERMISSIONS:
         mounts = {
             name
             for name, one in services.items()
-            for v in one.get("volumes", [])
-            if made.get(v["source"], Path()).name == part
+            for mount in one.get("volumes", [])
+            if volumes.get(mount["source"], Path()).name == part
         }
         assert mounts == {part, ONCE}
-        (own,) = (one for one in services[part]["volumes"] if one["source"] in made)
+        (own,) = (one for one in services[part]["volumes"] if one["source"] in volumes)
         assert own["read_only"]
-        said = services[part]["environment"].get("INFLUXDB_TOKEN_FILE") or " ".join(services[part]["entrypoint"])
-        assert f"{own['target']}/token" in said
-        waits = services[part]["depends_on"][ONCE]["condition"]
-        assert waits == "service_completed_successfully"
+        token_file = services[part]["environment"].get("INFLUXDB_TOKEN_FILE") or " ".join(services[part]["entrypoint"])
+        assert f"{own['target']}/token" in token_file
+        condition = services[part]["depends_on"][ONCE]["condition"]
+        assert condition == "service_completed_successfully"
 
 
 def test_every_image_is_pinned(services: dict[str, dict[str, Any]]) -> None:
-    """An image of somebody else's has a tag with a version in it; ours have the version of the distribution."""
+    """An image of others has a tag with a version. Our own images have the version of the distribution."""
     version = re.search(r'^version = "(.+)"', (images.COMPOSE / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     for name, service in services.items():
@@ -135,8 +135,8 @@ def test_every_image_is_pinned(services: dict[str, dict[str, Any]]) -> None:
             assert tag == version[1], name
 
 
-def test_every_service_is_guarded(services: dict[str, dict[str, Any]]) -> None:
-    """Limits, a health check, no privileges, a log that does not grow, and a file system that can't be written."""
+def test_every_service_is_limited_and_unprivileged(services: dict[str, dict[str, Any]]) -> None:
+    """It has resource limits, a health check, no privileges, a log of limited size, and a read-only file system."""
     writable = {"kafka", "influxdb", "graphite"}
     for name, service in services.items():
         assert service["deploy"]["resources"]["limits"].keys() >= {"cpus", "memory"}, name
@@ -148,8 +148,8 @@ def test_every_service_is_guarded(services: dict[str, dict[str, Any]]) -> None:
         assert bool(images.healthcheck(service)) is (name not in (ONCE, *DEMO[1:])), name
 
 
-def test_what_listens_on_the_machine_listens_on_loopback(services: dict[str, dict[str, Any]]) -> None:
-    """No port is published beyond 127.0.0.1, no two are the same, and init-env names the variables of all."""
+def test_ports_are_published_only_on_the_loopback_address(services: dict[str, dict[str, Any]]) -> None:
+    """No two published ports are the same, and init-env names the variables of all of them."""
     published = {name: service["ports"] for name, service in services.items() if service.get("ports")}
     assert {one["host_ip"] for ports in published.values() for one in ports} == {"127.0.0.1"}
     assert set(published) == {"kafka", "influxdb", "page", "grafana", "prometheus", "aggregator", "shipper", "lag"}
@@ -159,8 +159,8 @@ def test_what_listens_on_the_machine_listens_on_loopback(services: dict[str, dic
     assert set(re.findall(r"127\.0\.0\.1:\$\{(\w+):-", TEXT)) == set(re.findall(r"\b[A-Z]+_PORT\b", script))
 
 
-def test_what_must_be_kept_is_in_named_volumes(services: dict[str, dict[str, Any]]) -> None:
-    """Checkpoints, records, points, dashboards' edits; what is mounted from the repository can't be written."""
+def test_lasting_data_is_in_named_volumes(services: dict[str, dict[str, Any]]) -> None:
+    """No two services write to the same volume. Files of the repository are mounted read-only."""
     kept = {
         name: [one for one in service.get("volumes", []) if one["type"] == "volume"]
         for name, service in services.items()
@@ -176,21 +176,21 @@ def test_what_must_be_kept_is_in_named_volumes(services: dict[str, dict[str, Any
                 assert Path(one["source"]).exists(), one["source"]
 
 
-def test_the_start_is_in_order(services: dict[str, dict[str, Any]]) -> None:
-    """Whoever speaks to a server at the start waits until it is healthy."""
+def test_a_service_starts_after_the_servers_that_it_uses(services: dict[str, dict[str, Any]]) -> None:
+    """It waits until each of these servers is healthy."""
     for name, service in services.items():
         if images.image_of(service) is None and name != "grafana":
             continue
-        said = "influxdb:" if name == "grafana" else " ".join(parts(service))
+        addresses = "influxdb:" if name == "grafana" else " ".join(parts(service))
         for server in ("kafka", "influxdb", "graphite"):
             waits = service.get("depends_on", {}).get(server, {}).get("condition") == "service_healthy"
-            assert waits is (f"{server}:" in said), f"{name} and {server}"
+            assert waits is (f"{server}:" in addresses), f"{name} and {server}"
     for name in DEMO[1:]:
         assert services[name]["depends_on"]["demo-generator"]["condition"] == "service_healthy"
 
 
-def test_a_stop_has_the_time_that_a_clean_one_takes(services: dict[str, dict[str, Any]]) -> None:
-    """Spark's commands get as long as the local supervisor gives them."""
+def test_services_have_enough_time_for_a_clean_stop(services: dict[str, dict[str, Any]]) -> None:
+    """The commands that run Spark have at least as long as the local supervisor gives them."""
     for name in ("aggregator", "shipper", "shipper-graphite"):
         (minutes, seconds) = re.fullmatch(r"(?:(\d+)m)?(\d+)s", services[name]["stop_grace_period"]).groups()  # type: ignore[union-attr]
         assert int(minutes or 0) * 60 + int(seconds) >= STOP_TIMEOUT_S
@@ -198,7 +198,7 @@ def test_a_stop_has_the_time_that_a_clean_one_takes(services: dict[str, dict[str
 
 @pytest.mark.parametrize("name", OURS)
 def test_the_command_line_knows_every_argument(name: str, services: dict[str, dict[str, Any]]) -> None:
-    """The command parses: each option is there, has a value that fits, and none that is required is missing."""
+    """The command can be parsed: its options exist, their values are valid, and no required option is missing."""
     entry, *arguments = images.command(services[name])
     assert entry == "tallystream"
     required = {key: services[name]["environment"].get(key) for key in ("TALLYSTREAM_STORE",)}
@@ -212,7 +212,7 @@ def test_the_command_line_knows_every_argument(name: str, services: dict[str, di
 
 
 @pytest.mark.parametrize("name", DEMO)
-def test_the_demonstrations_programs_know_every_argument(name: str, services: dict[str, dict[str, Any]]) -> None:
+def test_the_demo_programs_know_every_argument(name: str, services: dict[str, dict[str, Any]]) -> None:
     """Their parsers accept the arguments."""
     python, option, module, *arguments = images.command(services[name])
     assert (python, option) == ("python", "-m")
@@ -222,7 +222,7 @@ def test_the_demonstrations_programs_know_every_argument(name: str, services: di
 
 @pytest.mark.parametrize("name", [*OURS, ONCE, *DEMO])
 def test_the_code_knows_every_variable(name: str, services: dict[str, dict[str, Any]]) -> None:
-    """What the environment says to a container of ours is read by our code, or is Python's, Java's or the shell's."""
+    """Our code reads each environment variable of our containers, unless it is one of Python, Java or the shell."""
     source = "".join(
         path.read_text(encoding="utf-8")
         for part in ("reporter", "aggregator", "dashboards", "compose")
@@ -233,33 +233,33 @@ def test_the_code_knows_every_variable(name: str, services: dict[str, dict[str, 
     assert set(images.environment(services[name])) - known == set()
 
 
-def test_grafana_is_provisioned_with_what_is_generated(services: dict[str, dict[str, Any]]) -> None:
-    """Data source, dashboards and rules are where the files say, and each variable that they name is set."""
+def test_grafana_is_provisioned_with_the_generated_files(services: dict[str, dict[str, Any]]) -> None:
+    """The data source, dashboards and rules are mounted where Grafana reads them, and their variables are set."""
     grafana = services["grafana"]
     mounted = {one["target"]: Path(one["source"]) for one in grafana["volumes"] if one["type"] == "bind"}
-    made = files(Settings(datasource_url="http://influxdb:8086"))
+    generated = files(Settings(datasource_url="http://influxdb:8086"))
     (source,) = mounted["/etc/grafana/provisioning/datasources"].glob("*.yaml")
-    assert source.read_text(encoding="utf-8") == made["provisioning/datasources/tallystream.yaml"]
-    (provider,) = yaml.safe_load(made["provisioning/dashboards/tallystream.yaml"])["providers"]
+    assert source.read_text(encoding="utf-8") == generated["provisioning/datasources/tallystream.yaml"]
+    (provider,) = yaml.safe_load(generated["provisioning/dashboards/tallystream.yaml"])["providers"]
     assert {path.name for path in mounted[provider["options"]["path"]].glob("*.json")} == {
-        Path(name).name for name in made if name.startswith("dashboards/")
+        Path(name).name for name in generated if name.startswith("dashboards/")
     }
     for kind in ("dashboards", "alerting"):
         (one,) = mounted[f"/etc/grafana/provisioning/{kind}"].glob("*.yaml")
-        assert one.read_text(encoding="utf-8") == made[f"provisioning/{kind}/tallystream.yaml"]
-    named = {name for text in made.values() for name in re.findall(r"(?<!\$)\$([A-Z][A-Z_]+)\b", text)}
+        assert one.read_text(encoding="utf-8") == generated[f"provisioning/{kind}/tallystream.yaml"]
+    named = {name for text in generated.values() for name in re.findall(r"(?<!\$)\$([A-Z][A-Z_]+)\b", text)}
     assert named <= {*grafana["environment"], "INFLUXDB_TOKEN"}
     assert "export INFLUXDB_TOKEN " in grafana["entrypoint"][2]
 
 
-def test_prometheus_asks_every_part_that_answers(services: dict[str, dict[str, Any]]) -> None:
-    """Its targets are the services that serve figures, on the port that their commands say."""
+def test_prometheus_scrapes_every_service_with_metrics(services: dict[str, dict[str, Any]]) -> None:
+    """Its targets are the services that serve metrics, on the ports of their commands."""
     config = yaml.safe_load((images.COMPOSE / "prometheus" / "prometheus.yaml").read_text())
-    asked = {target for job in config["scrape_configs"] for one in job["static_configs"] for target in one["targets"]}
+    targets = {target for job in config["scrape_configs"] for one in job["static_configs"] for target in one["targets"]}
     serving = {
         f"{name}:{service['command'][service['command'].index('--http-port') + 1]}"
         for name, service in services.items()
         if "--http-port" in (service.get("command") or []) and service.get("profiles") in (None, ["prometheus"])
     }
     serving.add("sums:" + services["sums"]["command"][2].rpartition(":")[2])
-    assert asked == serving
+    assert targets == serving

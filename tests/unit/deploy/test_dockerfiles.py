@@ -1,4 +1,4 @@
-"""The Dockerfiles: hadolint has nothing to say, and what they install is what is locked."""
+"""The Dockerfiles pass the linter and install only locked versions."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ LOCKS = ("build", "spark", "page", "demo")
 
 
 def locked(path: Path) -> dict[str, frozenset[str]]:
-    """Return the hashes by `name==version` with its marker."""
-    whole = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    """Return the hashes in a lock, by `name==version` with its marker."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     found = {}
-    for line in whole.splitlines():
+    for line in text.splitlines():
         if line and line[0] not in " #":
-            what, *hashes = re.split(r"\s+--hash=", line.partition(" # ")[0].strip())
-            found[what.strip()] = frozenset(one.strip() for one in hashes)
+            requirement, *hashes = re.split(r"\s+--hash=", line.partition(" # ")[0].strip())
+            found[requirement.strip()] = frozenset(one.strip() for one in hashes)
     return found
 
 
 def names(path: Path) -> set[str]:
     """Return the names of the distributions in a lock."""
-    return {re.split("[=\\s]", what, maxsplit=1)[0] for what in locked(path)}
+    return {re.split("[=\\s]", requirement, maxsplit=1)[0] for requirement in locked(path)}
 
 
 @pytest.mark.parametrize("name", ["compose/images/spark.Dockerfile", "compose/images/page.Dockerfile", KUBERNETES])
-def test_the_linter_is_content(name: str) -> None:
-    """Hadolint finds nothing, and no rule is switched off."""
+def test_hadolint_finds_nothing(name: str) -> None:
+    """No rule of it is switched off in the file."""
     path = images.ROOT / name
     done = subprocess.run(
         [images.tool("hadolint"), "--no-color", path], capture_output=True, text=True, check=False, timeout=60
@@ -48,7 +48,7 @@ def test_the_linter_is_content(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_image_is_small_and_unprivileged(name: str) -> None:
-    """Pinned bases, more than one stage, a numeric user that is not root, no ADD, a health check, one entry point."""
+    """It has pinned bases, several stages, a numeric user that is not root, no ADD and one entry point."""
     found = images.instructions(name)
     assert "ADD" not in {one.word for one in found}
     bases = [rest.partition("=")[2] for word, rest in found if word == "ARG" and "_IMAGE=" in rest]
@@ -64,8 +64,8 @@ def test_the_image_is_small_and_unprivileged(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_everything_that_is_installed_has_a_hash(name: str) -> None:
-    """Each pip install demands hashes, or takes our own distributions and nothing beside them."""
+def test_every_installed_package_has_a_hash(name: str) -> None:
+    """Each `pip install` requires hashes, or installs only our own distributions."""
     runs = "&".join(rest for word, rest in images.instructions(name) if word == "RUN")
     installs = re.findall(r"pip install ([^&]+)", runs)
     assert len(installs) == 3
@@ -75,33 +75,33 @@ def test_everything_that_is_installed_has_a_hash(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_the_images_have_what_was_tested(name: str) -> None:
-    """Each lock of an image is a part of requirements.lock: the same versions with the same hashes."""
-    whole = locked(images.ROOT / "requirements.lock")
-    part = locked(images.COMPOSE / "images" / f"{name}.lock")
-    assert part
-    differing = {what for what, hashes in part.items() if hashes != whole.get(what)}
-    # A marker is shorter where only one path of dependencies is left.
-    by_version = {what.partition(" ;")[0]: hashes for what, hashes in whole.items()}
-    assert {one for one in differing if part[one] != by_version.get(one.partition(" ;")[0])} == set()
-    assert all(part.values())
+def test_the_images_have_the_tested_versions(name: str) -> None:
+    """Each lock of an image has the versions and hashes of requirements.lock."""
+    tested = locked(images.ROOT / "requirements.lock")
+    image = locked(images.COMPOSE / "images" / f"{name}.lock")
+    assert image
+    differing = {requirement for requirement, hashes in image.items() if hashes != tested.get(requirement)}
+    # With fewer dependencies, the marker of a requirement may be shorter.
+    by_version = {requirement.partition(" ;")[0]: hashes for requirement, hashes in tested.items()}
+    assert {one for one in differing if image[one] != by_version.get(one.partition(" ;")[0])} == set()
+    assert all(image.values())
 
 
-def test_no_lock_lacks_what_a_distribution_asks_for() -> None:
-    """Every dependency of the four distributions is in each image's lock, those of an extra where the image has it."""
-    asked: dict[str, set[str]] = {"": set(), "spark": set(), "demo": set()}
+def test_every_lock_has_the_dependencies_of_the_distributions() -> None:
+    """The lock of an image has those of the four distributions, and those of its extras."""
+    required: dict[str, set[str]] = {"": set(), "spark": set(), "demo": set()}
     for name in ("reporter", "aggregator", "dashboards", "compose"):
         project = tomllib.loads((images.ROOT / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         for extra, wanted in {"": project["dependencies"], **project.get("optional-dependencies", {})}.items():
             found = {re.split(r"[\s\[<>=!~;]", one, maxsplit=1)[0].lower() for one in wanted}
-            asked.setdefault(extra, set()).update(one for one in found if not one.startswith("tallystream"))
+            required.setdefault(extra, set()).update(one for one in found if not one.startswith("tallystream"))
     for lock, extras in {"page": [""], "spark": ["", "spark"], "demo": ["", "demo"]}.items():
-        here = names(images.COMPOSE / "images" / f"{lock}.lock")
-        assert set().union(*(asked[extra] for extra in extras)) <= here, f"{lock}.lock: run scripts/lock"
+        found = names(images.COMPOSE / "images" / f"{lock}.lock")
+        assert set().union(*(required[extra] for extra in extras)) <= found, f"{lock}.lock: run scripts/lock"
 
 
 def test_the_page_needs_no_spark() -> None:
-    """Neither PySpark nor py4j are in its image; the demonstration adds its data set, and Spark's image PySpark."""
+    """The image of the page has neither PySpark nor py4j. The demo's image has only its data set in addition."""
     folder = images.COMPOSE / "images"
     page = names(folder / "page.lock")
     assert "streamlit" in page
@@ -109,11 +109,11 @@ def test_the_page_needs_no_spark() -> None:
     assert {"pyspark", "py4j"} <= names(folder / "spark.lock") - page
 
 
-def test_the_context_has_what_is_copied_and_no_secret() -> None:
-    """.dockerignore leaves everything out but what the Dockerfiles copy; .env never gets in."""
+def test_the_build_context_has_only_the_copied_folders_and_no_secret() -> None:
+    """.dockerignore excludes everything that no Dockerfile copies, and every .env file."""
     ignored = [line for line in (images.ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
     assert ignored[0] == "*"
-    let_in = {line[1:] for line in ignored if line.startswith("!")}
+    included = {line[1:] for line in ignored if line.startswith("!")}
     copied = {
         source.split("/")[0]
         for name in NAMES
@@ -121,6 +121,6 @@ def test_the_context_has_what_is_copied_and_no_secret() -> None:
         if word == "COPY" and not rest.startswith("--from")
         for source in rest.split()[:-1]
     }
-    assert copied == let_in
+    assert copied == included
     assert "**/.env*" in ignored
-    assert all((images.ROOT / source).exists() for source in let_in)
+    assert all((images.ROOT / source).exists() for source in included)

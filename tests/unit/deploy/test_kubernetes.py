@@ -22,35 +22,36 @@ FOLDER = images.ROOT / "deploy" / "kubernetes"
 BASE = yaml.safe_load((FOLDER / "base" / "kustomization.yaml").read_text())
 VERSIONS = ("1.31", "1.37")
 TEMPLATES = ("spark/driver-pod.yaml", "spark/executor-pod.yaml")
-PARTS = {"aggregator": "aggregator", "shipper": "shipper", "lag": "lag", "page": "page"}
-"""The component, and the service of compose.yaml that is the same."""
+COMPONENTS = {"aggregator": "aggregator", "shipper": "shipper", "lag": "lag", "page": "page"}
+"""The component, and its service in compose.yaml."""
 
 
 def documents(*names: str) -> list[dict[str, Any]]:
-    """Return the objects of files below deploy/kubernetes."""
+    """Return the objects in files of deploy/kubernetes."""
     return [one for name in names for one in yaml.safe_load_all((FOLDER / name).read_text()) if one]
 
 
 def patched(value: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return an object after JSON patches (RFC 6902): add, replace, remove; kustomize does the same."""
-    made = copy.deepcopy(value)
+    """Return an object after the operations add, replace and remove of a JSON patch (RFC 6902), as in kustomize."""
+    result = copy.deepcopy(value)
     for one in operations:
-        *way, last = one["path"].strip("/").split("/")
-        place: Any = made
-        for step in way:
-            place = place[int(step) if isinstance(place, list) else step]
-        if isinstance(place, list):
-            assert (one["op"], last) == ("add", "-")
-            place.append(one["value"])
+        *parents, key = one["path"].strip("/").split("/")
+        target: Any = result
+        for parent in parents:
+            target = target[int(parent) if isinstance(target, list) else parent]
+        if isinstance(target, list):
+            assert (one["op"], key) == ("add", "-")
+            target.append(one["value"])
         elif one["op"] == "remove":
-            del place[last]
+            del target[key]
         else:
-            assert (last in place) is (one["op"] == "replace"), one
-            place[last] = one["value"]
-    return made
+            assert (key in target) is (one["op"] == "replace"), one
+            target[key] = one["value"]
+    return result
 
 
 def base() -> list[dict[str, Any]]:
+    """Return the objects of the base."""
     return documents(*(f"base/{name}" for name in BASE["resources"]))
 
 
@@ -68,7 +69,7 @@ def standby() -> list[dict[str, Any]]:
 
 
 def workloads(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return what runs pods, by component."""
+    """Return the objects that run pods, by component."""
     return {
         one["metadata"]["labels"]["app.kubernetes.io/component"]: one
         for one in objects
@@ -94,15 +95,15 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("objects", [base(), standby(), SPARK], ids=["base", "standby", "spark"])
-def test_the_schema_takes_every_object(objects: list[dict[str, Any]], version: str) -> None:
+def test_every_object_is_valid_by_the_schema(objects: list[dict[str, Any]], version: str) -> None:
     """Validation is strict: an unknown field is an error."""
     assert objects
     for one in objects:
         kubernetes_validate.validate(one, version, strict=True)
 
 
-def test_the_schema_would_find_a_mistake() -> None:
-    """A misspelt field, and a value of another type, are refused."""
+def test_the_validation_finds_mistakes() -> None:
+    """A misspelt field and a value of another type are errors."""
     for name, value in (("replica", 1), ("replicas", "one")):
         wrong = copy.deepcopy(workloads(base())["lag"])
         wrong["spec"][name] = value
@@ -110,10 +111,10 @@ def test_the_schema_would_find_a_mistake() -> None:
             kubernetes_validate.validate(wrong, VERSIONS[0], strict=True)
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_a_part_is_started_as_in_compose(name: str, services: dict[str, Any]) -> None:
-    """Image, arguments, variables and the time for a clean stop are the same."""
-    workload, service = workloads(base())[name], services[PARTS[name]]
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_component_is_started_as_in_compose(name: str, services: dict[str, Any]) -> None:
+    """Image, arguments, environment variables and the time for a clean stop are the same."""
+    workload, service = workloads(base())[name], services[COMPONENTS[name]]
     one = container(workload)
     assert one["args"] == service["command"]
     assert one["image"] == service["image"].partition(":")[0]
@@ -133,9 +134,9 @@ def test_a_part_is_started_as_in_compose(name: str, services: dict[str, Any]) ->
     assert grace == service["stop_grace_period"].replace("1m30s", "90s")
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", COMPONENTS)
 def test_the_probes_use_the_served_port_and_paths(name: str) -> None:
-    """Liveness uses `/healthz` and readiness `/readyz`. The page has one path for both. The port is that of `args`."""
+    """Liveness uses `/healthz` and readiness `/readyz`. The page has one path for both. The port is that in `args`."""
     one = container(workloads(base())[name])
     (port,) = (entry["containerPort"] for entry in one["ports"])
     assert str(port) in one["args"]
@@ -144,7 +145,7 @@ def test_the_probes_use_the_served_port_and_paths(name: str) -> None:
     assert (alive, ready) == (({"/_stcore/health"}, "/_stcore/health") if name == "page" else ({"/healthz"}, "/readyz"))
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", COMPONENTS)
 def test_every_pod_has_the_least_privileges(name: str) -> None:
     """It has no root user, capabilities or API token, a read-only file system, and resource limits."""
     pod = workloads(base())[name]["spec"]["template"]["spec"]
@@ -163,7 +164,7 @@ def test_every_pod_has_the_least_privileges(name: str) -> None:
     assert {mount["name"] for mount in one["volumeMounts"]} >= {"tmp"}
 
 
-def test_no_manifest_holds_a_secret() -> None:
+def test_no_manifest_contains_a_secret() -> None:
     """The manifests name secrets and do not create them."""
     assert not [one for one in [*base(), *standby()] if one["kind"] == "Secret"]
     assert "secretGenerator" not in BASE
@@ -172,8 +173,8 @@ def test_no_manifest_holds_a_secret() -> None:
     assert "PASSWORD" not in text
 
 
-def test_the_checkpoint_outlives_pod_and_set() -> None:
-    """A pod's own claim is retained. With a standby, both pods share a claim that several nodes can write."""
+def test_the_checkpoint_is_kept_when_its_pod_or_set_is_deleted() -> None:
+    """The pod's own claim is retained. With a standby, both pods share a claim that several nodes can write."""
     for name in ("aggregator", "shipper"):
         spec = workloads(base())[name]["spec"]
         assert spec["replicas"] == 1
@@ -229,7 +230,7 @@ def test_the_submit_script_names_existing_jars_files_and_options() -> None:
 
 
 def test_spark_on_kubernetes_authenticates_and_encrypts() -> None:
-    """Executors need the secret, network traffic and spilled data are encrypted, and the file system is read-only."""
+    """Executors authenticate, network traffic and spilled data are encrypted, and the file system is read-only."""
     script = (FOLDER / "spark" / "submit").read_text(encoding="utf-8")
     assert SECURE.items() <= dict(re.findall(r"--conf (\S+?)=(\S+)", script)).items()
     for template in documents(*TEMPLATES):
@@ -244,7 +245,7 @@ def test_spark_on_kubernetes_authenticates_and_encrypts() -> None:
 
 
 def test_the_submit_script_names_a_missing_variable() -> None:
-    """Without the address of the API it fails at once and names the variable."""
+    """Without the address of the Kubernetes API it fails at once and names the variable."""
     done = subprocess.run(
         [FOLDER / "spark" / "submit"], capture_output=True, text=True, check=False, env={}, timeout=60
     )

@@ -1,4 +1,4 @@
-"""Counters: whole numbers that only grow, exact with any number of threads, without waiting."""
+"""Counters: integers that only grow, exact with any number of threads, without waiting."""
 
 from __future__ import annotations
 

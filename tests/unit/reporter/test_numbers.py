@@ -62,7 +62,7 @@ def test_numbers_of_other_libraries_are_reported_as_numbers(
     registry.gauge("set").set(given)
     registry.gauge("asked", lambda: given)
     registry.updown("moved").inc(given)
-    registry.histogram("taken").update(given)
+    registry.histogram("updated").update(given)
     registry.timer("timed").update(given)
     registry.add_source(
         FixedSource([record.Gauge(name="read", value=given), record.UpDown(name="read.too", value=given)])

@@ -283,7 +283,7 @@ def test_the_error_of_a_registry_without_a_reporter_names_report(registry: Metri
 
 
 def test_a_gauge_that_needs_the_registry_does_not_deadlock(registry: MetricRegistry) -> None:
-    """A gauge's function runs before the lock is taken, so it may wait for a thread in atomic()."""
+    """A gauge's function runs before the lock is acquired, so it may wait for a thread in atomic()."""
     entered, asked = threading.Event(), threading.Event()
 
     def hold() -> None:

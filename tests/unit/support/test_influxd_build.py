@@ -1,4 +1,4 @@
-"""The source of influxd: the cache, or a build, or an error that says what is missing."""
+"""Where influxd comes from: the cache, else a build, else a sentence that says what is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GO = "#!/bin/sh\ncase $1 in version) echo go version {version} linux/amd64;; *) 
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a folder that is the complete PATH except for sh."""
+    """An empty cache, and the only folder in PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path / "cache"))
@@ -39,14 +39,14 @@ def _all_tools(folder: Path, does: str) -> None:
 
 
 def test_a_cached_binary_needs_no_tools(tools: Path) -> None:
-    """The binary in the cache is used, whatever tools this machine has."""
+    """A binary in the cache is used, whatever tools the machine has."""
     cached_path().parent.mkdir(parents=True)
     cached_path().touch()
     assert find_or_build() == (cached_path(), "")
 
 
-def test_the_error_lists_all_missing_tools(tools: Path) -> None:
-    """Each missing tool has its version, if a version is required. The error also names the alternative."""
+def test_what_is_missing_is_one_sentence(tools: Path) -> None:
+    """Each missing tool is named, with its version where that matters, and the other way out."""
     _tool(tools, "gcc")
     path, reason = find_or_build()
     assert path is None
@@ -56,16 +56,16 @@ def test_the_error_lists_all_missing_tools(tools: Path) -> None:
     )
 
 
-def test_a_version_of_go_that_is_too_old_counts_as_missing(tools: Path) -> None:
-    """InfluxDB requires a minimum version of Go. Versions are compared as numbers."""
+def test_too_old_a_go_is_missing(tools: Path) -> None:
+    """A Go below the version that InfluxDB needs is as good as none; versions are compared as numbers."""
     _all_tools(tools, "exit 1")
     assert influxd_build.missing_tools() == []
     _tool(tools, "go", GO.format(version="go1.9.7", does="exit 1"))
     assert influxd_build.missing_tools() == ["Go >= 1.23"]
 
 
-def test_the_error_of_a_failed_build_has_the_compilers_output(tools: Path) -> None:
-    """The error has the step and the last output. No incomplete file remains in the cache."""
+def test_a_failed_build_says_what_the_compiler_said(tools: Path) -> None:
+    """The error holds the step and the last words; nothing half-made is left in the cache."""
     _all_tools(tools, "echo linker not found >&2; exit 3")
     with pytest.raises(BuildError, match=r"preparing failed \(exit code 3\): linker not found"):
         find_or_build()
@@ -73,7 +73,7 @@ def test_the_error_of_a_failed_build_has_the_compilers_output(tools: Path) -> No
 
 
 def test_a_cached_binary_that_was_changed_is_built_again(tools: Path) -> None:
-    """The SHA-256 is recorded at the build, and compared at every use."""
+    """Its SHA-256 is recorded when it is built, and compared at every use."""
     builds = tools.parent / "builds"
     build = f'echo built >>{builds}; for last; do case $before in -o) echo genuine >"$last";; esac; before=$last; done'
     _all_tools(tools, build)
@@ -89,18 +89,18 @@ def test_a_cached_binary_that_was_changed_is_built_again(tools: Path) -> None:
 
 
 def test_a_cached_binary_that_was_changed_is_not_used(tools: Path) -> None:
-    """If it can't be built again, the error says that it was changed."""
+    """Where it can't be built again, the sentence says what happened to it."""
     cached_path().parent.mkdir(parents=True)
     cached_path().write_text("genuine")
-    assert find_or_build() == (cached_path(), "")  # the digest is not recorded yet: record it now
+    assert find_or_build() == (cached_path(), "")  # of a release that recorded nothing: recorded now
     cached_path().write_text("forgery")
     path, reason = find_or_build()
     assert path is None
     assert reason.startswith(f"{cached_path()} was changed after it was built, and to build one, Go >= 1.23, ")
 
 
-def test_two_processes_do_not_build_at_the_same_time(tools: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The second one waits for the lock, prints that, and uses the binary of the first one."""
+def test_two_runs_do_not_build_at_once(tools: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who finds the lock held waits, says so, and takes what the other one built."""
     _all_tools(tools, "exit 1")
     cached_path().parent.mkdir(parents=True)
     found: list[object] = []

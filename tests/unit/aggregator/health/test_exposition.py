@@ -14,7 +14,7 @@ _texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r
 
 
 def test_a_family_has_help_type_and_samples() -> None:
-    """Each line ends with a newline, and whole numbers have all digits."""
+    """Each line ends with a newline, and integers have all their digits."""
     family = Family(
         "a_total", "counter", 'one\nline \\ "two"', [Sample(2**63 - 1, {"x": 'a"b\\c\nd'}), Sample(0.5, {})]
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORGED = 2**62
-"""An epoch that no aggregator has taken."""
+"""An epoch that no aggregator has."""
 
 A, B = (0, b"a"), (0, b"b")
 
@@ -88,7 +88,7 @@ def test_a_record_after_one_with_a_higher_epoch_is_found() -> None:
 
 
 def test_a_record_of_an_older_writer_after_our_start_is_found() -> None:
-    """We need not have written anything: the writer of epoch 2 was replaced when ours was taken."""
+    """This holds before we have written anything: the writer of epoch 2 was replaced when our epoch began."""
     assert Topic((b"a", row(epoch=2))).append((b"b", row(epoch=2))).poll() == {B}
 
 
@@ -112,7 +112,7 @@ def test_each_partition_has_its_own_order() -> None:
 
 
 def test_records_of_a_successor_are_not_stale() -> None:
-    """An aggregator has taken a higher epoch than ours. The lease ends us soon."""
+    """Another aggregator has a higher epoch than ours, so our lease will end this one."""
     topic = Topic(ask=lambda: 4).append((b"a", row(epoch=3)), (b"a", row(epoch=4)), (b"b", row(epoch=5)))
     assert topic.poll() == {B}
 

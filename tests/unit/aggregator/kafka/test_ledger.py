@@ -1,4 +1,4 @@
-"""The rows of the ledger, and the epochs that writers have taken."""
+"""The rows of the ledger, and the epochs of writers."""
 
 from __future__ import annotations
 

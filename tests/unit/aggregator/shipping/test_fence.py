@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ANY = Epochs(lambda: None)
 """A ledger without rows."""
 FORGED = 2**62
-"""An epoch that no aggregator has taken."""
+"""An epoch that no aggregator has."""
 
 
 def _rows(*epochs: int, first: int = 0) -> list[tuple[int, Sum]]:
@@ -87,10 +87,17 @@ def test_batches_and_crashes_do_not_change_what_is_admitted(
     An aggregator may take a dropped epoch before the batch runs again, or the ledger may be emptied.
     """
     rows = _rows(*epochs)
+<<<<<<< HEAD
     known_epochs = Epochs(lambda: 3)
     wanted = Fence(tmp_path_factory.mktemp("once") / "fence", known_epochs).admit(rows)
     path = tmp_path_factory.mktemp("cut") / "fence"
     fence = Fence(path, known_epochs)
+=======
+    ledger = Epochs(lambda: 3)
+    wanted = Fence(tmp_path_factory.mktemp("once") / "fence", ledger).admit(rows)
+    path = tmp_path_factory.mktemp("cut") / "fence"
+    fence = Fence(path, ledger)
+>>>>>>> wt-words
     admitted: list[Sum] = []
     at, turn = 0, 0
     while at < len(rows):
@@ -99,7 +106,11 @@ def test_batches_and_crashes_do_not_change_what_is_admitted(
         if data.draw(st.booleans()):
             known = data.draw(st.sampled_from([3, 4, None]))
             assert Fence(path, Epochs(lambda known=known: known)).admit(batch) == found  # type: ignore[misc]
+<<<<<<< HEAD
             fence = Fence(path, known_epochs)
+=======
+            fence = Fence(path, ledger)
+>>>>>>> wt-words
         admitted += found
         at, turn = at + len(batch), turn + 1
     assert admitted == wanted
@@ -115,14 +126,14 @@ def test_a_row_with_an_unknown_epoch_is_dropped(tmp_path: Path) -> None:
 
 def test_a_new_writer_is_found_in_the_ledger(tmp_path: Path) -> None:
     """The ledger is read when a row has a higher epoch than the highest known one, once for each batch."""
-    taken = iter([1, 2])
-    fence = Fence(tmp_path / "fence", Epochs(lambda: next(taken)))
+    epochs = iter([1, 2])
+    fence = Fence(tmp_path / "fence", Epochs(lambda: next(epochs)))
     assert _counts(fence.admit(_rows(1, 1))) == [0, 1]
     assert _counts(fence.admit(_rows(1, 2, 2, 1, FORGED, FORGED, first=2))) == [2, 3, 4]
 
 
 def test_a_dropped_row_stays_dropped_when_its_batch_runs_again(tmp_path: Path) -> None:
-    """An aggregator has taken its epoch meanwhile. The batch must ship the same rows."""
+    """An aggregator has begun that epoch since the first run. The batch must ship the same rows."""
     path = tmp_path / "fence"
     batch = _rows(1, 3, 1)
     assert _counts(Fence(path, Epochs(lambda: 1)).admit(batch)) == [0, 2]

@@ -114,7 +114,7 @@ def test_a_missing_store_is_read_as_empty(tmp_path: Path) -> None:
 def test_another_file_is_not_changed(tmp_path: Path, opened: str) -> None:
     """The error names the file. It is a text, another program's database, a store of another version, or a folder."""
     text, database, later = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "later.db"
-    text.write_text("not a database, but long enough to be taken for one " * 20)
+    text.write_text("not a database, but long enough to look like one " * 20)
     with sqlite3.connect(database) as connection:
         connection.execute("CREATE TABLE points (x)")
     with sqlite3.connect(later) as connection:

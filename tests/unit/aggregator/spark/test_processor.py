@@ -66,7 +66,7 @@ def _rows(*values: tuple[int, int, bytes | None], key: bytes = b"app-1", partiti
 
 
 def test_frames_have_a_limited_size() -> None:
-    """Spark's JVM has a whole frame in memory. Without rows there is one empty frame."""
+    """Spark's JVM has a complete frame in memory. Without rows there is one empty frame."""
     rows = [("t", b"key", bytes(MAX_FRAME_BYTES // 3), number, None) for number in range(7)]
     found = list(frames(rows, "topic", "key", "value", "partition", "writer"))
     assert [piece["partition"].tolist() for piece in found] == [[0, 1, 2], [3, 4, 5], [6]]

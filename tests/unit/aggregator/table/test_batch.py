@@ -1,4 +1,4 @@
-"""A batch of one shard: when lives fall silent, also in partitions that nothing is written to."""
+"""A batch of one shard: when lives fall silent, also in partitions without new records."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Rec
 
 
 def _living(changes: Changes) -> list[int | None]:
-    """Return the number of lives in the gauge's sum, or nothing if the batch did not publish it."""
+    """Return the number of lives in the gauge's sum as a list, which is empty if the batch did not publish it."""
     found = [total for total in changes.totals if total.metric[1] == "g"]
     return [sums.decode(total.value(epoch=1, batch=1)).number for total in found]
 
 
 def test_a_life_of_an_idle_partition_falls_silent_while_others_report() -> None:
-    """Nothing is written to partition 1: the first batch after three intervals of wall time notices the silence."""
+    """Partition 1 gets no records. The first batch after three intervals of wall time finds its life silent."""
     table, living = Table(State()), []
     for second in range(5):
         records = [_record(partition, second, 1000 * second) for partition in ((0, 1) if second == 0 else (0,))]
@@ -44,13 +44,13 @@ def test_a_life_of_an_idle_partition_falls_silent_while_others_report() -> None:
 
 
 def test_a_shard_is_due_when_the_first_of_its_lives_may_fall_silent() -> None:
-    """The time is a life's deadline by the wall clock, counted from the last read of its partition."""
+    """This is the earliest deadline of its lives in wall time, counted from the last read of the life's partition."""
     table = Table(State())
     due = []
     for offset, (partition, at, now) in enumerate([(0, 0, 100), (1, 900, 1500), (0, 2000, 2200)]):
         run_batch(table, [_record(partition, offset, at)], now_ms=now)
         due.append(table.state.due_ms)
-    assert due == [3100] * 3  # too early by now, and corrected when it has passed
+    assert due == [3100] * 3  # in the end this is too early, and it is corrected when the time has passed
     run_batch(table, [], now_ms=3100)
     assert table.state.due_ms == 4500
     run_batch(table, [], now_ms=9000)
@@ -58,7 +58,7 @@ def test_a_shard_is_due_when_the_first_of_its_lives_may_fall_silent() -> None:
 
 
 def test_a_batch_that_leaves_no_life_living_does_not_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lives that end with a final snapshot stay in memory for a day, and there may be a million of them."""
+    """Ended lives stay in memory for a day. There may be a million of them, so a visit to all would be slow."""
     table = Table(State())
     run_batch(table, [_record(0, 0, 0)], now_ms=100)
     run_batch(table, [], now_ms=9_000)
@@ -69,7 +69,7 @@ def test_a_batch_that_leaves_no_life_living_does_not_visit_all_lives(monkeypatch
 
 
 def test_a_life_falls_silent_though_the_wall_clock_was_set_back() -> None:
-    """It was set back by an hour after the last record of partition 1, whose time continues from the next batch."""
+    """The clock is set back by an hour after the last record of partition 1. Its time continues from the next batch."""
     table, hour = Table(State()), 3_600_000
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=hour)
     assert _living(run_batch(table, [_record(0, 1, 500)], now_ms=500)) == [2]
@@ -79,7 +79,7 @@ def test_a_life_falls_silent_though_the_wall_clock_was_set_back() -> None:
 
 
 def test_the_wall_clock_has_no_effect_on_partitions_with_unread_records() -> None:
-    """A batch after ten hours leaves records of partition 1 unread, so its lives may still report."""
+    """A batch ten hours later leaves records of partition 1 unread. They may be of its lives, so these stay living."""
     table = Table(State())
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=100)
     later = 36_000_000
@@ -89,7 +89,7 @@ def test_the_wall_clock_has_no_effect_on_partitions_with_unread_records() -> Non
 
 
 def test_a_batch_that_runs_again_finds_the_same_lives_silent() -> None:
-    """From the same state and with the same time, its changes and the new state are the same."""
+    """With the same state and the same time, its changes and the new state are the same."""
     table = Table(State())
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=100)
     first, again = (Table(unpack(pack(table.state))) for _ in range(2))
@@ -100,8 +100,8 @@ def test_a_batch_that_runs_again_finds_the_same_lives_silent() -> None:
     assert pack(again.state) == pack(first.state)
 
 
-def test_the_time_of_a_rebuilt_tables_partitions_begins_with_its_first_batch() -> None:
-    """A rebuilt table does not know when its partitions were read, so no life falls silent too early."""
+def test_wall_time_begins_with_the_first_batch_of_a_rebuilt_table() -> None:
+    """A rebuilt table does not know when its partitions were last read, so it adds no earlier wall time."""
     table = Table(State())
     run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)], now_ms=100)
     rebuilt = unpack(pack(table.state))

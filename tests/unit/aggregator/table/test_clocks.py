@@ -1,4 +1,7 @@
-"""No count depends on a clock other than the append times of records: topics written by hand."""
+"""No count depends on a clock other than the append times of records: single schedules.
+
+test_properties.py has random ones.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Story:
-    """A topic written by hand: times are in hours of a partition's broker clock."""
+class Schedule:
+    """Builds the records of a topic. Times are hours of the broker's clock, from BEGIN_MS on."""
 
     def __init__(self) -> None:
         self.records: list[TopicRecord] = []
@@ -39,30 +42,30 @@ class Story:
         prev: float | None = None,
         partition: int = 0,
         name: str = "n",
-    ) -> Story:
-        """Append a snapshot of one counter and a gauge; `prev` is in hours too."""
+    ) -> Schedule:
+        """Append a snapshot of one counter and one gauge. `prev` is in hours, too."""
         header = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": seq, "ts": 0, "every_ms": 1000, "final": False}
         header |= {"prev": None if prev is None else _ms(prev)}
         metrics = [{"type": "counter", "name": name, "count": count}, {"type": "gauge", "name": "g", "value": count}]
         return self.append(instance, json.dumps(header | {"metrics": metrics}).encode(), at=at, partition=partition)
 
-    def append(self, instance: str, value: bytes | None, *, at: float, partition: int = 0) -> Story:
+    def append(self, instance: str, value: bytes | None, *, at: float, partition: int = 0) -> Schedule:
         """Append a record."""
         offset = sum(record.partition == partition for record in self.records)
         self.records.append(TopicRecord(instance.encode(), value, _ms(at), partition, offset))
         return self
 
     def tables(self, *ends: dict[int, int], **chosen: int) -> Tables:
-        """Return the tables after batches that end at these offsets, or after each of the records."""
+        """Return the tables after batches that end at these offsets. By default each record is a batch."""
         tables = Tables(self.records, table_settings(**chosen))
-        upto = dict.fromkeys({record.partition for record in self.records}, 0)
-        cuts = list(ends)
-        if not cuts:
+        batches = list(ends)
+        if not batches:
+            end = dict.fromkeys({record.partition for record in self.records}, 0)
             for record in self.records:
-                upto = upto | {record.partition: record.offset + 1}
-                cuts.append(upto)
-        for number, one in enumerate(cuts):
-            tables.batch(Batch(_ms(1_000) + number, one, all_read=number + 1 == len(cuts)))
+                end = end | {record.partition: record.offset + 1}
+                batches.append(end)
+        for number, end in enumerate(batches):
+            tables.batch(Batch(_ms(1_000) + number, end, all_read=number + 1 == len(batches)))
         return tables
 
 
@@ -71,27 +74,27 @@ def _ms(hours: float) -> int:
 
 
 def life(hours: float = 0) -> str:
-    """Return a ULID of that hour."""
+    """Return the ULID of a life that began at that hour."""
     return new_ulid(_ms(hours))
 
 
 def count_of(tables: Tables) -> int:
-    """Return what the programs of a story counted, as published."""
+    """Return the published count of the app `shop`."""
     return sum(fields["count"] for key, fields in tables.sums.items() if key[0] == "shop" and "count" in fields)
 
 
-@pytest.mark.parametrize(("ahead", "away"), [(25, 1), (13, 11.5), (72, 1), (72, 23)])
-def test_a_record_of_a_broker_that_was_ahead_refuses_no_record_of_another_instance(ahead: float, away: float) -> None:
-    """One record appended 25 h ahead, or 13 h after an outage of 11.5 h: 1,799 were counted, not 1,809."""
-    story, one = Story(), life()
-    story.snapshot("app-1", 10, at=0, seq=1, life=one)
-    story.append("script", b'{"name":"n","value":1}', at=away - 0.1 + ahead)
+@pytest.mark.parametrize(("ahead", "outage"), [(25, 1), (13, 11.5), (72, 1), (72, 23)])
+def test_a_broker_clock_that_was_ahead_refuses_no_record_of_another_instance(ahead: float, outage: float) -> None:
+    """The append time of one record is `ahead` hours ahead, at the end of an outage. The count is exact, 1,799."""
+    schedule, one = Schedule(), life()
+    schedule.snapshot("app-1", 10, at=0, seq=1, life=one)
+    schedule.append("script", b'{"name":"n","value":1}', at=outage - 0.1 + ahead)
     prev = 0.0
     for seq in range(2, 60):
-        at = away + (seq - 2) * 2
-        story.snapshot("app-1", min(1799, 400 * seq), at=at, seq=seq, life=one, prev=prev)
+        at = outage + (seq - 2) * 2
+        schedule.snapshot("app-1", min(1799, 400 * seq), at=at, seq=seq, life=one, prev=prev)
         prev = at
-    tables = story.tables()
+    tables = schedule.tables()
     assert (count_of(tables), tables.dead) == (1799, {})
 
 
@@ -106,67 +109,67 @@ def test_a_record_of_a_broker_that_was_ahead_refuses_no_record_of_another_instan
         ({0: 36, 1: 15},),
     ],
 )
-def test_a_backlog_of_an_instance_that_moved_is_counted_once_wherever_batches_are_cut(
+def test_a_backlog_of_an_instance_that_moved_is_counted_once_wherever_batches_end(
     ends: tuple[dict[int, int], ...],
 ) -> None:
-    """A partition was added: 2,016 is right, whichever partition's older records are read first."""
-    story, one = Story(), life()
+    """An instance moves to an added partition. Its count is 2,016, whichever partition's records are read first."""
+    schedule, one = Schedule(), life()
     for hour in range(36):
-        story.snapshot("app-1", 28 * (hour + 1), at=hour, seq=hour + 1, life=one, prev=hour - 1 if hour else None)
+        schedule.snapshot("app-1", 28 * (hour + 1), at=hour, seq=hour + 1, life=one, prev=hour - 1 if hour else None)
     for hour in range(36, 50):
         later = 1008 + 72 * (hour - 35)
-        story.snapshot("app-1", later, at=hour, seq=hour + 1, life=one, prev=hour - 1, partition=1)
-    story.append("script", b'{"name":"n","value":1}', at=80, partition=1)
-    tables = story.tables(*ends)
+        schedule.snapshot("app-1", later, at=hour, seq=hour + 1, life=one, prev=hour - 1, partition=1)
+    schedule.append("script", b'{"name":"n","value":1}', at=80, partition=1)
+    tables = schedule.tables(*ends)
     assert (count_of(tables), tables.dead) == (2016, {})
 
 
 @pytest.mark.parametrize("retire_after_h", [1, 6, 12, 24, 48, 240])
-@pytest.mark.parametrize(("away", "first", "wanted"), [(7, 10, 20), (23, 10, 20), (30, 110, 160)])
-def test_retire_after_decides_nothing_about_counts(retire_after_h: int, away: float, first: int, wanted: int) -> None:
-    """An outage of 7 h is 20, not 30 with 6 h; one of 30 h is 160, not 210 with 48 h.
+@pytest.mark.parametrize(("outage", "first", "wanted"), [(7, 10, 20), (23, 10, 20), (30, 110, 160)])
+def test_no_count_depends_on_retire_after(retire_after_h: int, outage: float, first: int, wanted: int) -> None:
+    """A record less than 24 h after its `prev` counts, though its life may be on disk by then.
 
-    Within 24 h of its `prev` the life goes on; else its reporter refuses the record too, and a new life counts on.
+    A later record is refused, by the table and by the reporter, which continues with a new life.
     """
-    story, one = Story(), life()
-    story.snapshot("app-1", first, at=0, seq=1, life=one)
-    story.append("script", b'{"name":"n","value":1}', at=away - 0.1)
-    story.snapshot("app-1", wanted, at=away, seq=2, life=one, prev=0)
-    if away < 24:
-        story.snapshot("app-1", wanted, at=away + 0.5, seq=3, life=one, prev=away)
+    schedule, one = Schedule(), life()
+    schedule.snapshot("app-1", first, at=0, seq=1, life=one)
+    schedule.append("script", b'{"name":"n","value":1}', at=outage - 0.1)
+    schedule.snapshot("app-1", wanted, at=outage, seq=2, life=one, prev=0)
+    if outage < 24:
+        schedule.snapshot("app-1", wanted, at=outage + 0.5, seq=3, life=one, prev=outage)
     else:
-        story.snapshot("app-1", wanted - first, at=away, seq=1, life=life(away))
-    tables = story.tables(retire_after_ms=retire_after_h * HOUR_MS)
-    assert (count_of(tables), len(tables.dead)) == (wanted, int(away >= 24))
+        schedule.snapshot("app-1", wanted - first, at=outage, seq=1, life=life(outage))
+    tables = schedule.tables(retire_after_ms=retire_after_h * HOUR_MS)
+    assert (count_of(tables), len(tables.dead)) == (wanted, int(outage >= 24))
 
 
 def test_silent_lives_stay_silent_after_a_rebuild_of_several_shards() -> None:
-    """Five lives fell silent and one reports: after a rebuild the gauge sum is 1 and `lives` 1, not 501 and 6."""
-    story = Story()
+    """Five lives are silent, and one life in the other shard reports. After a rebuild only that one is living."""
+    schedule = Schedule()
     names = [f"app-{number}" for number in range(99)]
     for name in [name for name in names if shard_of(name.encode(), 2) == 1][:5]:
-        story.snapshot(name, 100, at=0, seq=1, life=life())
-    loud = next(name for name in names if shard_of(name.encode(), 2) == 0)
-    story.snapshot(loud, 1, at=2, seq=1, life=life(2))
-    mine = [[r for r in story.records if shard_of(r.key, 2) == number] for number in (0, 1)]
-    standing = LatestRows()
+        schedule.snapshot(name, 100, at=0, seq=1, life=life())
+    living = next(name for name in names if shard_of(name.encode(), 2) == 0)
+    schedule.snapshot(living, 1, at=2, seq=1, life=life(2))
+    by_shard = [[r for r in schedule.records if shard_of(r.key, 2) == number] for number in (0, 1)]
+    latest_rows = LatestRows()
     shards = [Table(State(shard=number, shards=2), table_settings()) for number in (0, 1)]
-    assert _gauge(shards, mine, standing, _ms(2)) == (501, 6)
-    assert _gauge(shards[1:], [[]], standing, _ms(3)) == (0, 0)
-    rebuilt = [Table(state, table_settings()) for state in restore(standing).states]
-    assert _gauge(rebuilt, [[], []], standing, _ms(3) + 500) == (1, 1)
+    assert _gauge(shards, by_shard, latest_rows, _ms(2)) == (501, 6)
+    assert _gauge(shards[1:], [[]], latest_rows, _ms(3)) == (0, 0)
+    rebuilt = [Table(state, table_settings()) for state in restore(latest_rows).states]
+    assert _gauge(rebuilt, [[], []], latest_rows, _ms(3) + 500) == (1, 1)
 
 
 def _gauge(
-    shards: Sequence[Table], mine: Sequence[list[TopicRecord]], standing: LatestRows, now_ms: int
+    shards: Sequence[Table], by_shard: Sequence[list[TopicRecord]], latest_rows: LatestRows, now_ms: int
 ) -> tuple[Any, int]:
-    """Run a batch; return the sum of the gauge and the number of living lives that these shards have."""
+    """Run a batch of these shards. Return the sum of their gauge and the number of their living lives."""
     total, lives = 0.0, 0
-    for table, records in zip(shards, mine, strict=True):
+    for table, records in zip(shards, by_shard, strict=True):
         read = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records]
         changes = run_batch(table, read, now_ms=now_ms)
         for row in changes.rows:
-            standing.add(row.key, row.value(epoch=1, batch=now_ms), (1, now_ms), table.state.shard)
+            latest_rows.add(row.key, row.value(epoch=1, batch=now_ms), (1, now_ms), table.state.shard)
         for life_of in [one for every in table.state.lives.values() for one in every]:
             if life_of.living:
                 lives += 1
@@ -175,16 +178,19 @@ def _gauge(
 
 
 def test_silent_lives_stay_silent_in_a_shard_that_has_not_run_since_the_table_was_split() -> None:
-    """The checkpoint is lost after a batch of one of two new shards: the other knows the partition's time, too."""
+    """A table is split into two shards, only one of them runs a batch, and the checkpoint is lost.
+
+    The rebuilt other shard knows the time of the partition, too.
+    """
     names = [f"app-{number}" for number in range(99)]
-    silent, loud = (next(name for name in names if shard_of(name.encode(), 2) == number) for number in (1, 0))
-    story = Story().snapshot(silent, 100, at=0, seq=1, life=life())
+    silent, living = (next(name for name in names if shard_of(name.encode(), 2) == number) for number in (1, 0))
+    schedule = Schedule().snapshot(silent, 100, at=0, seq=1, life=life())
     one = life(2)
     for seq in (1, 2, 3):
-        story.snapshot(loud, 1, at=2, seq=seq, life=one)
+        schedule.snapshot(living, 1, at=2, seq=seq, life=one)
     other = next(name for name in names if shard_of(name.encode(), 2) == 1 and name != silent)
-    story.snapshot(other, 1, at=2, seq=1, life=life(2), partition=1)
-    tables = Tables(story.records, table_settings(), 1, random.Random(1))
+    schedule.snapshot(other, 1, at=2, seq=1, life=life(2), partition=1)
+    tables = Tables(schedule.records, table_settings(), 1, random.Random(1))
     for end in (1, 2):
         tables.batch(Batch(_ms(2) + end, {0: end, 1: 0}, all_read=False))
     tables.rebuild(1)
@@ -196,20 +202,20 @@ def test_silent_lives_stay_silent_in_a_shard_that_has_not_run_since_the_table_wa
     assert (gauge["sum"], gauge["lives"]) == (2, 2)
 
 
-def test_checkpoints_lost_while_lives_are_forgotten_count_them_once() -> None:
-    """Lost and lost again a batch later, while lives leave memory and while they are forgotten: each counts once."""
-    story = Story()
+def test_lives_count_once_though_checkpoints_are_lost_while_they_are_forgotten() -> None:
+    """Checkpoints are lost several times, also while lives move to disk. Each life counts once after every batch."""
+    schedule = Schedule()
     for number in range(8):
-        story.snapshot(f"app-{number}", 10, at=0, seq=1, life=life(), name=f"n{number % 3}")
-    first = len(story.records)
+        schedule.snapshot(f"app-{number}", 10, at=0, seq=1, life=life(), name=f"n{number % 3}")
+    first = len(schedule.records)
     for begin in (24, 24 + 24 * 7, 24 * 31):
         for hour in range(10):
-            story.append("script", b'{"name":"n","value":1}', at=begin + hour / 2)
+            schedule.append("script", b'{"name":"n","value":1}', at=begin + hour / 2)
     for seed in range(20):
         chance = random.Random(seed)
-        tables = Tables(story.records, table_settings(forget_after_ms=7 * DAY_MS))
-        for offset in range(1, len(story.records) + 1):
-            batch = Batch(story.records[offset - 1].timestamp_ms, {0: offset}, all_read=True)
+        tables = Tables(schedule.records, table_settings(forget_after_ms=7 * DAY_MS))
+        for offset in range(1, len(schedule.records) + 1):
+            batch = Batch(schedule.records[offset - 1].timestamp_ms, {0: offset}, all_read=True)
             while offset > first and chance.random() < 0.5:
                 tables.batch(batch, written=chance)
                 tables.rebuild()
@@ -219,20 +225,20 @@ def test_checkpoints_lost_while_lives_are_forgotten_count_them_once() -> None:
 
 
 def test_rows_of_an_earlier_split_do_not_count_while_the_table_is_split_again() -> None:
-    """Lives move to other partitions of `metrics-table` twice, are forgotten there, and checkpoints are lost meanwhile.
+    """Lives move to other partitions of `metrics-table` twice and are forgotten, and checkpoints are lost meanwhile.
 
-    What stays behind of them, in partitions of an earlier cut and of a cut that was given up, is ignored.
+    Their rows in the partitions of an earlier split and of an abandoned split are ignored.
     """
-    story = Story()
+    schedule = Schedule()
     for number in range(12):
-        story.snapshot(f"app-{number}", 10, at=0, seq=1, life=life(), name=f"n{number % 3}")
-    first = len(story.records)
+        schedule.snapshot(f"app-{number}", 10, at=0, seq=1, life=life(), name=f"n{number % 3}")
+    first = len(schedule.records)
     for hour in range(24 * 8, 24 * 8 + 8):
-        story.append("script", b'{"name":"n","value":1}', at=hour)
+        schedule.append("script", b'{"name":"n","value":1}', at=hour)
     for seed in range(8):
         chance = random.Random(seed)
-        tables = Tables(story.records, table_settings(forget_after_ms=7 * DAY_MS), 2, chance)
-        at = story.records[-1].timestamp_ms
+        tables = Tables(schedule.records, table_settings(forget_after_ms=7 * DAY_MS), 2, chance)
+        at = schedule.records[-1].timestamp_ms
         tables.batch(Batch(_ms(0), {0: first}, all_read=True))
         for end, more in ((first, 1), (first, 1), (first + 8, 2), (first + 8, 2)):
             batch = Batch(_ms(24 * 8), {0: end}, all_read=True)

@@ -1,4 +1,4 @@
-"""Forget records: lives, and metrics by name, go out of the sums, wherever they are (rule 10)."""
+"""Forget records remove lives and metrics from the sums, in memory, on disk and among the forgotten ones (rule 10)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNTER = ("shop", "orders", "counter", ())
 
 
 class Topic:
-    """A topic written by hand, and a table that has read it: a batch for each `read`."""
+    """Builds the records of a topic, and a table that reads them. Each `read` is a batch."""
 
     def __init__(self, **chosen: int) -> None:
         self.records: list[TopicRecord] = []
@@ -56,14 +56,14 @@ class Topic:
         self.records.append(TopicRecord(instance.encode(), value, self.now_ms, partition, offset))
 
     def pass_time(self, hours: float) -> None:
-        """Let time pass: in every partition, as somebody else's records show."""
+        """Let time pass, append a record of another instance to every partition, and read."""
         self.now_ms += round(hours * HOUR_MS)
         for partition in sorted({record.partition for record in self.records}):
             self.append("clock", b'{"name":"tick","value":1}', partition)
         self.read()
 
     def read(self, *, rebuilt: bool = False) -> dict[str, Any]:
-        """Read what is new in one batch, and return the sum of the counter `orders`."""
+        """Read the new records in one batch, and return the sum of the counter `orders`."""
         self.tables.extend(self.records[self._read :])
         self._read = len(self.records)
         if rebuilt:
@@ -75,12 +75,12 @@ class Topic:
 
 
 def orders(count: int, **tags: str) -> dict[str, Any]:
-    """Return a counter."""
+    """Return a counter named `orders`."""
     return {"type": "counter", "name": "orders", "count": count} | ({"tags": tags} if tags else {})
 
 
-def spread(minimum: float, maximum: float) -> dict[str, Any]:
-    """Return a histogram."""
+def size(minimum: float, maximum: float) -> dict[str, Any]:
+    """Return a histogram named `size`, of two values."""
     return {"type": "histogram", "name": "size", "count": 2, "sum": minimum + maximum, "min": minimum, "max": maximum}
 
 
@@ -90,7 +90,7 @@ def life(ms: int = BEGIN_MS) -> str:
 
 
 def test_forgetting_a_life_keeps_the_other_lives_of_its_instance() -> None:
-    """A record that names a life takes out that life alone; one without takes out every life of its instance."""
+    """A forget record with a life removes only that life. Without one it removes all lives of its instance."""
     topic, broken, good = Topic(), life(), life()
     topic.snapshot("a", broken, orders(LARGEST))
     topic.snapshot("a", good, orders(7))
@@ -106,7 +106,7 @@ def test_forgetting_a_life_keeps_the_other_lives_of_its_instance() -> None:
 
 
 def test_a_life_that_still_publishes_counts_in_full_again() -> None:
-    """Values are absolute: the next snapshot of a living life brings its counts back, an older one does not."""
+    """Values are absolute: the next snapshot of a living life restores its counts. An older snapshot does not."""
     topic, one = Topic(), life()
     topic.snapshot("a", one, orders(10))
     older = topic.records[-1].value
@@ -119,55 +119,55 @@ def test_a_life_that_still_publishes_counts_in_full_again() -> None:
 
 
 def test_a_metric_is_forgotten_in_memory_on_disk_and_in_the_forgotten_sums() -> None:
-    """A saturated sum fits again, wherever the lives are that saturated it; the other metrics keep what they have."""
+    """A sum that overflowed fits again, wherever its lives are. Other metrics keep their values."""
     topic = Topic(retire_after_ms=HOUR_MS, forget_after_ms=7 * DAY_MS)
-    topic.snapshot("gone", life(), orders(LARGEST), spread(1, 90))
+    topic.snapshot("gone", life(), orders(LARGEST), size(1, 90))
     topic.pass_time(1)
     topic.pass_time(24 * 8)
     topic.pass_time(0)
     topic.pass_time(0)
     state = topic.tables.states[0]
     assert [forgotten_sums.lives for forgotten_sums in state.forgotten_sums.values()] == [1, 1]
-    topic.snapshot("silent", life(topic.now_ms), orders(LARGEST), spread(2, 80))
+    topic.snapshot("silent", life(topic.now_ms), orders(LARGEST), size(2, 80))
     topic.pass_time(2)
     assert len(topic.tables.states[0].disk) == 1
     living = life(topic.now_ms)
-    topic.snapshot("living", living, orders(LARGEST), spread(3, 70))
+    topic.snapshot("living", living, orders(LARGEST), size(3, 70))
     assert topic.read()["overflow"] is True
     topic.forget("x", metric="orders")
     assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
-    size = topic.tables.sums["shop", "size", "histogram", ()]
-    assert (size["count"], size["min"], size["max"]) == (6, 1, 90)
+    sizes = topic.tables.sums["shop", "size", "histogram", ()]
+    assert (sizes["count"], sizes["min"], sizes["max"]) == (6, 1, 90)
     topic.forget("x", metric="size")
     topic.read()
-    topic.snapshot("living", living, orders(3), spread(4, 60))
+    topic.snapshot("living", living, orders(3), size(4, 60))
     assert topic.read() == {"count": 3, "lives": 1, "instances": 1}
-    size = topic.tables.sums["shop", "size", "histogram", ()]
-    assert (size["count"], size["sum"], size["min"], size["max"]) == (2, 64, 4, 60)
+    sizes = topic.tables.sums["shop", "size", "histogram", ()]
+    assert (sizes["count"], sizes["sum"], sizes["min"], sizes["max"]) == (2, 64, 4, 60)
 
 
 @pytest.mark.parametrize("batches", range(1, 5))
-def test_a_life_that_is_just_being_forgotten_loses_the_metric_too(batches: int) -> None:
-    """The metric is removed completely at every step of forgetting, also after a rebuild."""
+def test_a_life_that_is_being_forgotten_loses_the_metric_too(batches: int) -> None:
+    """The metric is removed completely at each step of forgetting the life, also after a rebuild."""
     topic = Topic(retire_after_ms=HOUR_MS, forget_after_ms=7 * DAY_MS)
-    topic.snapshot("gone", life(), orders(40), spread(1, 90))
+    topic.snapshot("gone", life(), orders(40), size(1, 90))
     topic.pass_time(1)
     topic.now_ms += 8 * DAY_MS
     for _ in range(batches):
         topic.pass_time(0)
-    topic.snapshot("other", life(topic.now_ms), spread(5, 6))
+    topic.snapshot("other", life(topic.now_ms), size(5, 6))
     topic.forget("x", metric="orders")
     assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
     assert topic.read(rebuilt=True) == {"count": 0, "lives": 0, "instances": 0}
     topic.pass_time(0)
     topic.pass_time(0)
     assert topic.read(rebuilt=True) == {"count": 0, "lives": 0, "instances": 0}
-    size = topic.tables.sums["shop", "size", "histogram", ()]
-    assert (size["count"], size["min"], size["max"]) == (4, 1, 90)
+    sizes = topic.tables.sums["shop", "size", "histogram", ()]
+    assert (sizes["count"], sizes["min"], sizes["max"]) == (4, 1, 90)
 
 
-def test_a_metric_is_taken_out_by_app_type_and_tags() -> None:
-    """A field that is not given matches every value. A metric matches if it has at least the given tags."""
+def test_metrics_are_selected_by_app_type_and_tags() -> None:
+    """A missing field matches every value. A metric matches the tags if it has at least these."""
     topic = Topic()
     topic.snapshot("a", life(), orders(1), orders(2, site="x"), orders(4, site="x", till="1"), orders(8, site="y"))
     topic.snapshot(
@@ -193,7 +193,7 @@ def test_a_metric_is_taken_out_by_app_type_and_tags() -> None:
 
 
 def test_a_metric_is_removed_from_the_lives_of_the_records_partition() -> None:
-    """Records of several partitions have no order: each takes out what its own partition has, in any batches."""
+    """Records of different partitions have no order, so a record removes only the rows of its own partition."""
     topic = Topic()
     topic.snapshot("a", life(), orders(1), partition=0)
     topic.snapshot("b", life(), orders(2), partition=1)
@@ -204,7 +204,7 @@ def test_a_metric_is_removed_from_the_lives_of_the_records_partition() -> None:
 
 
 def test_a_forget_record_for_another_number_of_shards_is_refused() -> None:
-    """A record for a table of another number of shards is a dead letter: it would leave some of the metric there."""
+    """The record is a dead letter, because it would not reach all shards of this table."""
     value = Forget(metric="orders", shards=2).value()
     tables = {shards: Table(State(shard=0, shards=shards)) for shards in (1, 2)}
     key = next(key for key in (b"x%d" % n for n in range(9)) if shard_of(key, 2) == 0)
@@ -216,8 +216,8 @@ def test_a_forget_record_for_another_number_of_shards_is_refused() -> None:
     assert tables[2].changes().dead == []
 
 
-def test_what_is_forgotten_is_an_event() -> None:
-    """There is one event for each life, or for each app and name, and none if nothing was removed."""
+def test_each_removal_is_an_event() -> None:
+    """There is one event for each life, or for each app and metric name, and none if nothing was removed."""
     topic, one = Topic(), life()
     topic.snapshot("a", one, orders(1), orders(2, site="x"))
     topic.forget("a")
@@ -250,7 +250,7 @@ def test_what_is_forgotten_is_an_event() -> None:
     ],
 )
 def test_an_invalid_forget_record_removes_nothing(what: str, reason: str) -> None:
-    """It is a dead letter, also if a field is unknown, because ignoring the field could remove too much."""
+    """It is a dead letter, also if only a field is unknown: to ignore the field could remove too much."""
     read = read_value(f'{{"v":1,"forget":{what}}}'.encode(), 10)
     assert isinstance(read, Refusal)
     assert read.reason.startswith("forget: ")
@@ -259,12 +259,12 @@ def test_an_invalid_forget_record_removes_nothing(what: str, reason: str) -> Non
 
 @pytest.mark.parametrize("version", ["2", "true", '"1"', "null"])
 def test_a_forget_record_of_another_version_removes_nothing(version: str) -> None:
-    """A value with `forget` and another version is refused."""
+    """A record of another version is refused."""
     assert isinstance(read_value(f'{{"v":{version},"forget":{{}}}}'.encode(), 10), Refusal)
 
 
 def test_a_forget_record_reads_as_it_was_written() -> None:
-    """`value` and `read_value` are each other's inverse, and a snapshot with a field of that name stays one."""
+    """A record that is written and read is equal. In a record of another form, the field `forget` is ignored."""
     for one in (Forget(), Forget(app="shop", life=life()), Forget(metric="a", tags={"b": "c"}, type="timer", shards=3)):
         assert read_value(one.value(), 10) == one
     assert not isinstance(read_value(b'{"name":"a","value":1,"forget":{}}', 10), Forget)

@@ -1,4 +1,4 @@
-"""Incomplete snapshots: each metric has a seq of its own, and what a snapshot lacks stays current."""
+"""Incomplete snapshots: each metric has a seq of its own, and a metric that a snapshot lacks stays current."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIFE = "01HF7YAT00" + "A" * 16
 
 
 def snapshot(seq: int, *, complete: bool = False, **values: float) -> bytes:
-    """Return a snapshot; names that begin with g are gauges, the others counters."""
+    """Return a snapshot. Names that begin with g are gauges, the others counters."""
     metrics = [
         {"name": name, "type": "gauge", "value": value}
         if name.startswith("g")
@@ -26,7 +26,7 @@ def snapshot(seq: int, *, complete: bool = False, **values: float) -> bytes:
 
 
 def apply(table: Table, *values: bytes) -> Changes:
-    """Apply records of one instance, each at the offset of its place in the table's life."""
+    """Apply records of one instance, at the next offsets."""
     first = table.state.records
     records = [Record("metrics", 0, first + n, BEGIN_MS, b"app-1", value) for n, value in enumerate(values)]
     return run_batch(table, records, now_ms=BEGIN_MS)
@@ -38,7 +38,7 @@ def sums(changes: Changes) -> dict[str, Any]:
 
 
 def test_each_metric_takes_its_highest_seq_in_any_order() -> None:
-    """Snapshots of parts of the metrics, with the same seqs and out of order: each metric has its newest value."""
+    """Snapshots with some of the metrics arrive with equal seqs and out of order. Each metric has its newest value."""
     table = Table(State())
     changes = apply(
         table, snapshot(5, a=50), snapshot(5, b=7), snapshot(4, b=6, c=1), snapshot(3, a=30), snapshot(6, c=2)
@@ -48,7 +48,7 @@ def test_each_metric_takes_its_highest_seq_in_any_order() -> None:
 
 
 def test_a_metric_that_is_missing_stays_current() -> None:
-    """A gauge that a newer incomplete snapshot lacks still counts; in complete snapshots it would not."""
+    """A gauge that a newer incomplete snapshot lacks still counts. With complete snapshots it would not."""
     changes = apply(Table(State()), snapshot(1, a=1, g=5), snapshot(2, a=2))
     assert sums(changes) == {"a": 2, "g": 5}
     changes = apply(Table(State()), snapshot(1, complete=True, a=1, g=5), snapshot(2, complete=True, a=2))
@@ -56,7 +56,7 @@ def test_a_metric_that_is_missing_stays_current() -> None:
 
 
 def test_a_count_that_falls_is_refused_only_in_order() -> None:
-    """A lower count with a higher seq is a dead letter; with a lower seq it is old and changes nothing."""
+    """A lower count with a higher seq is a dead letter. With a lower seq it is an old value and changes nothing."""
     table = Table(State())
     assert [letter.reason.split(",")[0] for letter in apply(table, snapshot(5, a=50), snapshot(6, a=49)).dead] == [
         "the count fell within a life"
@@ -65,16 +65,16 @@ def test_a_count_that_falls_is_refused_only_in_order() -> None:
     assert (changes.totals, changes.dead) == ([], [])
 
 
-def test_all_snapshots_of_a_life_are_alike() -> None:
-    """A complete snapshot in a life of incomplete ones is a dead letter, and the other way round."""
+def test_a_life_has_either_complete_or_incomplete_snapshots() -> None:
+    """A snapshot of the other kind is a dead letter."""
     for complete in (False, True):
         changes = apply(Table(State()), snapshot(1, complete=complete, a=1), snapshot(2, complete=not complete, a=2))
         assert sums(changes) == {"a": 1}
         assert [letter.reason.split(":")[0] for letter in changes.dead] == ["complete"]
 
 
-def test_a_stored_table_goes_on() -> None:
-    """A table that was stored and loaded takes an older metric of an incomplete life as before."""
+def test_a_loaded_table_accepts_older_metrics_of_an_incomplete_life() -> None:
+    """Storing and loading the table makes no difference to later snapshots."""
     store = MemoryStore()
     found = storage.load(store, TableSettings())
     apply(found.table, snapshot(5, a=50))

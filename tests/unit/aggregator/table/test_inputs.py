@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.schedules import ODD, POISON
+from support.malformed import ODD, POISON
 from tallystream.record import ShortForm
 from tallystream_aggregator.table.decode import MAX_DEPTH, DecodedSnapshot, read_short_form, read_value
 
@@ -56,28 +56,26 @@ values = st.sampled_from([*USUAL, *MISLEADING, *POISON, *ODD])
 
 
 @pytest.mark.parametrize("value", USUAL)
-def test_usual_records_are_read_the_quick_way(value: bytes) -> None:
-    """The fast reader accepts names and tags in any language, and values with other fields of any length."""
+def test_the_fast_reader_reads_usual_records(value: bytes) -> None:
+    """It accepts names and tags in any language, and other fields of any length."""
     assert read_short_form(value) is not None
 
 
 @pytest.mark.parametrize("value", [*USUAL, *MISLEADING, *POISON, *ODD])
-def test_what_is_read_quickly_is_what_is_read_carefully(value: bytes) -> None:
+def test_both_readers_agree(value: bytes) -> None:
     """The fast reader leaves a value to the table's reader, or both return the same."""
     agree(value)
 
 
 @given(values, st.integers(0, 600), st.binary(max_size=3), st.integers(0, 3))
-def test_what_is_read_quickly_is_what_is_read_carefully_where_bytes_are_damaged(
-    value: bytes, at: int, by: bytes, length: int
-) -> None:
-    """The two readers also agree if some bytes of a value are replaced."""
+def test_both_readers_agree_on_damaged_bytes(value: bytes, at: int, by: bytes, length: int) -> None:
+    """Some bytes of a value are replaced, and the readers still agree."""
     at %= len(value) + 1
     agree(value[:at] + by + value[at + length :])
 
 
-def test_values_that_are_nested_too_deep_are_left_to_the_careful_reader() -> None:
-    """A value at the limit of nesting is read. With one level more it is not, whatever its length."""
+def test_values_that_are_nested_too_deep_are_left_to_the_tables_reader() -> None:
+    """A value at the limit of nesting is read. With one level more it is refused, whatever its length."""
     for depth, filler in ((MAX_DEPTH, b""), (MAX_DEPTH + 1, b""), (MAX_DEPTH + 1, b"y" * 500)):
         nested = b"[" * (depth - 1) + b"]" * (depth - 1)
         value = b'{"name":"a","value":1,"y":"%b","x":%b}' % (filler, nested)
@@ -87,8 +85,8 @@ def test_values_that_are_nested_too_deep_are_left_to_the_careful_reader() -> Non
 
 
 def agree(value: bytes) -> None:
-    quick, careful = read_short_form(value), read_value(value, 10)
-    if quick is not None:
-        assert isinstance(careful, ShortForm)
-        assert (quick.name, quick.value, quick.tags) == (careful.name, careful.value, careful.tags)
-    assert not (isinstance(careful, DecodedSnapshot) and quick is not None)
+    fast, full = read_short_form(value), read_value(value, 10)
+    if fast is not None:
+        assert isinstance(full, ShortForm)
+        assert (fast.name, fast.value, fast.tags) == (full.name, full.value, full.tags)
+    assert not (isinstance(full, DecodedSnapshot) and fast is not None)

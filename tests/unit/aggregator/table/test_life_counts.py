@@ -1,4 +1,4 @@
-"""The counts and bounds of lives, which are updated by differences, against a visit to all lives each time."""
+"""The numbers and deadlines of lives, which are updated by differences, against a full scan of all lives each time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, TopicRecord, cut, cuts, play, schedules
+from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, TopicRecord, batch_sizes, in_batches, play, schedules
 from support.topic import counter
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
@@ -22,7 +22,7 @@ SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_
 
 
 class FullScan(LifeCounts):
-    """Visits every life whenever it is asked, and keeps nothing."""
+    """Scans all lives in each batch."""
 
     def flush(self) -> None:
         """Count everything."""
@@ -40,7 +40,7 @@ class FullScan(LifeCounts):
         """Do nothing: `flush` visits all lives."""
 
     def may_any_retire(self) -> bool:
-        """Have all lives visited."""
+        """Return true, so that all lives are visited."""
         return True
 
 
@@ -55,9 +55,9 @@ def record(written: TopicRecord) -> Record:
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(schedules, cuts, st.integers(0, 2**32))
-def test_a_batch_gives_the_same_as_with_a_visit_to_all_lives(schedule: list[int], sizes: list[int], seed: int) -> None:
-    """Changes, states and stored differences are the same after every batch, over silence and retirement.
+@given(schedules, batch_sizes, st.integers(0, 2**32))
+def test_a_batch_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: list[int], seed: int) -> None:
+    """Changes, states and stored differences are the same after every batch, also when lives fall silent or retire.
 
     A batch may run when the shard is due or at another time, have no records, leave records unread, or be followed by
     a restart.
@@ -72,8 +72,8 @@ def test_a_batch_gives_the_same_as_with_a_visit_to_all_lives(schedule: list[int]
         found, wanted = (run_batch(one, records, now_ms=now_ms, waiting=waiting) for one in (tested, scanning))
         assert found == wanted
 
-    for cut_off in cut(play(schedule), sizes):
-        records = [record(written) for written in cut_off]
+    for batch in in_batches(play(schedule), sizes):
+        records = [record(written) for written in batch]
         lag_ms = chance.choice([0, 5, 40, 40, 3_000])
         now_ms = max(now_ms + 1, max(one.timestamp_ms for one in records) + lag_ms)
         both(records)
@@ -92,10 +92,10 @@ def test_a_batch_gives_the_same_as_with_a_visit_to_all_lives(schedule: list[int]
             scanning.pop_difference()
 
 
-def test_all_lives_are_visited_once_in_several_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty instances report once a second, each in a batch of its own: one of twenty batches visits all lives.
+def test_few_batches_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty instances report once a second, each in its own batch. At most one of twenty batches visits all lives.
 
-    The same holds after nineteen of them have stopped, fallen silent and retired.
+    The same holds after nineteen of the instances have stopped, fallen silent and retired.
     """
     visits, each = [], lives.Lives.__iter__
     monkeypatch.setattr(lives.Lives, "__iter__", lambda known: visits.append(1) or each(known))

@@ -1,4 +1,4 @@
-"""The log of a shard's table: it has the whole table after every batch, whenever it is copied."""
+"""The log of a shard: after every batch it has the complete table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.memory_store import MemoryStore
-from support.schedules import RETIRE_AFTER_MS, TopicRecord, cut, cuts, play, schedules
+from support.schedules import RETIRE_AFTER_MS, TopicRecord, batch_sizes, in_batches, play, schedules
 from tallystream_aggregator.table import (
     Changes,
     Record,
@@ -25,7 +25,7 @@ from tallystream_aggregator.table import (
 from tallystream_aggregator.table.storage import ENTRY_BYTES, load
 
 SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
-MET = TableSettings()
+DEFAULTS = TableSettings()
 
 
 def run(table: Table, batch: list[TopicRecord]) -> Changes:
@@ -38,7 +38,7 @@ def run(table: Table, batch: list[TopicRecord]) -> Changes:
 
 
 def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
-    """Return a record of a counter."""
+    """Return the record of a snapshot with one counter."""
     value = (
         f'{{"v":1,"app":"a","life":"01HF7YAT00{life:016d}","part":0,"seq":{seq},"ts":0,"every_ms":1000,"final":false,'
         f'"metrics":[{{"name":"n","type":"counter","count":{count}}}]}}'
@@ -49,9 +49,9 @@ def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(schedules, cuts, st.integers(0, 2**32))
+@given(schedules, batch_sizes, st.integers(0, 2**32))
 def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int], sizes: list[int], seed: int) -> None:
-    """After every batch the log has the state, and both give the same next batch, however often it is copied."""
+    """After every batch the log has the state, and both tables give the same next batch, however often it is copied."""
     chance = random.Random(seed)
     store, stored = MemoryStore(), load(MemoryStore(), SETTINGS)
     with pytest.MonkeyPatch.context() as patch:
@@ -59,19 +59,19 @@ def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int]
         patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
         patch.setattr(storage, "ENTRY_BYTES", chance.choice([1, 300, 1_000_000]))
         patch.setattr(storage, "_SAMPLE", chance.choice([1, 20]))
-        for batch in cut(play(schedule), sizes):
+        for batch in in_batches(play(schedule), sizes):
             read = load(store, SETTINGS)
             assert read.table.state == stored.table.state
             assert _by_key(run(read.table, batch)) == _by_key(run(stored.table, batch))
-            chance.choice([read, stored]).save(store)  # in either worker
+            chance.choice([read, stored]).save(store)  # either worker may run the next batch
             if not stored.log.is_current(store):
                 stored = load(store, SETTINGS)
 
 
-def test_a_batch_stores_what_it_changes_not_the_table() -> None:
-    """If one instance of a thousand changes, the entry is a small part of the copy."""
+def test_a_batch_stores_only_what_it_changes() -> None:
+    """If one instance of a thousand changes, the new entry is much smaller than a copy of the table."""
     store = MemoryStore()
-    stored = load(store, MET)
+    stored = load(store, DEFAULTS)
     stored.table.apply(snapshot(number, 1) for number in range(1000))
     stored.table.changes()
     stored.save(store)
@@ -81,13 +81,13 @@ def test_a_batch_stores_what_it_changes_not_the_table() -> None:
     stored.save(store)
     assert 0 < stored.log.size - before < before / 100
     assert stored.log.size == sum(map(len, store.entries.values()))
-    assert len(load(store, MET).table.state.lives) == 1001
+    assert len(load(store, DEFAULTS).table.state.lives) == 1001
 
 
 def test_no_entry_is_much_larger_than_its_limit() -> None:
-    """This holds for a copy and for the changes of one batch, as Spark's JVM has several copies of an entry."""
+    """This holds for a copy and for the changes of a batch. Spark's JVM has each entry in memory several times."""
     store = MemoryStore()
-    stored = load(store, MET)
+    stored = load(store, DEFAULTS)
     for count in (1, 2):
         stored.table.apply(snapshot(number, count, seq=count, key="k" * 300) for number in range(20_000))
         stored.table.changes()
@@ -96,17 +96,17 @@ def test_no_entry_is_much_larger_than_its_limit() -> None:
         new = [len(store.entries[number]) for number in store.entries.keys() - before]
         assert sum(new) > ENTRY_BYTES
         assert max(new) < 1.2 * ENTRY_BYTES
-    assert load(store, MET).table.state == stored.table.state
+    assert load(store, DEFAULTS).table.state == stored.table.state
 
 
 def test_a_table_in_memory_is_not_current_after_another_batch_was_stored() -> None:
-    """The head has another token after every batch, so of two workers at most one has the current table."""
+    """Every batch writes a new token to the head, so at most one of two workers has the current table."""
     store = MemoryStore()
-    first = load(store, MET)
+    first = load(store, DEFAULTS)
     first.save(store)
-    second = load(store, MET)
+    second = load(store, DEFAULTS)
     assert first.log.is_current(store)
-    assert not load(MemoryStore(), MET).log.is_current(store)
+    assert not load(MemoryStore(), DEFAULTS).log.is_current(store)
     second.save(store)
     assert not first.log.is_current(store)
     assert second.log.is_current(store)
@@ -114,18 +114,18 @@ def test_a_table_in_memory_is_not_current_after_another_batch_was_stored() -> No
 
 def test_the_initial_state_is_read_only_if_nothing_is_stored() -> None:
     """A shard begins with its initial state only once."""
-    seeded = Table(State())
-    seeded.apply([snapshot(1, 5)])
+    initial = Table(State())
+    initial.apply([snapshot(1, 5)])
     store = MemoryStore()
-    stored = load(store, MET, lambda: unpack(pack(seeded.state)))
-    assert stored.table.state == seeded.state
+    stored = load(store, DEFAULTS, lambda: unpack(pack(initial.state)))
+    assert stored.table.state == initial.state
     stored.save(store)
-    assert len(load(store, MET, pytest.fail).table.state.lives) == 1
+    assert len(load(store, DEFAULTS, pytest.fail).table.state.lives) == 1
 
 
 def test_a_missing_or_damaged_entry_is_refused() -> None:
-    """A log without an entry is never a smaller table. Other versions and invalid heads are refused, too."""
-    store, stored = MemoryStore(), load(MemoryStore(), MET)
+    """A log without one of its entries is not read as a smaller table. Other versions and invalid heads are refused."""
+    store, stored = MemoryStore(), load(MemoryStore(), DEFAULTS)
     for number in range(4):
         stored.table.apply([snapshot(number, 1)])
         stored.table.changes()
@@ -134,13 +134,13 @@ def test_a_missing_or_damaged_entry_is_refused() -> None:
         for damage in (None, store.entries[number][:-1], b""):
             broken = MemoryStore()
             broken.heads = store.heads
-            broken.entries = {**store.entries, number: damage}  # type: ignore[dict-item]  # as an entry that is gone
+            broken.entries = {**store.entries, number: damage}  # type: ignore[dict-item]  # None: the entry is missing
             with pytest.raises(StateVersionError, match="damaged"):
-                load(broken, MET)
+                load(broken, DEFAULTS)
     for head, error in ((b"\x93", "damaged"), (b"\x91\x07", "version 7"), (b"\x91\x01", "damaged")):
         store.set_head(head)
         with pytest.raises(StateVersionError, match=error):
-            load(store, MET)
+            load(store, DEFAULTS)
 
 
 def _by_key(changes: Changes) -> Any:

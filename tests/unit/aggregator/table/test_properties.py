@@ -1,8 +1,8 @@
-"""The table on random schedules gives the sums of the oracle, in every way in which it runs.
+"""On random schedules the table publishes the sums of the oracle, however it runs.
 
-The variants are: live batches, catch-up with compaction, shards, restore after crashes, splits into more shards, and
+The variants are: live batches, catch-up with compaction, shards, rebuilds after crashes, splits into more shards, and
 repair after replaced writers. Two generators make the records: `schedules` has everything that may be written to a
-topic, `clock_schedules` has programs under clocks that jump. verify's replay is the second judge.
+topic, `clock_schedules` has programs and broker clocks that jump. The table is also compared with verify's replay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from support.clock_schedules import play as play_programs
 from support.runs import (
     counts,
     is_splittable,
-    judge,
     jump,
     lasting,
     move,
@@ -36,6 +35,7 @@ from support.runs import (
     on_one_clock,
     random_settings,
     require_equal,
+    require_exact,
     require_no_fall,
     run,
     silence_all,
@@ -43,7 +43,7 @@ from support.runs import (
 )
 from support.schedules import (
     TopicRecord,
-    cuts,
+    batch_sizes,
     may_lower_counts,
     play,
     play_steadily,
@@ -106,29 +106,29 @@ def replayed(replay: Replay, record: TopicRecord) -> list[str]:
 
 
 @examples(max_examples=350, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts | st.just([1_000]))
+@given(few_or_many, batch_sizes | st.just([1_000]))
 def test_the_table_equals_the_oracle_and_the_replay_in_any_batches(schedule: list[int], sizes: list[int]) -> None:
-    """Sums of every type, lives, dead letters, events and stale counts are the same; no count falls."""
+    """Sums of every type, lives, dead letters, events and stale counts are the same, and no count falls."""
     records = play(schedule)
     check_live(records, divide(records, sizes))
 
 
 @examples(max_examples=60, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts, chances)
+@given(few_or_many, batch_sizes, chances)
 def test_the_table_equals_the_oracle_and_the_replay_while_instances_move(
     schedule: list[int], sizes: list[int], chance: random.Random
 ) -> None:
-    """Each instance is in several partitions, whose records are read in any order."""
+    """Each instance has records in several partitions, which are read in any order."""
     records = move(play(schedule), chance)
     check_live(records, divide(records, sizes, chance))
 
 
 @examples(max_examples=50, deadline=None, suppress_health_check=slow)
-@given(schedules, cuts, st.integers(1, 3))
+@given(schedules, batch_sizes, st.integers(1, 3))
 def test_a_batch_that_runs_again_from_its_checkpoint_gives_the_same(
     schedule: list[int], sizes: list[int], shards: int
 ) -> None:
-    """Run twice from the same stored state, a batch publishes the same records and stores the same bytes."""
+    """From the same stored state, a batch that runs twice publishes the same records and stores the same bytes."""
     records = play(schedule, shards)
     tables = new_tables(records, SMALL, shards)
     for batch in divide(records, sizes):
@@ -153,24 +153,24 @@ def test_the_oracle_shares_no_code_with_the_table() -> None:
 # Catch-up: the table over compacted records.
 
 jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
-"""By how many hours the broker's clock is off, for ten records each."""
+"""By how many hours the broker's clock is off: each number is for ten records."""
 
 
 def check_compaction(records: list[TopicRecord], sizes: list[int], segment: int, shards: int) -> Counter[str]:
-    """Run a table over all records and one over compacted ones, and compare them after every batch."""
-    whole = new_tables(records, SMALL, shards)
+    """Run a table over all records and one over compacted ones. Compare them after every batch."""
+    plain = new_tables(records, SMALL, shards)
     compacted = new_tables(records, SMALL, shards, segment=segment)
     for batch in divide(records, sizes):
-        whole.batch(batch)
+        plain.batch(batch)
         compacted.batch(batch)
         assert {n: comparable(one) for n, one in compacted.changes.items()} == {
-            n: comparable(one) for n, one in whole.changes.items()
+            n: comparable(one) for n, one in plain.changes.items()
         }
-        assert compacted.sums == whole.sums
+        assert compacted.sums == plain.sums
         assert [msgspec.to_builtins(state, str_keys=True) for state in compacted.states] == [
-            msgspec.to_builtins(state, str_keys=True) for state in whole.states
+            msgspec.to_builtins(state, str_keys=True) for state in plain.states
         ]
-        assert [store.chunks for store in compacted.stores] == [store.chunks for store in whole.stores]
+        assert [store.chunks for store in compacted.stores] == [store.chunks for store in plain.stores]
     return compacted.compaction
 
 
@@ -183,7 +183,7 @@ def comparable(changes: Changes) -> Any:
 
 
 @examples(max_examples=100, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts | st.just([40]), st.integers(2, 100), st.sampled_from([play, play_steadily]), jumps)
+@given(few_or_many, batch_sizes | st.just([40]), st.integers(2, 100), st.sampled_from([play, play_steadily]), jumps)
 @example(list(range(60)), [100], 100, play_steadily, [0])
 def test_compaction_changes_no_result(
     schedule: list[int],
@@ -192,21 +192,21 @@ def test_compaction_changes_no_result(
     play: Callable[[list[int]], list[TopicRecord]],
     hours: list[int],
 ) -> None:
-    """Totals, dead letters, events with their offsets, rows and state are the same, wherever batches end."""
+    """Totals, dead letters, events with their offsets, rows and state are the same, however records are divided."""
     check_compaction(jump(play(schedule), hours), sizes, segment, shards=1)
 
 
 @examples(max_examples=25, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts | st.just([40]), st.integers(2, 100), jumps)
+@given(few_or_many, batch_sizes | st.just([40]), st.integers(2, 100), jumps)
 def test_compaction_changes_no_result_in_shards(
     schedule: list[int], sizes: list[int], segment: int, hours: list[int]
 ) -> None:
-    """Each shard has clocks of its own, also if its records are compacted together with those of others."""
+    """Each shard has its own clocks, though the records of all shards are compacted together."""
     check_compaction(jump(play_steadily(schedule), hours), sizes, segment, shards=2)
 
 
 def test_compaction_drops_many_records_and_expands_few_batches() -> None:
-    """The schedules of the tests above have much to compact."""
+    """So the tests above do compact records and do expand batches."""
     found: Counter[str] = Counter()
     for seed in range(10):
         records = play_steadily(list(range(seed * 1000, seed * 1000 + 60)))
@@ -219,9 +219,9 @@ def test_compaction_drops_many_records_and_expands_few_batches() -> None:
 
 
 @examples(max_examples=150, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts, st.integers(2, 5))
+@given(few_or_many, batch_sizes, st.integers(2, 5))
 def test_the_sums_do_not_depend_on_shards(schedule: list[int], sizes: list[int], shards: int) -> None:
-    """Counts, sums, extremes, positions, living lives and dead letters are those of the oracle, which has no shards."""
+    """Counts, sums, min and max, positions, living lives and dead letters equal the oracle's, which has no shards."""
     records = on_one_clock(play(schedule, shards))
     tables = new_tables(records, SMALL, shards)
     for batch in divide(records, sizes):
@@ -232,13 +232,13 @@ def test_the_sums_do_not_depend_on_shards(schedule: list[int], sizes: list[int],
 
 
 @examples(max_examples=220, deadline=None, suppress_health_check=slow)
-@given(few_or_many, cuts, st.integers(1, 4), st.booleans(), chances)
+@given(few_or_many, batch_sizes, st.integers(1, 4), st.booleans(), chances)
 @example([0, 0, 0, 0, 1_000_000], [3], 2, True, random.Random(23))  # the first batch of a split crashes
 def test_a_rebuilt_table_equals_the_oracle(
     schedule: list[int], sizes: list[int], shards: int, splits: bool, chance: random.Random
 ) -> None:
-    """Whichever rows of a crashed batch were written, however often the checkpoint is lost and the table is split."""
-    # A record that forgets a metric is for a number of shards. One shard sees every clock of its partitions.
+    """This holds whichever rows of a crashed batch were written, and however often the table is rebuilt and split."""
+    # A forget record of a metric names the number of shards. Several shards see different clocks of a partition.
     records = play(schedule, 0 if splits else shards)
     records = on_one_clock(records) if splits or shards > 1 else records
     tables, rebuilds = new_tables(records, UNLIMITED, shards, chance), 0
@@ -253,7 +253,7 @@ def test_a_rebuilt_table_equals_the_oracle(
     require_equal(tables, oracle.replay([*records, *wake_all(tables, records)], **UNLIMITED))
 
 
-# Programs under clocks that jump, by the wall clock.
+# Programs, and clocks that jump.
 
 
 @pytest.mark.parametrize("broken", [0, 0.2])
@@ -263,7 +263,7 @@ def test_a_rebuilt_table_equals_the_oracle(
 def test_no_count_depends_on_clocks_settings_batches_shards_or_crashes(
     mode: str, broken: float, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """Crashes are batches that end within their rows, other writers, lost checkpoints, and splits into more shards."""
+    """Batches crash after some of their rows, other writers take over, checkpoints are lost, and tables are split."""
     check_programs(schedule, mode, shards, chance, broken)
 
 
@@ -271,13 +271,13 @@ def check_programs(schedule: list[int], mode: str, shards: int, chance: random.R
     played = play_programs(schedule, shards)
     tables = Tables(played.records, random_settings(chance), shards, chance)
     run(batches_of(played, mode, chance), tables, chance, broken, splits=is_splittable(played))
-    judge(played, tables)
+    require_exact(played, tables)
     if not broken:
         assert set(tables.dead) == played.refused
 
 
 def test_a_life_falls_silent_in_a_shard_that_lost_earlier_clocks() -> None:
-    """Two batches after a split crashed, so no earlier row has a clock; the rows of lives have one."""
+    """Two batches crashed after a split, so no row of a shard has its clocks. The rows of lives have their times."""
     schedule = [2059, 6300932, 457, 1022, 1189, 1, 1, 1, 1, 15927147, 1703758, 4160, 6087, 0]
     check_programs(schedule, "live", 1, random.Random(244), broken=0.2)
 
@@ -289,7 +289,7 @@ def test_every_division_into_batches_and_shards_gives_the_same(
 ) -> None:
     """Sums and dead letters are the same. If no instance moves, so are events and the number of stale records.
 
-    No life is forgotten: a new life is no restart of a forgotten one, and when that is forgotten depends on batches.
+    No life is forgotten here. When a life is forgotten depends on batches, and then a new life is no restart event.
     """
     played = play_programs(schedule, shards)
     outcomes = []
@@ -311,7 +311,7 @@ def test_every_division_into_batches_and_shards_gives_the_same(
 def test_no_count_depends_on_what_replaced_writers_overwrite(
     mode: str, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """Nor on compaction, which keeps what they wrote last, once the table has published these keys again."""
+    """The table has published the overwritten keys again. Compaction of the topic makes no difference either."""
     played = play_programs(schedule, shards)
     tables = Tables(played.records, random_settings(chance), shards, chance)
     batches = batches_of(played, mode, chance)
@@ -324,7 +324,7 @@ def test_no_count_depends_on_what_replaced_writers_overwrite(
         if chance.random() < 0.5:
             tables.rebuild()
     silence_all(batches, tables)
-    judge(played, tables)
+    require_exact(played, tables)
 
 
 @examples(max_examples=12, deadline=None, suppress_health_check=slow)
@@ -332,7 +332,7 @@ def test_no_count_depends_on_what_replaced_writers_overwrite(
 def test_living_lives_of_a_backlog_are_those_of_its_partitions_clocks(
     schedule: list[int], chance: random.Random
 ) -> None:
-    """Gauges, rates and numbers of lives of a backlog that one batch reads are the oracle's, whatever retires."""
+    """One batch reads a backlog. Its gauges, rates and numbers of lives equal the oracle's, whatever lives retire."""
     played = play_programs(schedule)
     tables = Tables(played.records, random_settings(chance))
     tables.batch(batches_of(played, "one batch", chance)[0])
@@ -340,7 +340,7 @@ def test_living_lives_of_a_backlog_are_those_of_its_partitions_clocks(
 
 
 def test_the_oracle_and_the_programs_agree_on_every_schedule() -> None:
-    """The two share nothing: the oracle reads the topic, the programs compare the acknowledged append times."""
+    """They are independent: the oracle reads the topic, the programs compare the acknowledged append times."""
     features: set[str] = set()
     refused = 0
     for seed in range(150):

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.schedules import BAD_SKETCHES, RETIRE_AFTER_MS, cut, cuts
+from support.malformed import BAD_SKETCHES
+from support.schedules import RETIRE_AFTER_MS, batch_sizes, in_batches
 from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
@@ -26,7 +27,7 @@ EMPTY = {"scale": 6}
 
 
 def histogram(*values: float, kind: str = "histogram", **more: Any) -> dict[str, Any]:
-    """Return a histogram of these values as a record has it, with other fields from `more`."""
+    """Return a histogram of these values as a record has it. `more` overrides its fields."""
     sketch = Sketch()
     sketch.add(values)
     plain = {"type": kind, "name": "h", "count": len(values), "sum": sum(values)}
@@ -40,7 +41,7 @@ def quantiles(row: sums.Sum) -> dict[str, float | None]:
 
 
 def near(values: list[float]) -> dict[str, Any]:
-    """Return the exact quantiles of these values, equal to what is within 0.5416 % of them."""
+    """Return the exact quantiles of these values. They are equal to estimates within 0.5416 %."""
     values = sorted(values)
     return {
         name: pytest.approx(values[int(share * (len(values) - 1))], rel=0.005416, abs=0)
@@ -49,7 +50,7 @@ def near(values: list[float]) -> dict[str, Any]:
 
 
 def test_rule_7_histograms_add_count_and_sum_and_keep_the_extremes() -> None:
-    """Percentiles of instances are never averaged: without sketches they are not in the sum."""
+    """Percentiles are never averaged: without sketches the sum has none."""
     one = {"type": "timer", "name": "t", "count": 2, "sum": 3.5, "min": 1, "max": 2.5, "p99": 2.5, "m1_rate": 1.0}
     two = {"type": "timer", "name": "t", "count": 1, "sum": 4, "min": 4, "max": 4, "p99": 4, "m1_rate": 2.0}
     row = Topic().snapshot(one).snapshot(two, life=SECOND).sum("t")
@@ -70,8 +71,8 @@ def test_rule_7_a_newer_sketch_replaces_an_older_one() -> None:
     assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (7, near([1, 1, 1, 9, 9, 9, 9]))
 
 
-def test_rule_7_quantiles_stay_when_lives_are_silent_or_retire_and_go_with_a_tombstone() -> None:
-    """They include the values of lives on disk, as the count does, and none of lives without rows."""
+def test_rule_7_quantiles_include_silent_and_retired_lives_until_a_tombstone() -> None:
+    """Like the count, they include the values of lives on disk, and no values of lives whose rows were removed."""
     topic = Topic().snapshot(histogram(1, 2, 3)).snapshot(histogram(50), life=SECOND, key=b"app-2", at=1000)
     before = quantiles(topic.sum("h"))
     topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS)
@@ -82,7 +83,7 @@ def test_rule_7_quantiles_stay_when_lives_are_silent_or_retire_and_go_with_a_tom
 
 
 def test_rule_7_a_life_without_a_sketch_removes_the_quantiles_and_no_count() -> None:
-    """Quantiles of a part would look like those of all, so there are none until the sketches cover the count again."""
+    """Quantiles of some values would look like those of all. They return when the sketches cover the count again."""
     topic = Topic().snapshot(histogram(1, 2, 3)).snapshot(histogram(9, sketch=None), life=SECOND)
     assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (4, {})
     topic.snapshot(histogram(9), life=SECOND, seq=2)
@@ -91,7 +92,7 @@ def test_rule_7_a_life_without_a_sketch_removes_the_quantiles_and_no_count() -> 
 
 @pytest.mark.parametrize("sketch", [None, EMPTY])
 def test_rule_7_a_life_that_counted_nothing_needs_no_sketch(sketch: dict[str, Any] | None) -> None:
-    """The others keep their quantiles, in memory and on disk. Without any value there are none."""
+    """The other lives keep their quantiles, in memory and on disk. If no life has a value, there are none."""
     topic = Topic().snapshot(histogram(sketch=sketch))
     assert (topic.sum("h").count, quantiles(topic.sum("h"))) == (0, {})
     topic.snapshot(histogram(5), life=SECOND, key=b"app-2", at=1000)
@@ -127,14 +128,14 @@ def test_rule_7_an_invalid_sketch_refuses_only_its_metric(sketch: str) -> None:
 
 
 def test_rule_7_a_sketch_of_another_count_is_refused_with_both_numbers() -> None:
-    """The reason has both numbers, and a new metric that is refused does not count for the limits."""
+    """A new metric that is refused does not count for the limits."""
     topic = Topic().snapshot(histogram(1, 2, 3, count=4))
     assert topic.reasons() == ["the sketch has 3 values and the count is 4"]
     assert topic.table.state.metrics == []
 
 
-def test_rule_11_a_sketch_beyond_the_limit_is_refused_and_the_largest_that_there_is_fits() -> None:
-    """A sketch with all buckets of both signs and the largest counts is accepted, one more bucket is not."""
+def test_rule_11_a_sketch_with_too_many_buckets_is_refused() -> None:
+    """A sketch with all buckets of both signs and the largest counts is accepted, one more bucket is refused."""
     each = (2**63 - 1) // (2 * MAX_BUCKETS)
     full = {"offset": -60_000, "counts": [each] * MAX_BUCKETS}
     sketch = {"scale": 6, "positive": full, "negative": full}
@@ -165,14 +166,17 @@ reports = st.lists(
 
 
 class Reported(NamedTuple):
-    """A record, and every value that was ever observed when it was published."""
+    """A record, and all values that were observed until it was published."""
 
     record: Record
     values: list[float]
 
 
 def publish(steps: list[tuple[int, bool, int, list[float]]]) -> list[Reported]:
-    """Return the records of instances. Each step is a report, of a new life after a restart or a long silence."""
+    """Return the records of instances. Each step is a report: (instance, is a restart, time since the last, values).
+
+    A new life begins after a restart and after a long silence.
+    """
     now, everything = BEGIN_MS, list[float]()
     lives: dict[int, tuple[str, int, int, list[float]]] = {}
     published = []
@@ -193,15 +197,15 @@ def publish(steps: list[tuple[int, bool, int, list[float]]]) -> list[Reported]:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(reports, cuts)
+@given(reports, batch_sizes)
 def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
     steps: list[tuple[int, bool, int, list[float]]], sizes: list[int]
 ) -> None:
-    """After every batch, with restarts, and at the end with all lives on disk."""
+    """This holds after every batch, with restarts, and at the end, when all lives are on disk."""
     published = publish(steps)
     table = TableSettings(retire_after_ms=RETIRE_AFTER_MS)
     last: list[Total] = []
-    for batches in (cut(published, sizes), [published]):
+    for batches in (in_batches(published, sizes), [published]):
         running, row = Table(State(), table), None
         for batch in batches:
             done = run_batch(running, [reported.record for reported in batch], now_ms=BEGIN_MS)

@@ -1,4 +1,4 @@
-"""The table rebuilt from `metrics-table`, case by case. test_properties.py has random crashes."""
+"""Rebuilds of the table from `metrics-table`: single cases. test_properties.py has random crashes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def standing(topic: Topic) -> LatestRows:
+def latest_rows(topic: Topic) -> LatestRows:
     """Return the latest rows after the topic's last batch."""
     found = LatestRows()
     for row in topic.changes.rows:
@@ -41,20 +41,20 @@ def standing(topic: Topic) -> LatestRows:
 
 
 def rows_of(state: State, life: Life) -> list[Row | None]:
-    """Return a life's rows, by the number of the metric."""
+    """Return a life's rows in the order of their metrics' numbers."""
     layouts = Layouts(state.metrics)
     return [layouts.row(life, number) for number in sorted(layouts.numbers(life))]
 
 
-def test_a_rebuilt_state_publishes_all_its_rows_once() -> None:
-    """The first batch of a state that was not published writes all rows, and a rebuild needs no others."""
+def test_the_first_batch_of_a_rebuilt_state_writes_all_its_rows() -> None:
+    """Another rebuild needs only the rows of that batch."""
     topic = Topic().snapshot(counter(5), gauge(2.5)).short(3)
     topic.table.state.published = False
     for lives in topic.table.state.lives.values():
         for life in lives:
             life.offsets.clear()
     topic.append(b"script", b'{"name":"n","value":4}')
-    state = restore(standing(topic)).states[0]
+    state = restore(latest_rows(topic)).states[0]
     assert {
         life.instance: [row and row.values for row in rows_of(state, life)] for (life,) in state.lives.values()
     } == {
@@ -63,15 +63,15 @@ def test_a_rebuilt_state_publishes_all_its_rows_once() -> None:
     }
 
 
-def test_without_a_finished_batch_there_is_nothing_to_rebuild_from() -> None:
-    """A topic without a shard's record is an error, not an empty table."""
+def test_a_topic_without_a_shard_record_is_an_error() -> None:
+    """No batch was finished, so there is nothing to rebuild from. The result is not an empty table."""
     with pytest.raises(RebuildError, match="nothing to rebuild from"):
         restore(LatestRows())
 
 
 @pytest.mark.parametrize("bad", UNDECODABLE.values(), ids=UNDECODABLE)
 def test_a_foreign_record_is_refused(bad: bytes) -> None:
-    """The error names the record by its key, also if the key can't be decoded."""
+    """The error names the record, also if its key can't be decoded."""
     with pytest.raises(RebuildError, match="is not a record of the table"):
         LatestRows().add(bad, b"{}")
     with pytest.raises(RebuildError, match="shard"):
@@ -79,9 +79,9 @@ def test_a_foreign_record_is_refused(bad: bytes) -> None:
 
 
 @pytest.mark.parametrize("shard", [b'"x"', b"-1", b"[]", b"1.5", b"9", b"null"])
-def test_forgotten_lives_of_no_shard_of_the_table_is_refused(shard: bytes) -> None:
+def test_forgotten_sums_of_an_unknown_shard_are_refused(shard: bytes) -> None:
     """The error names the record by its key."""
-    found = standing(Topic().snapshot(counter(5)))
+    found = latest_rows(Topic().snapshot(counter(5)))
 
     def rebuild() -> None:
         forgotten_sums = b'{"app":"a","name":"n","type":"counter","list_id":1,"lives":1,"held":[[[1,"1",0,"0"]],[]]}'
@@ -92,11 +92,11 @@ def test_forgotten_lives_of_no_shard_of_the_table_is_refused(shard: bytes) -> No
         rebuild()
 
 
-@pytest.mark.parametrize("rows_left", [1, 0])
-def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing(monkeypatch: pytest.MonkeyPatch, rows_left: int) -> None:
-    """It replaces no row, and no row is ignored because of its epoch. The same holds without a ledger."""
+@pytest.mark.parametrize("ledger_rows", [1, 0])
+def test_a_row_with_an_epoch_that_no_writer_has_is_ignored(monkeypatch: pytest.MonkeyPatch, ledger_rows: int) -> None:
+    """It replaces no row, and its high epoch makes no other row outdated. The same holds without a ledger."""
     rows = Topic().snapshot(counter(5)).changes.rows
-    opened = [LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)] * rows_left
+    opened = [LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)] * ledger_rows
     written = [(row.key, row.value(epoch=epoch, batch=9)) for epoch in (2**62, 3) for row in rows]
     monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: (Read(b"k", ledger.encode(row), 0) for row in opened))
     monkeypatch.setattr(rebuild, "read_topic", lambda *_, **__: (Read(k, v, n) for n, (k, v) in enumerate(written)))
@@ -107,7 +107,7 @@ def test_a_row_whose_epoch_no_writer_has_taken_changes_nothing(monkeypatch: pyte
 def test_a_batch_that_finishes_while_the_table_is_read_is_not_included(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An aggregator that still runs writes rows after those that were read: their records have to be read again."""
+    """Rows that a running aggregator writes after the read are not in the table, so their records are read again."""
     rows = Topic().snapshot(counter(5)).changes.rows
     batches = [LedgerRow(kind="batch", query=ledger.QUERY, epoch=3, batch=1, ts=1, end={"metrics": {"0": 1}})]
 
@@ -118,14 +118,14 @@ def test_a_batch_that_finishes_while_the_table_is_read_is_not_included(
 
     monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: (Read(b"k", ledger.encode(row), 0) for row in batches))
     monkeypatch.setattr(rebuild, "read_topic", read)
-    standing, finished = rebuild.read_finished(Topics(), {}, lambda _: None)
-    assert (len(standing.rows), finished) == (len(rows), {"metrics": {"0": 1}})
+    found, finished = rebuild.read_finished(Topics(), {}, lambda _: None)
+    assert (len(found.rows), finished) == (len(rows), {"metrics": {"0": 1}})
 
 
-def test_a_row_of_a_replaced_writer_changes_nothing() -> None:
-    """A row of a lower epoch that comes later is not the newest; nor does it bring a deleted one back.
+def test_rows_and_deletions_of_a_replaced_writer_change_nothing() -> None:
+    """A later row of a lower epoch replaces no row and restores no deleted one.
 
-    A deletion of a lower epoch, or without a writer, leaves the row; a newer row follows a deletion.
+    A deletion of a lower epoch, or of an unknown writer, deletes nothing. After a deletion, a newer row counts.
     """
     topic = Topic().snapshot(counter(5))
     found = LatestRows()
@@ -148,8 +148,8 @@ def test_a_row_of_a_replaced_writer_changes_nothing() -> None:
         assert ((0, key) in found.rows) == (batch == 9)
 
 
-def test_the_only_row_of_a_key_counts_at_any_offset() -> None:
-    """Compaction may leave a record of an earlier epoch behind later ones: it is the newest of its key all the same."""
+def test_the_only_row_of_a_key_counts_whatever_its_epoch() -> None:
+    """After compaction, a record of an earlier epoch may follow records of later ones. It is the newest of its key."""
     topic = Topic().snapshot(counter(5))
     (row, shard) = topic.changes.rows
     found = LatestRows()
@@ -158,8 +158,8 @@ def test_the_only_row_of_a_key_counts_at_any_offset() -> None:
     assert restore(found).states[0].lives.keys() == {"app-1"}
 
 
-def test_a_metric_that_changed_its_part_counts_in_the_newer_one() -> None:
-    """After a tombstone it may; also where the older part's row still has it, as its batch was cut off before that."""
+def test_a_metric_that_moved_to_another_part_counts_only_in_the_newer_row() -> None:
+    """After a tombstone a metric may move. If the batch then crashes, the older part's row still has the metric."""
     topic, found = Topic(), LatestRows()
 
     def written(key_ends: bytes = b"") -> None:
@@ -180,14 +180,14 @@ def test_a_metric_that_changed_its_part_counts_in_the_newer_one() -> None:
 
 
 def test_records_that_were_deleted_before_the_rebuild_are_counted() -> None:
-    """The topic must still have the record after the last one that the shard includes."""
+    """They are the records after the last one that the shard includes, up to the first one that the topic has."""
     state = State(offsets={"metrics:0": 41})
     assert missing_records(state.offsets, {"metrics:0": 42, "metrics:1": 0}) == {}
     assert missing_records(state.offsets, {"metrics:0": 50, "metrics:1": 7}) == {"metrics:0": 8, "metrics:1": 7}
 
 
-def test_a_life_is_forgotten_in_three_steps_a_batch_each() -> None:
-    """It is listed, added to the forgotten sums, its row and then the list are deleted. The sum does not change."""
+def test_a_life_is_forgotten_in_four_batches() -> None:
+    """It is listed, added to the forgotten sums, its row is deleted, then the list. The sum does not change."""
     topic = Topic().snapshot(counter(5), gauge(1.0))
     seen: list[list[str]] = []
     counts = []
@@ -207,23 +207,26 @@ def test_a_life_is_forgotten_in_three_steps_a_batch_each() -> None:
     assert set(counts) <= {5}
 
 
-def test_a_row_too_large_for_the_topic_says_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its metrics are counted instead of written, and a rebuild names the life."""
+def test_a_row_too_large_for_the_topic_has_the_number_of_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metrics themselves are left out, and a rebuild names the life."""
     monkeypatch.setattr("tallystream_aggregator.table.rows.MAX_ROW_BYTES", 300)
     topic = Topic().snapshot(*(counter(1, f"metric-{number}") for number in range(20)))
-    found = restore(standing(topic))
+    found = restore(latest_rows(topic))
     assert [key[1] for key in found.omitted] == ["app-1"]
 
 
-def test_the_size_of_a_row_is_that_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker limits bytes: a row whose names take several bytes a character is left out as any other one."""
+def test_the_size_of_a_row_is_measured_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker's limit is in bytes, so characters of several bytes count as several."""
     monkeypatch.setattr("tallystream_aggregator.table.rows.MAX_ROW_BYTES", 300)
     topic = Topic().snapshot(counter(1, "\N{EURO SIGN}" * 100))
-    assert [key[1] for key in restore(standing(topic)).omitted] == ["app-1"]
+    assert [key[1] for key in restore(latest_rows(topic)).omitted] == ["app-1"]
 
 
-def test_silence_after_a_clock_stepped_back_is_rebuilt_as_it_was() -> None:
-    """A life heard again below the time by which lives were judged is living after a rebuild, until it is silent."""
+def test_a_rebuild_finds_the_same_lives_silent_after_a_clock_was_set_back() -> None:
+    """A life's new record has an append time before that at which the life was found silent.
+
+    The life is living again, also after a rebuild, until three intervals have passed.
+    """
     life = new_ulid(BEGIN_MS)
 
     def report(seq: int, after_ms: int) -> TopicRecord:

@@ -1,4 +1,4 @@
-"""Rows that a replaced writer overwrote are published again from the state, and no others."""
+"""Repair: rows that a replaced writer overwrote are published again from the state."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def rows(changes: Changes) -> dict[bytes, Any]:
     return {key: None if value is None else json.loads(value) for key, value in values.items()}
 
 
-def test_a_life_in_memory_and_its_sum_are_published_again_as_they_are() -> None:
-    """They are published although nothing has changed. The shard's record is the last one."""
+def test_a_life_in_memory_and_its_sum_are_published_again_unchanged() -> None:
+    """Unknown sums are ignored. The shard's record is the last one."""
     topic = Topic().snapshot(counter(20), gauge(3))
     (before,) = [row for row in topic.changes.rows if row.key == LIFE]
     changes = republished(topic.table, LIFE, sums=(SUM, b'["shop","counter","unknown",[]]', b"?"))
@@ -42,7 +42,7 @@ def test_a_life_in_memory_and_its_sum_are_published_again_as_they_are() -> None:
     assert [(total.metric[1], total.totals["count"]) for total in changes.totals] == [("n", 20)]
 
 
-def test_a_life_on_disk_is_published_again_and_stays_there() -> None:
+def test_a_life_on_disk_is_published_again_and_stays_on_disk() -> None:
     """Its counts are those of its newest record."""
     topic = Topic().snapshot(counter(20)).append(b"clock", TICK, at=2 * DAY_MS)
     assert len(topic.table.disk) == 1
@@ -51,8 +51,8 @@ def test_a_life_on_disk_is_published_again_and_stays_there() -> None:
     assert rows(republished(topic.table)).keys() == {SHARD}
 
 
-def test_a_record_of_the_same_batch_is_in_the_row() -> None:
-    """The row is that of the batch's end, also where the life comes from disk in it."""
+def test_the_row_includes_the_records_of_its_batch() -> None:
+    """This also holds if the batch moves the life from disk to memory."""
     topic = Topic().snapshot(counter(20)).append(b"clock", TICK, at=2 * DAY_MS)
     topic.table.republish([LIFE], [])
     topic.snapshot(counter(25), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
@@ -77,22 +77,22 @@ def test_a_record_of_the_same_batch_is_in_the_row() -> None:
     ],
 )
 def test_a_key_that_the_state_does_not_have_is_deleted(key: bytes) -> None:
-    """No table writes such a key, whatever it contains."""
+    """The row of a key that no table writes is deleted, too."""
     topic = Topic().snapshot(counter(20))
     key = key.replace(b"LIFE", FIRST.encode())
     assert rows(republished(topic.table, key))[key] is None
 
 
-def test_another_shards_life_is_left_alone() -> None:
-    """After a split, the row counts in its old partition until that shard has written its own record."""
-    mine, other = (next(n for n in range(99) if shard_of(b"app-%d" % n, 2) == shard) for shard in (0, 1))
-    keys = [b'["life","shop","app-%d","",0]' % number for number in (mine, other)]
+def test_a_life_of_another_shard_is_not_deleted() -> None:
+    """After a split, its row in the old partition counts until the other shard has written its own record."""
+    own, other = (next(n for n in range(99) if shard_of(b"app-%d" % n, 2) == shard) for shard in (0, 1))
+    keys = [b'["life","shop","app-%d","",0]' % number for number in (own, other)]
     table = Table(State(shards=2))
     assert rows(republished(table, *keys)).keys() == {keys[0], SHARD}
 
 
 def test_a_shard_publishes_its_partial_sum_of_a_metric_again() -> None:
-    """With several shards the combiner publishes the sum."""
+    """With several shards the combiner publishes the sum from it."""
     record = Record("metrics", 0, 0, BEGIN_MS, b"app-1", TICK)
     table = Table(State(shard=shard_of(b"app-1", 2), shards=2))
     run_batch(table, [record], now_ms=1)
@@ -100,20 +100,20 @@ def test_a_shard_publishes_its_partial_sum_of_a_metric_again() -> None:
     assert [(one.metric[1], one.lives) for one in changes.shard_sums] == [("tick", 1)]
 
 
-def test_each_step_of_forgetting_a_life_is_published_again_as_the_topic_has_to_have_it() -> None:
-    """The topic has row and list, then forgotten sums and list, then only the forgotten sums."""
+def test_the_rows_of_each_step_of_forgetting_a_life_are_published_again() -> None:
+    """These are the life's row and the list, then forgotten sums and list, then only the forgotten sums."""
     topic = Topic(TableSettings(forget_after_ms=7 * DAY_MS)).snapshot(counter(20), key=b"app-1")
     topic.append(b"clock", TICK, at=9 * DAY_MS)
-    forgotten_sums, fold = b'["forgotten",0,"shop","counter","n",[]]', b'["forgetting",0,1,0]'
+    forgotten_sums, forgetting = b'["forgotten",0,"shop","counter","n",[]]', b'["forgetting",0,1,0]'
     seen = []
     for now_ms in range(BEGIN_MS + 9 * DAY_MS, BEGIN_MS + 9 * DAY_MS + 5):
-        asked = Republish([LIFE, forgotten_sums, fold], [])
-        found = rows(run_batch(topic.table, [], now_ms=now_ms, republish=asked))
-        seen.append({key: found[key] is not None for key in (LIFE, forgotten_sums, fold) if key in found})
+        republish = Republish([LIFE, forgotten_sums, forgetting], [])
+        found = rows(run_batch(topic.table, [], now_ms=now_ms, republish=republish))
+        seen.append({key: found[key] is not None for key in (LIFE, forgotten_sums, forgetting) if key in found})
     assert seen == [
-        {LIFE: True, forgotten_sums: False, fold: True},
-        {forgotten_sums: True, fold: True},
-        {LIFE: False, forgotten_sums: True, fold: True},
-        {LIFE: False, forgotten_sums: True, fold: False},
-        {LIFE: False, forgotten_sums: True, fold: False},
+        {LIFE: True, forgotten_sums: False, forgetting: True},
+        {forgotten_sums: True, forgetting: True},
+        {LIFE: False, forgotten_sums: True, forgetting: True},
+        {LIFE: False, forgotten_sums: True, forgetting: False},
+        {LIFE: False, forgotten_sums: True, forgetting: False},
     ]

@@ -20,7 +20,7 @@ TICK = b'{"name":"tick","value":1}'
 
 
 def retired(*metrics: object) -> Topic:
-    """Return a topic of one life, which is on disk."""
+    """Return a topic whose table has one life with these metrics, which is on disk."""
     return Topic().snapshot(*metrics).append(b"clock", TICK, at=2 * DAY_MS)
 
 
@@ -42,7 +42,7 @@ def tick(number: int, at: int) -> Record:
 
 
 def test_a_life_on_disk_is_in_no_memory_and_in_every_sum() -> None:
-    """Its move publishes nothing: no total, no event, and no row except that of the record that was applied."""
+    """Its move to disk changes no sum and makes no event."""
     topic = retired(counter(10), gauge(1))
     assert (list(topic.table.state.lives), len(topic.table.disk)) == (["clock"], 1)
     assert {total.metric[1] for total in topic.changes.totals} == {"g", "n", "tick"}  # the life has fallen silent
@@ -58,7 +58,7 @@ def test_a_newer_record_brings_a_life_back_and_replaces_what_it_had() -> None:
 
 
 def test_a_stale_record_of_a_life_on_disk_changes_nothing() -> None:
-    """A late copy is compared with the seq of the life, in memory or on disk."""
+    """The seqs of a life are known in memory and on disk."""
     topic = retired(counter(10)).snapshot(counter(10), at=DAY_MS - 1)
     assert (topic.changes.totals, topic.table.state.stale) == ([], 1)
 
@@ -112,8 +112,8 @@ def test_silent_lives_of_one_instance_over_the_limit_move_to_disk_at_once() -> N
     assert len(table.state.lives["app-0"]) + len(table.disk) == 60
 
 
-def test_lives_on_disk_outlast_a_restart() -> None:
-    """The stored table has them, their sums and their extremes. A missing chunk is an error."""
+def test_a_loaded_table_has_its_lives_on_disk() -> None:
+    """It has their sums and their extremes, too. A missing chunk is an error."""
     store, settings = MemoryStore(), TableSettings()
     stored = load(store, settings)
     run_batch(stored.table, [snapshot(0, counter(10), histogram(1, 9))], now_ms=1)
@@ -146,7 +146,7 @@ class Forgetting:
 
 
 def test_a_life_is_forgotten_in_four_batches_and_no_sum_changes() -> None:
-    """It is listed, added to the forgotten sums, its row is deleted, then the list. Its counts and extremes stay."""
+    """It is listed, added to the forgotten sums, its row is deleted, then the list. Its counts, min and max stay."""
     topic = Forgetting()
     topic.batch(at=2 * DAY_MS)
     listed = topic.batch(at=8 * DAY_MS)
@@ -173,7 +173,7 @@ def test_a_life_is_forgotten_in_four_batches_and_no_sum_changes() -> None:
 def test_a_life_is_forgotten_only_when_both_clocks_have_passed_and_nothing_is_left_to_read(
     at: int, now: int, *, waiting: bool
 ) -> None:
-    """One clock that jumps forgets nothing, and neither does a batch that leaves records unread."""
+    """No life is forgotten because one clock jumps, or in a batch that leaves records unread."""
     topic = Forgetting()
     topic.batch(at=2 * DAY_MS)
     assert topic.batch(at=at * DAY_MS, now=now * DAY_MS, waiting=waiting) == []
@@ -190,7 +190,7 @@ def test_a_life_that_is_being_forgotten_never_comes_back() -> None:
 
 
 def test_the_short_form_is_never_forgotten() -> None:
-    """Its records have no `prev`, so none is late. It moves to disk and returns with all of its counts."""
+    """Its records have no `prev`, so none is too late. It moves to disk and returns with all of its counts."""
     table = Table(State(), TableSettings(forget_after_ms=7 * DAY_MS))
     script = Record("metrics", 0, 0, BEGIN_MS, b"script", b'{"name":"n","value":5}')
     run_batch(table, [script], now_ms=1)
@@ -203,7 +203,7 @@ def test_the_short_form_is_never_forgotten() -> None:
 
 
 def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() -> None:
-    """An older record of the former partition may have the last value of a metric that ended."""
+    """An older record of the former partition may have the last value of a metric that newer snapshots lack."""
     body = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "ts": 0, "every_ms": 1000, "final": False}
 
     def written(partition: int, seq: int, *metrics: object) -> Record:
@@ -221,7 +221,7 @@ def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() 
 
 
 def test_a_stale_snapshot_of_a_part_that_moved_adds_what_newer_ones_lack_though_another_part_moved_back() -> None:
-    """The newest snapshot of the part decides. A record of another part from the old partition changes nothing.
+    """The partition of the newest snapshot of the same part decides. Records of another part make no difference.
 
     The same holds for a table that is rebuilt between the records.
     """

@@ -1,4 +1,4 @@
-"""The table's rules one by one, each by its smallest example. The numbers are those of docs/table.md."""
+"""The table's rules one by one, each with a small example. The numbers are those of docs/table.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_rule_1_a_newer_snapshot_replaces_an_older_one() -> None:
 
 @pytest.mark.parametrize("seq", [1, 2])
 def test_rule_1_the_same_or_an_older_seq_changes_nothing_and_is_counted(seq: int) -> None:
-    """A duplicate and an overtaken record are stale: they change no sum, make no dead letter and are counted."""
+    """A duplicate and a record that arrives late are stale: they change no sum, make no dead letter and are counted."""
     topic = Topic().snapshot(counter(7), seq=2).snapshot(counter(5), seq=seq)
     assert topic.changes._replace(rows=[]) == Changes([], [], [])
     assert topic.table.state.stale == 1
@@ -44,7 +44,7 @@ def test_rule_2_several_living_lives_of_one_instance_are_all_counted() -> None:
 
 
 def test_rule_3_a_record_too_long_after_its_prev_is_a_dead_letter() -> None:
-    """Only its own append time decides, not where its life is or the partition's clock."""
+    """Only its own append time decides, not the partition's clock, and not whether its life is on disk."""
     topic = Topic().snapshot(counter(10)).snapshot(counter(11), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
     assert topic.sum().count == 11
     topic.snapshot(counter(12), seq=3, prev=BEGIN_MS, at=DAY_MS)
@@ -61,7 +61,7 @@ def test_rule_3_a_first_record_of_an_old_life_is_a_dead_letter() -> None:
 
 
 def test_rule_3_a_life_of_a_clock_that_is_too_far_ahead_is_refused_until_its_time_is_near() -> None:
-    """With and without `prev`. Otherwise a later copy of its first record would look like a new record."""
+    """This holds with and without `prev`. Otherwise a later copy of its first record would look like a new record."""
     ahead = new_ulid(BEGIN_MS + 3 * DAY_MS)
     topic = Topic().snapshot(counter(10), life=ahead).snapshot(counter(11), life=ahead, seq=2, prev=BEGIN_MS)
     reason = "too early: the life's ULID is {} ms ahead of the broker, {} ms at most are taken"
@@ -72,7 +72,7 @@ def test_rule_3_a_life_of_a_clock_that_is_too_far_ahead_is_refused_until_its_tim
 
 
 def test_rule_3_a_record_that_was_appended_twice_a_day_apart_counts_once() -> None:
-    """An application's clock may be ahead: a copy of its first record does not count after its life moved to disk."""
+    """The application's clock is ahead. A copy of its first record does not count after the life has moved to disk."""
     ahead = new_ulid(BEGIN_MS + HOUR_MS)
     topic = Topic().snapshot(counter(10), life=ahead)
     topic.append(b"clock", b'{"name":"tick","value":1}', at=DAY_MS + HOUR_MS // 2)
@@ -113,8 +113,8 @@ def test_rule_4_a_sum_beyond_64_bits_is_the_largest_number_until_it_fits_again()
         ("gauge", -1.5e308, -sys.float_info.max),
     ],
 )
-def test_rule_4_a_gauges_sum_beyond_its_range_is_the_number_at_its_end(kind: str, value: float, bound: float) -> None:
-    """For both signs, whole numbers and floats. Min and max stay exact, and there is no mean."""
+def test_rule_4_a_gauges_sum_beyond_its_range_is_the_bound_of_the_range(kind: str, value: float, bound: float) -> None:
+    """This holds for both signs, integers and floats. Min and max stay exact, and there is no mean."""
     metric = {"type": kind, "name": "g", "value": value}
     topic = Topic().snapshot(metric).snapshot(metric, key=b"app-2", life=SECOND)
     row = topic.sum("g")
@@ -133,8 +133,8 @@ def test_rule_4_each_number_of_a_timer_has_its_own_range() -> None:
     assert row.overflow
 
 
-def test_rule_4_sums_of_retired_lives_beyond_64_bits_are_never_wrapped_numbers() -> None:
-    """The sum is the largest number, whatever lives retire later."""
+def test_rule_4_a_sum_of_retired_lives_beyond_64_bits_is_the_largest_number() -> None:
+    """It does not wrap around, also after the table was stored and loaded."""
     topic = Topic()
     for number in range(3):
         topic.snapshot(counter(2**63 - 1), key=b"app-%d" % number, life=new_ulid(BEGIN_MS))
@@ -155,7 +155,7 @@ def test_rule_5_gauges_are_summed_over_living_lives_and_silence_touches_no_count
 
 
 def test_rule_5_silence_is_noticed_though_nothing_arrives() -> None:
-    """A shard is due at the next deadline. The point has the deadline's time, so a repeated batch writes the same."""
+    """A shard is due at the next deadline. The sum has the deadline's time, so a repeated batch writes the same."""
     topic = Topic().snapshot(gauge(3))
     topic.table.record_read_times([], 100)
     topic.table.set_due(100)
@@ -168,7 +168,7 @@ def test_rule_5_silence_is_noticed_though_nothing_arrives() -> None:
 
 
 def test_rule_5_a_final_record_ends_a_life_at_once() -> None:
-    """After a final record a life is not living, and its counts stay."""
+    """After a final record a life is no longer living, and its counts stay."""
     topic = Topic().snapshot(gauge(3), counter(3)).snapshot(gauge(3), counter(4), seq=2, final=True)
     assert (topic.sum("g").number, topic.sum().count, topic.sum().lives) == (0, 4, 0)
 
@@ -241,7 +241,7 @@ def test_rule_11_a_record_beyond_the_size_limit_is_a_dead_letter_and_an_event() 
 
 
 def test_rule_11_metrics_beyond_the_limit_of_a_record_are_refused_and_the_rest_counts() -> None:
-    """A record makes one dead letter and a life one event, so many names do not make many letters."""
+    """There is one dead letter for each record and one event for each life, however many metrics are refused."""
     topic = Topic(TableSettings(max_metrics=2)).snapshot(*(counter(1, f"n{i}") for i in range(5)))
     assert [total.metric[1] for total in topic.changes.totals] == ["n0", "n1"]
     assert topic.reasons() == ["limit: 3 metrics beyond the 2 that a record may have"]
@@ -250,7 +250,7 @@ def test_rule_11_metrics_beyond_the_limit_of_a_record_are_refused_and_the_rest_c
 
 
 def test_rule_11_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
-    """Ten metrics have a dead letter each, and one more has the number of the others: 20 KB never make 10,000."""
+    """Ten metrics have a dead letter each, and one more letter has the number of the others."""
     topic = Topic(TableSettings(max_metrics=2_000)).snapshot(counter(3, "good"), *([1] * 1_999))
     assert topic.sum("good").count == 3
     assert len(topic.changes.dead) == 11
@@ -261,7 +261,7 @@ def test_rule_11_many_bad_metrics_of_a_record_are_few_dead_letters() -> None:
 
 
 def test_rule_11_metrics_over_the_limit_of_a_life_are_refused_and_use_no_quota() -> None:
-    """A life that sends other names in every record grows up to the limit, and so does the list of metric names."""
+    """A life with other names in every record grows up to the limit, and so does the table's list of metric names."""
     topic = Topic(TableSettings(max_metrics=2))
     for seq in range(1, 6):
         topic.snapshot(counter(seq, f"n{seq}"), seq=seq)
@@ -312,7 +312,7 @@ def test_rule_11_new_metrics_over_the_limit_of_an_app_are_refused_and_the_rest_c
 def test_rule_11_names_and_tags_have_limits_in_bytes_and_all_apps_together(
     apps: list[str], metrics: list[Any], limit: str, reason: str
 ) -> None:
-    """The limit is 256 bytes for each metric that an app may have. The limits of the table are four times those."""
+    """The limit is 256 bytes for each metric that an app may have. The limits of the table are four times as high."""
     topic = Topic(TableSettings(max_app_metrics=4))
     for app in apps:
         assert topic.kinds() == []
@@ -329,20 +329,20 @@ def test_rule_11_a_counter_of_the_short_form_beyond_a_limit_is_a_dead_letter() -
 
 
 def test_the_short_form_keeps_what_was_counted_before_a_restart() -> None:
-    """In offset order a lower value is a restart: 5, 7, 2 add up to 7 + 2."""
+    """A value that is lower than the one before is a restart: 5, 7, 2 add up to 7 + 2."""
     topic = Topic().short(5).short(7).short(2)
     assert (topic.sum().app, topic.sum().count, topic.kinds()) == ("default", 9, ["restart"])
 
 
-def test_the_short_form_ends_only_by_a_tombstone() -> None:
-    """Its rows stay however long it is silent, and a tombstone removes them completely."""
+def test_only_a_tombstone_removes_a_counter_of_the_short_form() -> None:
+    """Its row stays however long it is silent, and a tombstone removes it completely."""
     topic = Topic().short(5).short(6, at=10 * DAY_MS)
     assert topic.sum().count == 6
     assert topic.append(b"script", None, at=11 * DAY_MS).sum().count == 0
 
 
 def test_churn_of_ten_thousand_instances_leaves_the_lives_of_the_last_retire_after() -> None:
-    """Instances start and stop, half of them with old names: no sum falls, and memory has only the last day's lives."""
+    """Instances start and stop, and each ID is used twice. No sum falls, and memory has only the last day's lives."""
     topic, expected, step_ms = Topic(), 0, 1_800_000
     for number in range(10_000):
         at = number * step_ms

@@ -1,4 +1,4 @@
-"""docs/table.md against the code: every function and test that it names exists, and every rule names both."""
+"""docs/table.md names functions and tests that exist, and both for every rule."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(path: Path) -> set[str]:
 
 
 def test_every_rule_names_its_function_and_its_test() -> None:
-    """The rules are numbered from 1 to 11; the third cell has functions, the fourth one tests."""
+    """The rules are numbered from 1 to 11. The third column has functions, the fourth one tests."""
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in RULES]
     assert [row[0] for row in cells] == [str(number) for number in range(1, 12)]
     for _, _, functions, tests in cells:
@@ -40,6 +40,6 @@ def test_every_rule_names_its_function_and_its_test() -> None:
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)
-def test_what_the_page_names_exists(file: str, name: str) -> None:
-    """A file in a folder is one of the package, any other one is a module of tests beside this one."""
+def test_named_functions_and_tests_exist(file: str, name: str) -> None:
+    """A file with a folder belongs to the package. A file without one is a test module in this folder."""
     assert name in names((PACKAGE if "/" in file else TESTS) / file)

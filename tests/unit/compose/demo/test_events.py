@@ -9,7 +9,7 @@ from tallystream_cli.demo.events import ROWS, Event, Flight, read_events, repeat
 
 
 def test_the_first_event() -> None:
-    """It is the first flight of 2013; its key is carrier and number, its delays are in whole minutes."""
+    """It is the first flight of 2013. Its key is carrier and number, and its delays are integers, in minutes."""
     first = read_events(1)[0]
     assert first.key == b"UA1545"
     flight = msgspec.json.decode(first.value, type=Flight)

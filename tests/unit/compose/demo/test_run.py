@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 def test_the_number_of_events() -> None:
+<<<<<<< HEAD
     """By default the complete data set three times, with --quick fewer; --events takes precedence."""
+=======
+    """By default a run has the data set three times, with --quick fewer events. --events takes precedence."""
+>>>>>>> wt-words
     assert DemoSettings().number == 1_010_328
     assert DemoSettings(quick=True).number == 100_000
     assert DemoSettings(quick=True, events=50_000).number == 50_000

@@ -69,7 +69,11 @@ def test_every_type_is_published_with_its_values(registry: MetricsRegistry) -> N
 
 
 def test_a_counter_is_a_counter_until_it_falls(registry: MetricsRegistry) -> None:
+<<<<<<< HEAD
     """After dec() it is an updown with the complete value. One warning names the counter."""
+=======
+    """After dec() it is an updown with the full value, and one warning names the counter."""
+>>>>>>> wt-words
     counter = registry.counter("jobs")
     counter.inc(5)
     assert published(registry) == {("jobs", "counter"): record.Counter(name="jobs", count=5)}
@@ -130,7 +134,7 @@ def test_a_counter_falls_in_one_step(fall: Any) -> None:
 
 
 def test_other_integer_types_do_not_make_an_updown(registry: MetricsRegistry) -> None:
-    """True, and any value with __index__, is a whole number."""
+    """True, and any value with __index__, is an integer."""
 
     class Index:
         def __index__(self) -> int:

@@ -117,7 +117,7 @@ def test_the_decaying_sample_prefers_recent_values(alpha: float) -> None:
 @settings(deadline=None)
 @given(st.lists(st.one_of(NOT_NEGATIVE, st.none(), st.tuples(PASSING))))
 def test_meters(steps: list[Any]) -> None:
-    """Marking, clearing and time passing: the same count, and the same mean rate of whole numbers.
+    """Marking, clearing and time passing: the same count, and the same mean rate of integers.
 
     The mean rate is left out when no time has passed, which is a ZeroDivisionError in pyformance.
     """

@@ -1,0 +1,96 @@
+"""Values, sketches and metrics that the table refuses, and unusual values that it accepts."""
+
+from __future__ import annotations
+
+POISON: list[bytes] = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"\xff\xfe{}",
+    b'{"v":1}',
+    b'{"name":"a","value":-1}',
+    b'{"name":"a","value":1.5}',
+    b'{"name":"a","value":NaN}',
+    b'{"name":"a","value":true}',
+    b'{"name":"","value":1}',
+    b'{"name":"a","value":' + b"9" * 5000 + b"}",
+    b'{"name":"a\\u0000","value":1}',
+    b'{"name":"a\\ud800","value":1}',
+    b'{"name":"a","value":1,"x":' + b"[" * 80 + b"]" * 80 + b"}",
+    b'{"name":"a","value":1,"x":' + b"[" * 100_000 + b"}",
+    b'{"name":"a","value":1} x',
+    b'{"name":"a","value":1,"x":"\xff"}',
+    '{"name":"a","value":1}'.encode("utf-16"),
+    b'\xef\xbb\xbf{"name":"a","value":1}',
+    b'{"metrics":[],"app":"a"}',
+    b'{"metrics":{}}',
+]
+"""Values of records that are refused completely."""
+
+ODD: list[bytes] = [
+    b'{"name":"metrics","value":3}',
+    b'{"name":"a","value":2,"value":3}',
+    b'{"n\\u0061me":"a","value":7,"unknown":[1e999,"\\ud800",NaN]}',
+    b'{"name":"a","value":4,"x":1e999}',
+    b'{"name":"a","value":5,"x":' + b"[" * 50 + b"]" * 50 + b"}",
+    b'{"name":"a","value":6,"tags":{"t":"1","t":"2"}}',
+]
+"""Unusual values of the short form that are accepted."""
+
+BAD_SKETCHES: list[str] = [
+    "7",
+    '"sketch"',
+    "[]",
+    "{}",
+    '{"scale":6}',
+    '{"scale":6,"zero_count":2}',
+    '{"scale":6.5,"zero_count":1}',
+    '{"scale":21,"zero_count":1}',
+    '{"scale":-11,"zero_count":1}',
+    '{"scale":true,"zero_count":1}',
+    '{"scale":6,"zero_count":"1"}',
+    '{"scale":6,"zero_count":-1,"positive":{"offset":0,"counts":[2]}}',
+    '{"scale":6,"positive":[0,1]}',
+    '{"scale":6,"positive":{"counts":[1]}}',
+    '{"scale":6,"positive":{"offset":0,"counts":1}}',
+    '{"scale":6,"positive":{"offset":0,"counts":["1"]}}',
+    '{"scale":6,"positive":{"offset":0,"counts":[9223372036854775808]}}',
+    '{"scale":6,"positive":{"offset":2147483648,"counts":[1]}}',
+    '{"scale":6,"positive":{"offset":65536,"counts":[1]}}',
+    '{"scale":6,"negative":{"offset":-68801,"counts":[1]}}',
+    '{"scale":6,"positive":{"offset":0,"counts":[-4096,1]}}',
+    '{"scale":6,"positive":{"offset":0,"counts":[1,-2147483649]}}',
+    '{"scale":-10,"positive":{"offset":1,"counts":[1]}}',
+    '{"scale":6,"positive":{"offset":0,"counts":[' + "0," * 4096 + "1]}}",
+]
+"""Sketches, as JSON text, that are refused for a metric with a count of 1."""
+
+BAD_METRICS: list[str] = [
+    '{"type":"gauge","name":"g","value":NaN}',
+    '{"type":"gauge","name":"g","value":-Infinity}',
+    '{"type":"gauge","name":"g","value":null}',
+    '{"type":"gauge","name":"g","value":1e400}',
+    '{"type":"gauge","name":"g","value":1' + "0" * 350 + "}",
+    '{"type":"gauge","name":"g","value":1' + "0" * 5000 + "}",
+    '{"type":"gauge","name":"g","value":"1"}',
+    '{"type":"gauge","name":"g"}',
+    '{"type":[],"name":"g","value":1}',
+    '{"type":"gage","name":"g","value":1}',
+    '{"type":"counter","name":"c","count":-1}',
+    '{"type":"counter","name":"c","count":9223372036854775808}',
+    '{"type":"counter","name":"c","count":1.0}',
+    '{"type":"counter","name":"c","count":true}',
+    '{"type":"counter","name":"' + "n" * 513 + '","count":1}',
+    '{"type":"counter","name":"c","count":1,"tags":{"":"x"}}',
+    '{"type":"counter","name":"c","count":1,"tags":{"a":"' + "x" * 513 + '"}}',
+    '{"type":"counter","name":"c","count":1,"tags":{"a":null}}',
+    '{"type":"counter","name":"c\\u0000","count":1}',
+    '{"type":"counter","name":"c\\udc00","count":1}',
+    '{"type":"position","name":"p","start":1}',
+    '{"type":"timer","name":"t","count":1,"p99":"fast"}',
+    *(f'{{"type":"timer","name":"t","count":1,"sketch":{sketch}}}' for sketch in BAD_SKETCHES),
+    "7",
+    "null",
+]
+"""Metrics, as JSON text, that are refused. The other metrics of their snapshot are accepted."""
