@@ -55,12 +55,12 @@ class Demo:
 
 
 @contextmanager
-def demo(folder: Path) -> Iterator[Demo]:
+def demo(folder: Path, *more: str) -> Iterator[Demo]:
     """Run `tallystream demo --quick --headless` with its data in `folder`; SIGTERM ends it with the block."""
     log = folder / "demo.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command("demo", "--quick", "--headless", "--data", str(folder / "data")), stdout=out, stderr=out
+            command("demo", "--quick", "--headless", "--data", str(folder / "data"), *more), stdout=out, stderr=out
         )
     running = Demo(process, log)
     try:
@@ -71,12 +71,17 @@ def demo(folder: Path) -> Iterator[Demo]:
             process.wait(180)
 
 
-def test_the_demo_is_exact(tmp_path: Path) -> None:
-    """The quick demo, with its kill, ends with exit code 0, exact numbers, and no process left."""
-    with demo(tmp_path) as running:
+@pytest.mark.parametrize("more", [(), ("--otlp",)], ids=["reporters", "otlp"])
+def test_the_demo_is_exact(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """The quick demo, with its kill, ends with exit code 0, exact numbers, and no process left.
+
+    With --otlp the killed application publishes through the OpenTelemetry SDK.
+    """
+    with demo(tmp_path, *more) as running:
         wait_until(running.ended, 600, "the demo has ended")
         assert running.process.returncode == 0, running.output()
     assert "Agreement: exact" in running.output()
+    assert ("by a replay of otlp_metrics" in running.output()) is bool(more)
     assert running.alive() == []
 
 

