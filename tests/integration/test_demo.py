@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 from contextlib import contextmanager
@@ -58,9 +59,13 @@ class Demo:
 def demo(folder: Path, *more: str) -> Iterator[Demo]:
     """Run `tallystream demo --quick --headless` with its data in `folder`; SIGTERM ends it with the block."""
     log = folder / "demo.log"
+    env = {**os.environ, "OTEL_SDK_DISABLED": "true"}  # for other applications
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command("demo", "--quick", "--headless", "--data", str(folder / "data"), *more), stdout=out, stderr=out
+            command("demo", "--quick", "--headless", "--data", str(folder / "data"), *more),
+            stdout=out,
+            stderr=out,
+            env=env,
         )
     running = Demo(process, log)
     try:
@@ -75,7 +80,7 @@ def demo(folder: Path, *more: str) -> Iterator[Demo]:
 def test_the_demo_is_exact(tmp_path: Path, more: tuple[str, ...]) -> None:
     """The quick demo, with its kill, ends with exit code 0, exact numbers, and no process left.
 
-    With --otlp the killed application publishes through the OpenTelemetry SDK.
+    With --otlp the killed application publishes through the OpenTelemetry SDK, whatever OTEL_ variables are set.
     """
     with demo(tmp_path, *more) as running:
         wait_until(running.ended, 600, "the demo has ended")

@@ -35,8 +35,8 @@ INTERVAL_MS = 10_000
 class KafkaMetricExporter(MetricExporter):
     """Writes metrics as the Collector's Kafka exporter does: a record in protobuf for each resource, with acks=all.
 
-    `failures` is the number of exports that were not acknowledged in time. The SDK does not tell an application whether
-    an export succeeded.
+    `failures` is the number of exports that failed or were not acknowledged in time. The SDK does not tell an
+    application whether an export succeeded.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, client_id: str) -> None:
@@ -49,6 +49,14 @@ class KafkaMetricExporter(MetricExporter):
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any) -> MetricExportResult:
         """Write a record for each resource, and wait until the broker has acknowledged it."""
+        acknowledged = False
+        try:
+            acknowledged = self._write(metrics_data, timeout_millis / 1000)
+        finally:  # the SDK logs an exception and goes on
+            self.failures += not acknowledged
+        return MetricExportResult.SUCCESS if acknowledged else MetricExportResult.FAILURE
+
+    def _write(self, metrics_data: MetricsData, timeout_s: float) -> bool:
         errors: list[str] = []
 
         def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -59,15 +67,13 @@ class KafkaMetricExporter(MetricExporter):
             for resource in encode_metrics(metrics_data).resource_metrics:
                 value = pb.MetricsData(resource_metrics=[resource]).SerializeToString()
                 self._producer.produce(self._topic, value=value, key=_key(resource), on_delivery=delivered)
-            if self._producer.flush(timeout_millis / 1000):
+            if self._producer.flush(timeout_s):
                 errors.append("no answer in time")
         except (KafkaException, BufferError) as error:
             errors.append(str(error))
-        if not errors:
-            return MetricExportResult.SUCCESS
-        self.failures += 1
-        sys.stderr.write(f"export failed: {errors[0]}\n")
-        return MetricExportResult.FAILURE
+        if errors:
+            sys.stderr.write(f"export failed: {errors[0]}\n")
+        return not errors
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         """Return whether all records are acknowledged."""
