@@ -86,7 +86,7 @@ def test_the_demo_is_exact(tmp_path: Path, more: tuple[str, ...]) -> None:
         wait_until(running.ended, 600, "the demo has ended")
         assert running.process.returncode == 0, running.output()
     assert "Agreement: exact" in running.output()
-    assert ("by a replay of otlp_metrics" in running.output()) is bool(more)
+    assert ("processed by app-2, by otlp_metrics" in running.output()) is bool(more)
     assert running.alive() == []
 
 

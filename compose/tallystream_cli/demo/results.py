@@ -170,7 +170,7 @@ def rows(results: Results) -> list[Row]:
     in_sums = all(count <= results.replayed.get(instance, 0) for instance, count in results.acknowledged.items())
     otlp = results.otlp_topic
     through_otlp = _equal(
-        f"processed by app-2, by a replay of {otlp}",
+        f"processed by app-2, by {otlp}",
         results.replayed.get("app-2", 0),
         "by its journal",
         results.journal_app_2,

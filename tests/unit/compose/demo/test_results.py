@@ -126,7 +126,7 @@ def test_with_otlp_the_sums_of_both_consumers_are_exact_without_positions() -> N
     """A row compares what app-2 published with its journal. The minutes of early flights are subtracted."""
     table = rows(WITH_OTLP)
     assert exact(table)
-    assert [row.value for row in table if row.what == "processed by app-2, by a replay of otlp_metrics"] == ["40"]
+    assert [row.value for row in table if row.what == "processed by app-2, by otlp_metrics"] == ["40"]
     assert [row.value for row in table if row.what == "minutes of delay, by the sums"] == ["450"]
     assert not [row for row in table if "positions" in row.what]
 
