@@ -8,7 +8,7 @@ FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 WORKDIR /src
-# page.lock, or demo.lock for the demonstration's applications, which need its data set, too.
+# page.lock, or demo.lock for the demonstration's applications, which need its data set and the OpenTelemetry SDK, too.
 ARG LOCK=page.lock
 COPY compose/images/build.lock compose/images/${LOCK} ./compose/images/
 RUN python -m venv /opt/tallystream \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 from contextlib import contextmanager
@@ -55,12 +56,16 @@ class Demo:
 
 
 @contextmanager
-def demo(folder: Path) -> Iterator[Demo]:
+def demo(folder: Path, *more: str) -> Iterator[Demo]:
     """Run `tallystream demo --quick --headless` with its data in `folder`; SIGTERM ends it with the block."""
     log = folder / "demo.log"
+    env = {**os.environ, "OTEL_SDK_DISABLED": "true"}  # for other applications
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command("demo", "--quick", "--headless", "--data", str(folder / "data")), stdout=out, stderr=out
+            command("demo", "--quick", "--headless", "--data", str(folder / "data"), *more),
+            stdout=out,
+            stderr=out,
+            env=env,
         )
     running = Demo(process, log)
     try:
@@ -71,12 +76,17 @@ def demo(folder: Path) -> Iterator[Demo]:
             process.wait(180)
 
 
-def test_the_demo_is_exact(tmp_path: Path) -> None:
-    """The quick demo, with its kill, ends with exit code 0, exact numbers, and no process left."""
-    with demo(tmp_path) as running:
+@pytest.mark.parametrize("more", [(), ("--otlp",)], ids=["reporters", "otlp"])
+def test_the_demo_is_exact(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """The quick demo, with its kill, ends with exit code 0, exact numbers, and no process left.
+
+    With --otlp the killed application publishes through the OpenTelemetry SDK, whatever OTEL_ variables are set.
+    """
+    with demo(tmp_path, *more) as running:
         wait_until(running.ended, 600, "the demo has ended")
         assert running.process.returncode == 0, running.output()
     assert "Agreement: exact" in running.output()
+    assert ("processed by app-2, by otlp_metrics" in running.output()) is bool(more)
     assert running.alive() == []
 
 

@@ -170,11 +170,7 @@ def row(count: int, *, epoch: int, batch: int, name: str = "n") -> bytes:
 
 
 def test_the_keys_that_a_replaced_writer_appends_are_found(broker: KafkaBroker, topics: Topics) -> None:
-<<<<<<< HEAD
     """It finds keys of its rows and deletions, and of records with an epoch without a writer, but not our own keys."""
-=======
-    """Keys of its rows and deletions, and of records with an epoch that no writer has, but not our own."""
->>>>>>> wt-words
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     producer = Producer(kafka)
 

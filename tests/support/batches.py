@@ -26,17 +26,10 @@ class Batch(NamedTuple):
 
 
 def divide(records: Sequence[TopicRecord], sizes: list[int], chance: random.Random | None = None) -> Iterator[Batch]:
-<<<<<<< HEAD
     """Yield batches of these sizes, repeatedly, in the order of appending.
 
     With probability `chance`, a batch reads only one partition; later batches then have older records of the others. No
     batch is known to have read everything, so the wall clock has no effect.
-=======
-    """Yield batches of these sizes, which are repeated, in the order of appending.
-
-    With `chance`, some batches read only one partition, so later batches have older records of the others. No batch is
-    known to have read everything, so the wall clock has no effect.
->>>>>>> wt-words
     """
     left, ends = list(records), dict.fromkeys(sorted({record.partition for record in records}), 0)
     for size in cycle(sizes):
@@ -55,7 +48,6 @@ MODES = ("one batch", "live", "behind", "backlog", "any order")
 
 
 def batches_of(played: Played, mode: str, chance: random.Random) -> list[Batch]:
-<<<<<<< HEAD
     """Return the batches of a mode, live by the wall clock or as a backlog. The last one is a day after the others."""
     last_ends = _ends(played, played.ends_ms)
     batches: list[Batch] = []
@@ -63,30 +55,16 @@ def batches_of(played: Played, mode: str, chance: random.Random) -> list[Batch]:
         at = BEGIN_MS
         behind = {p: chance.choice([0, 1, 6, 30, 48]) * HOUR_MS * (mode == "behind") for p in last_ends}
         ends = dict.fromkeys(last_ends, 0)
-=======
-    """Return the batches of one of the MODES. The last batch is a day after the others."""
-    all_ends = _ends(played, played.ends_ms)
-    batches: list[Batch] = []
-    if mode in ("live", "behind"):
-        at = BEGIN_MS
-        behind = {p: chance.choice([0, 1, 6, 30, 48]) * HOUR_MS * (mode == "behind") for p in all_ends}
-        ends = dict.fromkeys(all_ends, 0)
->>>>>>> wt-words
         for one in played.appended:
             if one.real_ms <= at:
                 continue
             at = one.real_ms + chance.choice([0, 500, 20_000, HOUR_MS, 20 * HOUR_MS])
             now = _ends(played, at)
-<<<<<<< HEAD
             ends = {p: max(ends[p], _ends(played, at - behind[p])[p]) for p in last_ends}
-=======
-            ends = {p: max(ends[p], _ends(played, at - behind[p])[p]) for p in all_ends}
->>>>>>> wt-words
             batches.append(Batch(at, ends, ends == now))
     elif mode == "backlog":
         number = chance.randint(2, 12)
         for part in range(1, number):
-<<<<<<< HEAD
             ends = {p: end * part // number for p, end in last_ends.items()}
             batches.append(Batch(played.ends_ms + part, ends, all_read=False))
     elif mode == "any order":
@@ -97,18 +75,6 @@ def batches_of(played: Played, mode: str, chance: random.Random) -> list[Batch]:
             batches.append(Batch(played.ends_ms + len(batches), ends, ends == last_ends))
     last = max(played.ends_ms + len(batches), batches[-1].wall_ms if batches else 0)
     return [*batches, Batch(last + 1, last_ends, all_read=True), Batch(last + DAY_MS, last_ends, all_read=True)]
-=======
-            ends = {p: end * part // number for p, end in all_ends.items()}
-            batches.append(Batch(played.ends_ms + part, ends, all_read=False))
-    elif mode == "any order":
-        ends = dict.fromkeys(all_ends, 0)
-        while ends != all_ends:
-            p = chance.choice([p for p in all_ends if ends[p] < all_ends[p]])
-            ends = ends | {p: min(all_ends[p], ends[p] + chance.randint(1, 20))}
-            batches.append(Batch(played.ends_ms + len(batches), ends, ends == all_ends))
-    last = max(played.ends_ms + len(batches), batches[-1].wall_ms if batches else 0)
-    return [*batches, Batch(last + 1, all_ends, all_read=True), Batch(last + DAY_MS, all_ends, all_read=True)]
->>>>>>> wt-words
 
 
 def _ends(played: Played, at_ms: int) -> dict[int, int]:

@@ -168,7 +168,6 @@ def truncated_files(
     """Cut files of a checkpoint in half, each in its own copy. The copy is refused, or the sums are exact."""
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 4)
     fleet.publish(300)
-<<<<<<< HEAD
     complete = folder / "complete"
     done = catch_up(broker, topics, complete, "--max-records", "60", "--mode", "live")
     assert done.returncode == 0, done.stderr
@@ -181,18 +180,6 @@ def truncated_files(
         copy = folder / f"copy-{number}"
         shutil.copytree(complete, copy)
         shutil.copy(complete.with_name("complete.topic"), copy.with_name(f"{copy.name}.topic"))
-=======
-    intact = folder / "intact"
-    done = catch_up(broker, topics, intact, "--max-records", "60", "--mode", "live")
-    assert done.returncode == 0, done.stderr
-    assert_exact(broker, topics)
-    files = [path.relative_to(intact) for path in sorted(intact.rglob("*")) if path.is_file() and path.stat().st_size]
-    refused = exact = 0
-    for number, path in enumerate(choose(files)):
-        copy = folder / f"copy-{number}"
-        shutil.copytree(intact, copy)
-        shutil.copy(intact.with_name("intact.topic"), copy.with_name(f"{copy.name}.topic"))
->>>>>>> wt-words
         victim = copy / path
         with victim.open("r+b") as file:
             file.truncate(victim.stat().st_size // 2)

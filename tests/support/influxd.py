@@ -76,11 +76,7 @@ class InfluxServer(Server):
         """Start and return when the server answers and is set up.
 
         Raises:
-<<<<<<< HEAD
             InfluxError: there is no influxd, its port is in use, it ended, it did not respond, or its set-up failed.
-=======
-            InfluxError: there is no influxd, its port is in use, it ended, it timed out, or its set-up failed.
->>>>>>> wt-words
             BuildError: influxd is not in the cache and its build failed.
         """
         if self.pid is None:

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Read complete topics, and offsets."""
-=======
-"""Read the records and offsets of topics."""
->>>>>>> wt-words
 
 from __future__ import annotations
 

@@ -226,11 +226,7 @@ def samples(text: str) -> dict[Sample, float]:
 
 
 def exposed(wanted: Contents) -> dict[Sample, Field]:
-<<<<<<< HEAD
     """Return the samples of a store of the latest sums, with all digits of integers."""
-=======
-    """Return the samples that a store of the latest sums shows: integers with all their digits."""
->>>>>>> wt-words
     found: dict[Sample, Field] = {(names.SUMS, frozenset()): float(len(wanted))}
     for (name, pairs), points in wanted.items():
         tags = dict(pairs)

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Run a table over the records of a random schedule, and compare it with the references: for test_properties.py."""
-=======
-"""Run a table over the records of a random schedule, and compare it with the oracle: for test_properties.py."""
->>>>>>> wt-words
 
 from __future__ import annotations
 
@@ -37,11 +33,7 @@ def require_no_fall(before: Sums, after: Sums) -> None:
 
 
 def require_equal(tables: Tables, wanted: oracle.Outcome) -> None:
-<<<<<<< HEAD
     """Fail if sums differ from the oracle. A metric that only a crashed batch had, before a tombstone, has no sum."""
-=======
-    """Require the sums of the oracle. A metric that only a crashed batch had, before a tombstone, may have no sum."""
->>>>>>> wt-words
     assert tables.sums == {
         key: fields for key, fields in wanted.sums.items() if key in tables.sums or any(fields.values())
     }
@@ -49,11 +41,7 @@ def require_equal(tables: Tables, wanted: oracle.Outcome) -> None:
 
 
 def move(records: list[TopicRecord], chance: random.Random) -> list[TopicRecord]:
-<<<<<<< HEAD
     """Return the records with each instance sometimes moved to another of three partitions."""
-=======
-    """Return the records in three partitions. Instances move between them."""
->>>>>>> wt-words
     partitions: dict[bytes | None, int] = {}
     sizes: Counter[int] = Counter()
     moved = []
@@ -66,24 +54,13 @@ def move(records: list[TopicRecord], chance: random.Random) -> list[TopicRecord]
 
 
 def jump(records: list[TopicRecord], hours: list[int]) -> list[TopicRecord]:
-<<<<<<< HEAD
     """Return the records with append times of a broker whose clock is wrong by these hours, each for ten records."""
-=======
-    """Return the records as appended by a broker whose clock is off by these hours, each for ten records."""
->>>>>>> wt-words
     off_ms = (hours[number // 10 % len(hours)] * HOUR_MS for number in range(len(records)))
     return [r._replace(timestamp_ms=r.timestamp_ms + off) for r, off in zip(records, off_ms, strict=True)]
 
 
 def on_one_clock(records: list[TopicRecord]) -> list[TopicRecord]:
-<<<<<<< HEAD
     """Return the records with append times of a clock that is never set back. Shards see it at different times."""
-=======
-    """Return the records as appended by a broker whose clock is never set back.
-
-    Shards see the clock at different times, so with a clock that is set back they may find different lives silent.
-    """
->>>>>>> wt-words
     highest: dict[int, int] = {}
     out = []
     for record in records:
@@ -93,15 +70,9 @@ def on_one_clock(records: list[TopicRecord]) -> list[TopicRecord]:
 
 
 def wake_all(tables: Tables, records: list[TopicRecord]) -> list[TopicRecord]:
-<<<<<<< HEAD
     """Append a record to each partition for each shard, so that all shards have the same clocks. Run them as a batch.
 
     Return the records.
-=======
-    """Append a record to each partition for each shard, and run a batch of them. Return these records.
-
-    Then all shards have the same clocks.
->>>>>>> wt-words
     """
     ends: dict[int, int] = {}
     woken: list[TopicRecord] = []
@@ -142,20 +113,12 @@ def counts(sums: Sums) -> dict[tuple[str, str, str], int]:
 
 
 def is_splittable(played: Played) -> bool:
-<<<<<<< HEAD
     """Return whether no record forgets a metric, because such a record has the number of shards."""
-=======
-    """Return whether no record forgets a metric: such a record names the number of shards."""
->>>>>>> wt-words
     return not any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
 
 
 def run(batches: Sequence[Batch], tables: Tables, chance: random.Random, broken: float, *, splits: bool) -> None:
-<<<<<<< HEAD
     """Run the batches, with a fault before this share of them. No count decreases unless a record removes it."""
-=======
-    """Run the batches. Before a share `broken` of them, something breaks. No count falls unless a record removes it."""
->>>>>>> wt-words
     read: list[TopicRecord] = []
     for batch in batches:
         before = dict(tables.sums)
@@ -176,11 +139,7 @@ def silence_all(batches: Sequence[Batch], tables: Tables) -> None:
 
 
 def break_down(batch: Batch, tables: Tables, chance: random.Random, *, splits: bool) -> list[TopicRecord]:
-<<<<<<< HEAD
     """Crash in or before a batch. Continue with the next writer or after a rebuild. Return the records of the batch."""
-=======
-    """Crash within a batch or before it. Continue with another writer or a rebuilt table. Return the read records."""
->>>>>>> wt-words
     if chance.random() < 0.2:
         tables.compact()
     read = tables.batch(batch, written=chance) if chance.random() < 0.7 else []

@@ -41,11 +41,7 @@ class ScriptedProducer:
 
     def __init__(self, clock: ManualClock, cluster: str | None = "c-1") -> None:
         self.clock, self.cluster = clock, cluster
-<<<<<<< HEAD
         self.snapshots: list[Snapshot] = []
-=======
-        self.produced: list[Snapshot] = []
->>>>>>> wt-words
         self.keys: set[bytes] = set()
         self.deliveries: list[bool | KafkaError | None] = []
         self.refuse: Exception | None = None
@@ -56,11 +52,7 @@ class ScriptedProducer:
         """Keep a record, or raise `refuse`."""
         if self.refuse is not None:
             raise self.refuse
-<<<<<<< HEAD
         self.snapshots.append(decode(value))
-=======
-        self.produced.append(decode(value))
->>>>>>> wt-words
         self.keys.add(key)
         self._waiting.append(on_delivery)
 
@@ -116,15 +108,9 @@ class KafkaBench:
         return self.producers[-1]
 
     @property
-<<<<<<< HEAD
     def snapshots(self) -> list[Snapshot]:
         """The snapshots of all producers."""
         return [snapshot for producer in self.producers for snapshot in producer.snapshots]
-=======
-    def produced(self) -> list[Snapshot]:
-        """The snapshots of all producers."""
-        return [snapshot for producer in self.producers for snapshot in producer.produced]
->>>>>>> wt-words
 
 
 def counts(snapshots: list[Snapshot]) -> list[int]:

@@ -1,11 +1,7 @@
-<<<<<<< HEAD
 """A table that runs in batches as in Spark, with crashes, takeovers, rebuilds and splits, and its published records.
 
 Only `Tables` runs batches and stores states.
 """
-=======
-"""A table that runs in batches as in Spark, through crashes, takeovers, rebuilds and splits, and its published sums."""
->>>>>>> wt-words
 
 from __future__ import annotations
 
@@ -54,28 +50,16 @@ def table_settings(**chosen: int) -> TableSettings:
 class Tables:
     """The shards of a table over the records of a topic, with its combiners and `metrics-table`.
 
-<<<<<<< HEAD
     `sums` has the newest sums by (app, name, type, tags), as a reader of `metrics-agg` has them. A rebuilt table has
     none until it has `published` all of them again. `dead` counts the dead letters of each (partition, offset). `rows`
     has the key and value of every published sum, `ledger` the finished batches that read something, and `changes` the
     changes of the last batch by shard.
-=======
-    `sums` are the newest sums by (app, name, type, tags), as a reader of `metrics-agg` has them. After a rebuild there
-    are none until the table has `published` all of them again. `dead` counts the dead letters of each (partition,
-    offset). `rows` has the key and value of every published sum, `ledger` the finished batches with records, and
-    `changes` the changes of the last batch by shard.
->>>>>>> wt-words
 
     A batch runs the shards that have records. It also runs the others if it reads all partitions to their end, or by
     `chance`, as after a wake-up. With `strict` it runs only shards with records, as Spark does.
 
-<<<<<<< HEAD
     With `segment`, records are compacted, this many of a partition at a time. `compaction` counts the records `read`
     and `kept`, and the batches that were `expanded`.
-=======
-    With `segment`, records are compacted, in segments of this many records of a partition. `compaction` counts the
-    records `read` and `kept`, and the batches that were `expanded`.
->>>>>>> wt-words
     """
 
     def __init__(
@@ -140,12 +124,7 @@ class Tables:
     ) -> list[TopicRecord]:
         """Run a batch and return the records that it read, in the order in which the table applies them.
 
-<<<<<<< HEAD
         With `written`, it crashes after some of its rows were written. `republish` has what each shard must repeat.
-=======
-        With `written`, it crashes after some of its rows were written. `republish` has the rows and sums that each
-        shard publishes again.
->>>>>>> wt-words
         """
         records = [
             record
@@ -157,11 +136,7 @@ class Tables:
         by_shard: dict[int, list[Record]] = {}
         for record in self._compacted(table_records(records)):
             by_shard.setdefault(shard_of(record.key, self.shards), []).append(record)
-<<<<<<< HEAD
         now_ms = max(batch.wall_ms, self.now_ms + 1)  # two batches of Spark never have the same time
-=======
-        now_ms = max(batch.wall_ms, self.now_ms + 1)  # in Spark no two batches have the same time
->>>>>>> wt-words
         waiting = [] if batch.all_read else [f"metrics:{partition}" for partition in batch.ends]
         ran: dict[int, tuple[StoredTable, Changes]] = {}
         for shard in range(self.shards):
@@ -176,11 +151,7 @@ class Tables:
         writer = self.epoch, self.batches
         for shard, (_, changes) in ran.items():
             rows = [(r.key, r.value(epoch=writer[0], batch=writer[1]), writer, shard) for r in changes.rows]
-<<<<<<< HEAD
             # The shard's own record is the last one, so it exists only if all others do.
-=======
-            # The shard's own record is the last one: it is written only if all others are.
->>>>>>> wt-words
             is_partial = written is not None and written.random() < 0.7
             self.log += [row for row in rows[:-1] if self._chance.random() < 0.5] if is_partial else rows
         if written is not None:
@@ -267,15 +238,9 @@ class Tables:
         self.epoch += 1
 
     def overwrite(self, chance: random.Random) -> dict[int, Republish]:
-<<<<<<< HEAD
         """Let an earlier writer write some of its rows and sums again. The topics may then be compacted.
 
         Return the keys that each shard must repair.
-=======
-        """Let an earlier writer write some of its rows and sums again. Then the topics may be compacted.
-
-        Return the rows and sums that each shard has to publish again.
->>>>>>> wt-words
         """
         older = [row for row in self.log if row[2][0] < self.epoch]
         stale = chance.sample(older, chance.randint(0, len(older)))
@@ -292,22 +257,14 @@ class Tables:
         }
 
     def compact(self) -> None:
-<<<<<<< HEAD
         """Compact `metrics-table` as a broker does: keep the last record of each key, except deletions."""
-=======
-        """Compact `metrics-table` as a broker does: keep the last record of each key, unless it is a deletion."""
->>>>>>> wt-words
         last = {(partition, key): number for number, (key, _, _, partition) in enumerate(self.log)}
         self.log = [self.log[number] for number in sorted(last.values()) if self.log[number][1] is not None]
 
     def rebuild(self, more: int = 0, *, behind: bool = False) -> None:
         """Lose the checkpoint and restore the states from `metrics-table`, unless nothing was read.
 
-<<<<<<< HEAD
         The table gets `more` additional shards, if that is allowed. With `behind`, the ledger has no batch since the
-=======
-        If possible, the table is split into `more` additional shards. With `behind`, the ledger has no batch since the
->>>>>>> wt-words
         checkpoint began.
         """
         if not self.has_read:

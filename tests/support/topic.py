@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """A topic with one partition and the table that reads it, for tests of single rules."""
-=======
-"""A topic of one partition and a table that reads it: for tests of single rules."""
->>>>>>> wt-words
 
 from __future__ import annotations
 
@@ -29,11 +25,7 @@ def gauge(value: Any, name: str = "g") -> dict[str, Any]:
 
 
 class Topic:
-<<<<<<< HEAD
     """A topic with one partition and the table that reads it. `at` is the broker's clock, in ms after the beginning."""
-=======
-    """A topic of one partition and a table that reads it. `at` is the append time, in ms after BEGIN_MS."""
->>>>>>> wt-words
 
     def __init__(self, settings: TableSettings | None = None) -> None:
         self.table = Table(State(), settings)
@@ -41,11 +33,7 @@ class Topic:
         self.changes = Changes([], [], [])
 
     def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:
-<<<<<<< HEAD
         """Append one record and run a batch with it."""
-=======
-        """Append one record, which the table reads as a batch."""
->>>>>>> wt-words
         self.offset += 1
         self.table.begin_batch()
         self.table.apply([Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)])
@@ -54,11 +42,7 @@ class Topic:
         return self
 
     def snapshot(self, *metrics: Any, at: int = 0, key: bytes = b"app-1", **header: Any) -> Topic:
-<<<<<<< HEAD
         """Append a snapshot of the first life. `header` overrides fields of its header."""
-=======
-        """Append a snapshot of the life FIRST. `header` overrides fields of its header."""
->>>>>>> wt-words
         plain = {"v": 1, "app": "shop", "life": FIRST, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
         return self.append(key, json.dumps({**plain, **header, "metrics": metrics}).encode(), at)
 
@@ -72,11 +56,7 @@ class Topic:
         return sums.decode(found.value(epoch=1, batch=2))
 
     def reasons(self) -> list[str]:
-<<<<<<< HEAD
         """Return the reasons of the dead letters of the last batch."""
-=======
-        """Return the reasons of the last batch's dead letters."""
->>>>>>> wt-words
         return [letter.reason for letter in self.changes.dead]
 
     def kinds(self) -> list[str]:

@@ -110,6 +110,10 @@ def demo(
         int | None, typer.Option(help="The number of events to send; by default the whole data set three times.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Send fewer events; takes half a minute.")] = False,
+    otlp: Annotated[
+        bool,
+        typer.Option("--otlp", help="Let one of the two consumers publish its metrics through the OpenTelemetry SDK."),
+    ] = False,
     headless: Annotated[bool, typer.Option("--headless", help="Run without the page and the lag collector.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep running after the comparison, until Ctrl-C.")] = False,
     data: Annotated[
@@ -125,7 +129,14 @@ def demo(
     from tallystream_cli.demo.run import DemoSettings, run
 
     settings = DemoSettings(
-        events=events, quick=quick, headless=headless, keep=keep, data=data, page_port=page_port, as_json=json
+        events=events,
+        quick=quick,
+        otlp=otlp,
+        headless=headless,
+        keep=keep,
+        data=data,
+        page_port=page_port,
+        as_json=json,
     )
     raise typer.Exit(run(settings))
 

@@ -1,6 +1,8 @@
-"""The consumer application of the demonstration: a member of a consumer group that embeds the reporter.
+"""The consumer application of the demonstration: a member of a consumer group that publishes metrics.
 
     python -m tallystream_cli.demo.app --bootstrap-servers HOST:PORT --instance app-1 --journal FILE
+
+It embeds the reporter or, with --otlp-topic, the OpenTelemetry SDK.
 
 It processes flights in batches. After each batch it writes its journal, reports, and then commits. A committed event is
 therefore always in the sums. An event that was reported but not committed is processed again and counted twice.
@@ -16,45 +18,33 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from tallystream import ConsumerProgress, KafkaReporter, MetricRegistry
 from tallystream.decoding import json_decoder
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_cli.demo import events
+from tallystream_cli.demo.app_metrics import ReporterMetrics
 from tallystream_cli.demo.journal import JournalWriter, Line, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from tallystream_cli.demo.app_metrics import AppMetrics
+
 GROUP = "flights"
-APP = "flights"
 POLL_S = 0.2
 
 
 class FlightsApp:
     """An instance with its metrics, its consumer and its journal."""
 
-    def __init__(self, options: argparse.Namespace, journal: JournalWriter) -> None:
+    def __init__(self, options: argparse.Namespace, metrics: AppMetrics, journal: JournalWriter) -> None:
         self._options = options
+        self._metrics = metrics
         self._journal = journal
         self._decode = json_decoder(events.Flight)
         self._batch_number = 0
         self._uncommitted: dict[int, int] = {}
         self.stop = StopRequest()
-
-        # What an application needs to publish metrics: a registry, metrics, a reporter.
-        self._registry = MetricRegistry(APP)
-        self._progress = ConsumerProgress(self._registry, "flights.processed")
-        self._delay = self._registry.histogram("flights.delay")
-        self._timer = self._registry.timer("flights.batch")
-        self._in_flight = self._registry.gauge("flights.in_flight")
-        self._in_flight.set(0)
-        self.reporter = KafkaReporter(
-            self._registry,
-            bootstrap_servers=options.bootstrap_servers,
-            instance=options.instance,
-            topic=options.metrics_topic,
-        )
 
         self._consumer = clients.consumer(
             {
@@ -77,7 +67,7 @@ class FlightsApp:
         self._journal.write(Line("life"))
         self._consumer.subscribe([self._options.topic])
         started_at, processed = time.monotonic(), 0
-        with self.reporter:
+        with self._metrics:
             while not self.stop.is_set():
                 messages = self._consumer.consume(self._options.batch, timeout=POLL_S)
                 if messages:
@@ -95,10 +85,10 @@ class FlightsApp:
             if error is not None:
                 raise KafkaException(error)
         self._batch_number += 1
-        self._in_flight.set(len(messages))
-        with self._timer.time():
-            delays = self._delays(messages)
-        self._progress.processed(messages)  # updates counter and positions together
+        self._metrics.in_flight(len(messages))
+        begin = time.monotonic()
+        delays = self._delays(messages)
+        self._metrics.processed(messages, delays, time.monotonic() - begin)
         line = Line("batch", self._batch_number, len(messages), len(delays), sum(delays), spans(messages))
         self._journal.write(line)
         for partition, _, end in line.spans:
@@ -110,20 +100,15 @@ class FlightsApp:
             self.stop.wait()
             return
         self._commit()
-        self._in_flight.set(0)
+        self._metrics.in_flight(0)
 
     def _delays(self, messages: Iterable[Message]) -> list[int]:
-        """Decode the events, update the histogram, and return their delays in minutes."""
-        delays = []
-        for message in messages:
-            delay = self._decode(message.value() or b"").delay
-            if delay is not None:
-                delays.append(delay)
-                self._delay.update(delay)
-        return delays
+        """Decode the events, and return their delays in minutes."""
+        delays = (self._decode(message.value() or b"").delay for message in messages)
+        return [delay for delay in delays if delay is not None]
 
     def _report(self) -> bool:
-        while not self.reporter.report_now(timeout=10):
+        while not self._metrics.publish(timeout_s=10):
             if self.stop.is_set():
                 return False
         self._journal.write(Line("acknowledged", self._batch_number))
@@ -166,6 +151,16 @@ def spans(messages: Iterable[Message]) -> list[Span]:
     return [(partition, first, end) for partition, ranges in sorted(by_partition.items()) for first, end in ranges]
 
 
+def metrics_of(options: argparse.Namespace) -> AppMetrics:
+    """Return the metrics that the options select."""
+    servers, instance = options.bootstrap_servers, options.instance
+    if options.otlp_topic:
+        from tallystream_cli.demo.otlp_metrics import OtlpMetrics
+
+        return OtlpMetrics(servers, instance, options.otlp_topic)
+    return ReporterMetrics(servers, instance, options.metrics_topic, positions=not options.no_positions)
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tallystream_cli.demo.app", description="Process flights.")
@@ -176,6 +171,8 @@ def parser() -> argparse.ArgumentParser:
     add("--topic", default=events.TOPIC, help="the topic to process (%(default)s)")
     add("--group", default=GROUP, help="the consumer group (%(default)s)")
     add("--metrics-topic", default="metrics", help="the topic for the metrics (%(default)s)")
+    add("--otlp-topic", help="publish the metrics to this topic through the OpenTelemetry SDK")
+    add("--no-positions", action="store_true", help="report no positions, as when an instance of the group can't")
     add("--batch", type=int, default=2000, help="the maximum number of events in a batch (%(default)s)")
     add("--session-timeout-ms", type=int, default=6000, help="the group's session timeout (%(default)s)")
     add("--hold-after-report", type=Path, help="when this file exists, stop between the next report and its commit")
@@ -188,7 +185,7 @@ def main() -> int:
     """Run one instance until SIGTERM or SIGINT."""
     options = parser().parse_args()
     with JournalWriter(options.journal) as journal:
-        app = FlightsApp(options, journal)
+        app = FlightsApp(options, metrics_of(options), journal)
         app.stop.install()
         app.run()
     return 0

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.reader import bounds, read_all
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_cli.demo import journal, offsets
-from tallystream_cli.demo.app import APP
-from tallystream_cli.demo.sums import FIELDS, PROCESSED, positions_covered, read_points
+from tallystream_cli.demo.app_metrics import APP, BATCH, DELAY, DIRECTION, EARLY, PROCESSED
+from tallystream_cli.demo.sums import FIELDS, positions_covered, read_points
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,12 +26,13 @@ AGGREGATOR, SHIPPER = "tallystream-aggregator", "tallystream-shipper"
 
 
 def catch_up(scenario: Scenario, bootstrap_servers: str, topics: Topics, sums: SumsReader) -> None:
-    """Wait until the aggregator has summed all of `metrics`, and the shipper has shipped all sums.
+    """Wait until the aggregator has summed all that the applications published, and the shipper has shipped all sums.
 
     Raises:
         StuckError: one of them makes no progress.
     """
-    _wait_for_group(scenario, bootstrap_servers, AGGREGATOR, topics.metrics)
+    for topic in replayed(topics):
+        _wait_for_group(scenario, bootstrap_servers, AGGREGATOR, topic)
     end = _wait_for_group(scenario, bootstrap_servers, SHIPPER, topics.agg)
     scenario.wait_until(lambda: sums.position >= end, f"{topics.agg} is read to offset {end}")
 
@@ -47,13 +49,18 @@ def _wait_for_group(scenario: Scenario, bootstrap_servers: str, group: str, topi
     return end
 
 
+def replayed(topics: Topics) -> tuple[str, ...]:
+    """Return the topics that the applications publish to, which are replayed."""
+    return (topics.metrics, *topics.otlp)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """The numbers to compare, each from its own source.
 
     `sums`, `store` and `replay` are the fields of every sum by metric. `acknowledged` (from the journals) and
     `replayed` count records by instance. `lives` are those of app-2. The others are numbers of records, unless their
-    name says something else.
+    name says something else. With `otlp_topic`, app-2 published its metrics there, and no instance has positions.
     """
 
     sent: int
@@ -71,6 +78,8 @@ class Results:
     dead_letters: int
     acknowledged: Mapping[str, int]
     replayed: Mapping[str, int]
+    journal_app_2: int = 0
+    otlp_topic: str = ""
     sums: Mapping[Key, Values] = field(default_factory=dict)
     store: Mapping[Key, Values] = field(default_factory=dict)
     replay: Mapping[Key, Values] = field(default_factory=dict)
@@ -95,15 +104,16 @@ def collect(
         in_store = read_points(reader, values)
     finally:
         reader.close()
-    replay = Replay()
+    replay = Replay(Settings(otlp_topics=topics.otlp))
     servers = {"bootstrap.servers": bootstrap_servers}
-    for raw in read_all(servers, bounds(servers, topics.metrics)):
-        replay.apply(f"{topics.metrics}:0", raw.timestamp_ms, raw.key, raw.value)
-    replayed = Counter[str]()
+    for partition, offsets_ in bounds(servers, *replayed(topics)).items():
+        for raw in read_all(servers, {partition: offsets_}):
+            replay.apply(partition, raw.timestamp_ms, raw.key, raw.value)
+    counts = Counter[str]()
     lives = Counter[str]()
     for life, row in replay.rows((APP, "counter", PROCESSED, ())):
         lives[life.instance] += 1
-        replayed[life.instance] += row.numbers["count"]
+        counts[life.instance] += row.numbers["count"]
     by_instance = {app.instance: app.batches() for app in scenario.apps}
     batches = [batch for of_instance in by_instance.values() for batch in of_instance]
     consumer = offsets.consumer_of(bootstrap_servers)
@@ -126,7 +136,9 @@ def collect(
         decreases=len(sums.sums.decreases),
         dead_letters=dead_letters,
         acknowledged={instance: journal.acknowledged(of_instance) for instance, of_instance in by_instance.items()},
-        replayed=replayed,
+        replayed=counts,
+        journal_app_2=journal.processed(by_instance["app-2"]),
+        otlp_topic=",".join(topics.otlp),
         sums=values,
         store=in_store,
         replay=_sums_of(replay),
@@ -156,6 +168,16 @@ def rows(results: Results) -> list[Row]:
     """Return the table."""
     acknowledged, replayed = sum(results.acknowledged.values()), sum(results.replayed.values())
     in_sums = all(count <= results.replayed.get(instance, 0) for instance, count in results.acknowledged.items())
+    otlp = results.otlp_topic
+    through_otlp = _equal(
+        f"processed by app-2, by {otlp}",
+        results.replayed.get("app-2", 0),
+        "by its journal",
+        results.journal_app_2,
+    )
+    positions = _equal(
+        "different events, by the positions", results.covered, "by the journals' offsets", results.journal_covered
+    )
     return [
         Row("events sent", _text(results.sent)),
         _equal("processed, by the sums", results.processed, "by the journals", results.journal_processed),
@@ -169,29 +191,27 @@ def rows(results: Results) -> list[Row]:
             _text(results.duplicates),
             0 < results.held <= results.duplicates,
         ),
-        _equal(
-            "different events, by the positions", results.covered, "by the journals' offsets", results.journal_covered
-        ),
+        through_otlp if otlp else positions,
         _equal("different events, by the journals", results.journal_covered, "events sent", results.sent),
         _equal(
             "flights with a delay, by the sums",
-            _sum_of(results, "flights.delay", "count"),
+            _sum_of(results, DELAY, "count"),
             "by the journals",
             results.journal_delays,
         ),
         _equal(
             "minutes of delay, by the sums",
-            _sum_of(results, "flights.delay", "sum"),
+            _minutes(results),
             "by the journals",
             results.journal_delay_sum,
         ),
         _equal(
             "batches, by the sums",
-            _sum_of(results, "flights.batch", "count"),
+            _sum_of(results, BATCH, "count"),
             "by the journals",
             results.journal_batches,
         ),
-        _same(results.sums, "a replay of metrics", results.replay),
+        _same(results.sums, f"a replay of metrics{f' and {otlp}' if otlp else ''}", results.replay),
         _same(results.sums, "the store", results.store),
         Row(
             "acknowledged increments, by the journals",
@@ -238,6 +258,12 @@ def differences(values: Mapping[Key, Values], others: Mapping[Key, Values]) -> l
 
 def _sum_of(results: Results, name: str, field_: str) -> int:
     return int(sum(values[field_] for key, values in results.sums.items() if key[1] == name and field_ in values))
+
+
+def _minutes(results: Results) -> int:
+    """Return the sum of all delays; those of early flights are negative."""
+    delays = [(key[3], values["sum"]) for key, values in results.sums.items() if key[1] == DELAY and "sum" in values]
+    return int(sum(-minutes if (DIRECTION, EARLY) in tags else minutes for tags, minutes in delays))
 
 
 def _text(number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -39,24 +40,22 @@ class StuckError(TallystreamError):
 class AppProcess:
     """The processes of one instance ID, one after another, which share a journal."""
 
-    def __init__(self, instance: str, folder: Path, options: Mapping[str, str]) -> None:
+    def __init__(self, instance: str, folder: Path, options: Sequence[str]) -> None:
         self.instance = instance
         self._journal = folder / f"{instance}.journal"
         self._hold_file = folder / f"{instance}.hold"
         self._log = folder / f"{instance}.log"
-        self._options = dict(options)
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start a process. None may be running."""
-        options = {
-            **self._options,
-            "--instance": self.instance,
-            "--journal": str(self._journal),
-            "--hold-after-report": str(self._hold_file),
-        }
-        command = [sys.executable, "-m", "tallystream_cli.demo.app"]
-        self._process = spawn([*command, *(text for pair in options.items() for text in pair)], self._log)
+        own = ("--instance", self.instance, "--journal", str(self._journal))
+        hold = ("--hold-after-report", str(self._hold_file))
+        command = [sys.executable, "-m", "tallystream_cli.demo.app", *self._options, *own, *hold]
+        # The variables of OpenTelemetry are for other applications: one of them turns the SDK off.
+        others = {name: None for name in os.environ if name.startswith("OTEL_")}
+        self._process = spawn(command, self._log, others)
 
     def check(self) -> None:
         """Check that the process runs, if it was started.
@@ -112,7 +111,11 @@ class AppProcess:
 
 
 class Scenario:
-    """Runs the steps on a broker. `tick` is called several times a second, and raises an error to stop."""
+    """Runs the steps on a broker. `tick` is called several times a second, and raises an error to stop.
+
+    With `otlp_topic`, app-2 publishes its metrics there through the OpenTelemetry SDK. OTLP has no positions, so app-1
+    reports none either: the positions of one instance are not those of the group.
+    """
 
     def __init__(
         self,
@@ -124,6 +127,7 @@ class Scenario:
         display: Display,
         tick: Callable[[], object],
         batch: int,
+        otlp_topic: str = "",
     ) -> None:
         self._servers = bootstrap_servers
         self._number = number
@@ -131,13 +135,16 @@ class Scenario:
         self._display = display
         self._tick = tick
         self._full_speed_file = folder / "full-speed"
-        options = {
-            "--bootstrap-servers": bootstrap_servers,
-            "--batch": str(batch),
-            "--slow-until": str(self._full_speed_file),
-            "--rate": str(number / SLOW_S),
-        }
-        self.apps = [AppProcess(name, folder, options) for name in ("app-1", "app-2")]
+        options = (
+            *("--bootstrap-servers", bootstrap_servers, "--batch", str(batch)),
+            *("--slow-until", str(self._full_speed_file), "--rate", str(number / SLOW_S)),
+        )
+        first = ("--no-positions",) if otlp_topic else ()
+        second = ("--otlp-topic", otlp_topic) if otlp_topic else ()
+        self.apps = [
+            AppProcess("app-1", folder, (*options, *first)),
+            AppProcess("app-2", folder, (*options, *second)),
+        ]
 
     def send(self, sources: Sequence[events.Event]) -> int:
         """Send the events and return how many the topic has."""

@@ -10,13 +10,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tallystream_aggregator import sums
 from tallystream_cli.demo import offsets
+from tallystream_cli.demo.app_metrics import PROCESSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader
 
-PROCESSED = "flights.processed"
 Number = int | float
 Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""

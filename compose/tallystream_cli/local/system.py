@@ -40,6 +40,7 @@ class SystemSettings:
         store: None for the local store in `data`.
         page: whether the page and the lag collector run.
         own_metrics: whether aggregator and shipper report internal metrics.
+        otlp_topics: the topics of OpenTelemetry metrics that the aggregator reads.
         lag_interval_s: the interval of the lag collector.
         extra_env: added to the environment of the commands.
 
@@ -53,6 +54,7 @@ class SystemSettings:
     store: StoreSettings | None = None
     page: bool = True
     own_metrics: bool = True
+    otlp_topics: tuple[str, ...] = ()
     lag_interval_s: float = 2.0
     extra_env: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -156,7 +158,8 @@ class LocalSystem:
     def _on_ready(self, name: str) -> None:
         if name == "broker":
             # A waiting application may have made the broker create `metrics` already, with other settings.
-            create_topics(clients.admin({"bootstrap.servers": self.bootstrap_servers}), Topics(), correct=True)
+            topics = Topics(otlp=self._settings.otlp_topics)
+            create_topics(clients.admin({"bootstrap.servers": self.bootstrap_servers}), topics, correct=True)
             self._create_store()
 
     def _create_store(self) -> None:
@@ -171,9 +174,10 @@ class LocalSystem:
         data, servers = self._settings.data, ("--bootstrap-servers", self._broker.bootstrap_servers)
         own = () if self._settings.own_metrics else ("--no-own-metrics",)
         store = ("--store", self.store_spec)
+        otlp = tuple(text for topic in self._settings.otlp_topics for text in ("--otlp-topic", topic))
         components: list[Component] = [
             self._broker,
-            self._command("aggregate", *servers, *own, "--checkpoint", str(data / "aggregate")),
+            self._command("aggregate", *servers, *own, *otlp, "--checkpoint", str(data / "aggregate")),
             self._command("ship", *servers, *own, *store, "--rows", "--checkpoint", str(data / "ship")),
         ]
         if self._settings.page:

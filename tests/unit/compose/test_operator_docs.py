@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """The operators' pages: their command lines are valid, every alert has a section, and named files exist."""
-=======
-"""The pages for operators name only commands, options and files that exist, and the runbook has every alert."""
->>>>>>> wt-words
 
 from __future__ import annotations
 
@@ -38,13 +34,8 @@ def options(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-<<<<<<< HEAD
 def test_every_command_line_is_valid(page: str) -> None:
     """The command and each of its options exist."""
-=======
-def test_every_command_and_option_exists(page: str) -> None:
-    """This holds for all command lines of the page."""
->>>>>>> wt-words
     found = lines(page)
     assert found or page == "kubernetes"
     names = reference.commands()
@@ -57,11 +48,7 @@ def test_every_command_and_option_exists(page: str) -> None:
 
 
 def test_every_alert_has_a_section_in_the_runbook() -> None:
-<<<<<<< HEAD
     """The headings are the slugs in the order of the rules. Each section says what to check and what to do."""
-=======
-    """Its heading is the alert's slug, in the order of the rules. It says what to look at and what to do."""
->>>>>>> wt-words
     sections = re.split(r"^## ", RUNBOOK, flags=re.MULTILINE)[1:]
     found = {section.partition("\n")[0]: section for section in sections}
     assert [name for name in found if name != "After an outage"] == [rule.slug for rule in RULES]
@@ -72,25 +59,15 @@ def test_every_alert_has_a_section_in_the_runbook() -> None:
         assert re.match(r"\S+\n\n\*.+\*", section, re.DOTALL), f"{rule.slug}: the alert's message comes first"
 
 
-<<<<<<< HEAD
 def test_the_state_version_is_that_of_the_code() -> None:
     """The page on upgrades has the version that the code writes and reads."""
-=======
-def test_the_page_on_upgrades_has_the_state_version() -> None:
-    """It is the version of the code."""
->>>>>>> wt-words
     text = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8")
     assert f"has a state version, now {STATE_VERSION}." in text
 
 
 @pytest.mark.parametrize("page", PAGES)
-<<<<<<< HEAD
 def test_the_named_files_exist(page: str) -> None:
     """Paths of the repository between backticks or in command lines exist."""
-=======
-def test_every_named_file_exists(page: str) -> None:
-    """This holds for all paths of the repository that the page names."""
->>>>>>> wt-words
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     named = set(re.findall(r"(?<![\w/.-])((?:tests|compose|deploy|docs|scripts)/[\w/.-]*\w)", text)) - {"compose/.env"}
     for path in named:
@@ -98,13 +75,8 @@ def test_every_named_file_exists(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/install.md", "docs/running.md"])
-<<<<<<< HEAD
 def test_the_setup_comes_before_the_commands_of_the_environment(page: str) -> None:
     """A user who follows a page from its start has `.venv/bin/tallystream` before it is used."""
-=======
-def test_the_setup_comes_before_the_first_command(page: str) -> None:
-    """`make setup` creates `.venv/bin/tallystream`, so the page has it before the first call of that command."""
->>>>>>> wt-words
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "make setup" in text.partition(".venv/bin/tallystream")[0]
 
@@ -112,23 +84,13 @@ def test_the_setup_comes_before_the_first_command(page: str) -> None:
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8").partition("\n## 1. ")[2].partition("\n## 2. ")[0]
 
 
-<<<<<<< HEAD
 def test_the_page_says_which_steps_take_minutes() -> None:
     """These are the installation of the packages and the archive of Spark's classes."""
-=======
-def test_the_installation_page_names_the_steps_that_take_minutes() -> None:
-    """These are the packages and the archive of Spark's classes."""
->>>>>>> wt-words
     times = re.findall(r"half a minute|(?:one to )?several minutes", INSTALL)
     assert times == ["several minutes", "one to several minutes"]
 
 
-<<<<<<< HEAD
 def test_the_reporter_can_be_installed_alone() -> None:
     """An application needs one package, and the page has the command that installs only it."""
-=======
-def test_the_reporter_can_be_installed_by_itself() -> None:
-    """An application needs only this package, and the installation page has a command for it."""
->>>>>>> wt-words
     commands = re.findall(r"^ {4}(?:\S*/)?(pip install .*)$", INSTALL, re.MULTILINE)
     assert "pip install ./reporter" in commands

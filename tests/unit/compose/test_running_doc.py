@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """docs/running.md compared with the command line: the page has every command, and no option that does not exist.
-=======
-"""docs/running.md has every command, and no option that does not exist.
->>>>>>> wt-words
 
 docs/configuration.md has every option with its default: see test_configuration_doc.py.
 """
@@ -23,20 +19,12 @@ COMMANDS = reference.commands()
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {reference.GENERAL}))
 def test_every_command_is_in_the_page(name: str) -> None:
-<<<<<<< HEAD
     """The page has the command in the form in which it is called."""
-=======
-    """The page has the command with its full name."""
->>>>>>> wt-words
     assert f"tallystream {name}" in DOC
 
 
 def test_the_page_names_no_option_that_does_not_exist() -> None:
-<<<<<<< HEAD
     """Each word of the page that looks like an option is an option of some command."""
-=======
-    """Each word of the page that looks like an option is an option of a command."""
->>>>>>> wt-words
     known = {option for one in COMMANDS.values() for option in _options(one)} | {"--help"}
     assert set(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", DOC)) - known == set()
 

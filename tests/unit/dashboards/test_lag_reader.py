@@ -223,11 +223,7 @@ def test_a_group_deleted_while_no_collector_ran_is_gone(store: LocalStore, reade
 
 
 def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, reader: LocalReader) -> None:
-<<<<<<< HEAD
     """Of old history one complete round in five minutes is kept. Newer history is kept completely."""
-=======
-    """Of old history one complete round in five minutes is kept. Newer history is kept in full."""
->>>>>>> wt-words
     rounds = Rounds(RULES)
     for second in range(0, 1201, 10):
         groups = round_of(group("busy", (second, second * 2)), group("idle", (7, 7), topic="quiet"))

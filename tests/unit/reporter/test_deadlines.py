@@ -89,8 +89,4 @@ def test_the_last_report_is_made_if_no_thread_can_start(monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr(Thread, "start", refuse)
         assert bench.reporter.stop()
-<<<<<<< HEAD
     assert bench.snapshots[-1].final
-=======
-    assert bench.produced[-1].final
->>>>>>> wt-words

@@ -34,21 +34,12 @@ def test_a_renamed_registry_gets_a_new_life(*, in_order: bool) -> None:
     bench.counter.inc(2)
     other = bench.make()
     assert other.report_now()
-<<<<<<< HEAD
     assert [s.app for s in bench.snapshots] == ["app", "app", "renamed"]
     assert bench.snapshots[-1].life != bench.snapshots[0].life
     assert counts(bench.snapshots) == [5, 5, 2]
     bench.registry.app = "again"  # while it is reported
     assert other.report_now()
     assert (bench.snapshots[-1].app, counts(bench.snapshots)[-1]) == ("again", 0)
-=======
-    assert [s.app for s in bench.produced] == ["app", "app", "renamed"]
-    assert bench.produced[-1].life != bench.produced[0].life
-    assert counts(bench.produced) == [5, 5, 2]
-    bench.registry.app = "again"  # while it is reported
-    assert other.report_now()
-    assert (bench.produced[-1].app, counts(bench.produced)[-1]) == ("again", 0)
->>>>>>> wt-words
 
 
 def test_positions_of_a_renamed_registry_start_where_the_old_app_ended() -> None:
@@ -68,15 +59,9 @@ def test_positions_of_a_renamed_registry_start_where_the_old_app_ended() -> None
     assert bench.reporter.stop()
     process(110, 115)
     assert bench.reporter.report_now()
-<<<<<<< HEAD
     covered = [(m.start, m.position) for s in bench.snapshots for m in s.metrics if isinstance(m, Position)]
     assert covered == [(0, 100), (100, 110), (100, 110), (100, 115)]
     assert counts(bench.snapshots) == [100, 10, 10, 5]
-=======
-    covered = [(m.start, m.position) for s in bench.produced for m in s.metrics if isinstance(m, Position)]
-    assert covered == [(0, 100), (100, 110), (100, 110), (100, 115)]
-    assert counts(bench.produced) == [100, 10, 10, 5]
->>>>>>> wt-words
 
 
 def test_two_addresses_of_a_cluster_are_one_destination() -> None:
@@ -88,17 +73,10 @@ def test_two_addresses_of_a_cluster_are_one_destination() -> None:
     with pytest.raises(ConfigError, match=r"another reporter reports it to 'metrics' of the same cluster \(b:9092\)"):
         other.report_now()
     assert other.stop()
-<<<<<<< HEAD
     assert counts(bench.snapshots) == [5]
     bench.counter.inc()
     assert bench.reporter.report_now()
     assert counts(bench.snapshots) == [5, 6]
-=======
-    assert counts(bench.produced) == [5]
-    bench.counter.inc()
-    assert bench.reporter.report_now()
-    assert counts(bench.produced) == [5, 6]
->>>>>>> wt-words
     with pytest.raises(ConfigError, match="is reported to 'metrics' as 'i-1' already"):
         bench.make(bootstrap_servers="other:9092", instance="i-2").report_now()
 
@@ -116,11 +94,7 @@ def test_a_running_reporter_stops_when_the_cluster_is_found_in_use(caplog: pytes
     assert not other._connection.is_open
     assert other.failures == 1
     assert caplog.text.count("the reporter has stopped: registry: 'app' can't be used; another reporter") == 1
-<<<<<<< HEAD
     assert counts(bench.snapshots) == [5]
-=======
-    assert counts(bench.produced) == [5]
->>>>>>> wt-words
     other.restart_in_child()
     assert other._thread is None
     assert other.stop()
@@ -128,11 +102,7 @@ def test_a_running_reporter_stops_when_the_cluster_is_found_in_use(caplog: pytes
     bench.counter.inc(2)
     with other:
         pass
-<<<<<<< HEAD
     assert counts(bench.snapshots)[-1] == 2
-=======
-    assert counts(bench.produced)[-1] == 2
->>>>>>> wt-words
 
 
 def test_reporters_to_two_clusters_report_everything_to_both() -> None:
@@ -143,28 +113,16 @@ def test_reporters_to_two_clusters_report_everything_to_both() -> None:
     bench.counter.inc(3)
     assert bench.reporter.report_now()
     assert other.report_now()
-<<<<<<< HEAD
     assert counts(bench.snapshots) == [3, 3]
     assert other.stop()
     bench.clusters["other:9092"] = "c-3"
     assert other.report_now()
     assert counts(bench.snapshots)[-1] == 3
-=======
-    assert counts(bench.produced) == [3, 3]
-    assert other.stop()
-    bench.clusters["other:9092"] = "c-3"
-    assert other.report_now()
-    assert counts(bench.produced)[-1] == 3
->>>>>>> wt-words
     assert other.stop()
     bench.clusters["other:9092"] = "c-2"
     bench.counter.inc(2)
     assert other.report_now()
-<<<<<<< HEAD
     assert counts(bench.snapshots)[-1] == 2
-=======
-    assert counts(bench.produced)[-1] == 2
->>>>>>> wt-words
 
 
 def test_a_later_reporter_with_another_address_continues_the_lives() -> None:
@@ -175,11 +133,7 @@ def test_a_later_reporter_with_another_address_continues_the_lives() -> None:
     assert bench.reporter.stop()
     bench.counter.inc(2)
     assert bench.make(bootstrap_servers="other:9092").report_now()
-<<<<<<< HEAD
     assert counts(bench.snapshots) == [5, 5, 2]
-=======
-    assert counts(bench.produced) == [5, 5, 2]
->>>>>>> wt-words
 
 
 def test_nothing_is_sent_before_the_cluster_is_known() -> None:
@@ -193,7 +147,6 @@ def test_nothing_is_sent_before_the_cluster_is_known() -> None:
         begin = bench.clock.monotonic()
         assert not reporter.report_now(timeout=3)
         assert bench.clock.monotonic() - begin == pytest.approx(3)
-<<<<<<< HEAD
     assert bench.snapshots == []
     bench.counter.inc(4)
     bench.producers[1].cluster = "c-1"
@@ -203,17 +156,6 @@ def test_nothing_is_sent_before_the_cluster_is_known() -> None:
     with pytest.raises(ConfigError, match="another reporter"):
         bench.reporter.report_now()
     assert counts(bench.snapshots) == [4]
-=======
-    assert bench.produced == []
-    bench.counter.inc(4)
-    bench.producers[1].cluster = "c-1"
-    assert other._report()
-    assert counts(bench.produced) == [4]
-    bench.producers[0].cluster = "c-1"
-    with pytest.raises(ConfigError, match="another reporter"):
-        bench.reporter.report_now()
-    assert counts(bench.produced) == [4]
->>>>>>> wt-words
 
 
 def test_brokers_without_a_cluster_id_are_compared_by_address() -> None:

@@ -26,11 +26,7 @@ def test_report_now_returns_true_after_the_acknowledgement() -> None:
     bench = KafkaBench(interval=2.5)
     bench.counter.inc(3)
     assert bench.reporter.report_now()
-<<<<<<< HEAD
     [snapshot] = bench.snapshots
-=======
-    [snapshot] = bench.produced
->>>>>>> wt-words
     assert counts([snapshot]) == [3]
     assert (snapshot.seq, snapshot.every_ms, snapshot.final, snapshot.app) == (1, 2500, False, "app")
     assert bench.producers[0].keys == {b"i-1"}
@@ -43,11 +39,7 @@ def test_records_have_the_view_only_with_local_stats() -> None:
         bench = KafkaBench(**arguments)
         bench.registry.histogram("h").update(2.0)
         assert bench.reporter.report_now()
-<<<<<<< HEAD
         [found] = [metric for metric in bench.snapshots[0].metrics if isinstance(metric, Histogram)]
-=======
-        [found] = [metric for metric in bench.produced[0].metrics if isinstance(metric, Histogram)]
->>>>>>> wt-words
         assert (found.count, found.sum, found.max, found.p50, found.mean) == (1, 2.0, 2.0, p50, p50)
         assert found.sketch
 
@@ -64,17 +56,10 @@ def test_report_now_times_out_and_the_newest_values_follow() -> None:
     for _ in range(5):
         bench.counter.inc(1)
         assert not bench.reporter.report_now(timeout=1)
-<<<<<<< HEAD
     assert counts(bench.snapshots) == [0, 1]
     bench.producers[0].deliveries = [True] * 10
     assert bench.reporter.report_now()
     assert counts(bench.snapshots) == [0, 1, 6]
-=======
-    assert counts(bench.produced) == [0, 1]
-    bench.producers[0].verdicts = [True] * 10
-    assert bench.reporter.report_now()
-    assert counts(bench.produced) == [0, 1, 6]
->>>>>>> wt-words
 
 
 def test_a_failed_delivery_is_counted_and_the_next_report_has_everything() -> None:
@@ -89,11 +74,7 @@ def test_a_failed_delivery_is_counted_and_the_next_report_has_everything() -> No
     assert bench.reporter.last_error is not None
     assert "authorization" in bench.reporter.last_error
     assert bench.reporter.report_now()
-<<<<<<< HEAD
     assert counts(bench.snapshots) == [1, 2, 2]
-=======
-    assert counts(bench.produced) == [1, 2, 2]
->>>>>>> wt-words
 
 
 def test_an_exception_of_produce_is_a_failure() -> None:
@@ -116,11 +97,7 @@ def test_a_fatal_error_replaces_the_producer_and_the_life_continues() -> None:
     assert not bench.reporter.report_now()
     assert bench.reporter.report_now()
     assert len(bench.producers) == 2
-<<<<<<< HEAD
     assert [(s.life, s.seq) for s in bench.snapshots] == [(bench.snapshots[0].life, seq) for seq in (1, 2, 3)]
-=======
-    assert [(s.life, s.seq) for s in bench.produced] == [(bench.produced[0].life, seq) for seq in (1, 2, 3)]
->>>>>>> wt-words
 
 
 def test_the_thread_keeps_at_most_one_record_in_flight() -> None:
@@ -135,7 +112,6 @@ def test_the_thread_keeps_at_most_one_record_in_flight() -> None:
     for _ in range(5):
         bench.counter.inc()
         assert reporter._report()
-<<<<<<< HEAD
     assert counts(bench.snapshots) == [1]
     producer.deliveries = [True, None]
     assert reporter._continue_report()
@@ -143,15 +119,6 @@ def test_the_thread_keeps_at_most_one_record_in_flight() -> None:
     producer.deliveries = [True]
     assert not reporter._continue_report()
     assert counts(bench.snapshots) == [1, 6]
-=======
-    assert counts(bench.produced) == [1]
-    producer.verdicts = [True, None]
-    assert reporter._continue_report()
-    assert counts(bench.produced) == [1, 6]
-    producer.verdicts = [True]
-    assert not reporter._continue_report()
-    assert counts(bench.produced) == [1, 6]
->>>>>>> wt-words
 
 
 def test_a_report_that_is_due_at_a_fork_is_sent_by_a_new_producer() -> None:
@@ -167,11 +134,7 @@ def test_a_report_that_is_due_at_a_fork_is_sent_by_a_new_producer() -> None:
     skip_lost()
     reporter._continue_report()
     assert (reporter.failures, reporter.last_error) == (0, None)
-<<<<<<< HEAD
     assert counts(bench.producers[1].snapshots) == [1]
-=======
-    assert counts(bench.producers[1].produced) == [1]
->>>>>>> wt-words
 
 
 def test_the_thread_continues_after_a_failure() -> None:
@@ -182,11 +145,7 @@ def test_the_thread_continues_after_a_failure() -> None:
 
     class Producer(ScriptedProducer):
         def produce(self, topic: str, *, key: bytes, value: bytes, on_delivery: Callable[[Any, Any], None]) -> None:
-<<<<<<< HEAD
             if len(producers) == 1 and not self.snapshots:
-=======
-            if len(producers) == 1 and not self.produced:
->>>>>>> wt-words
                 producers.append("refused once")
                 raise BufferError("once")
             super().produce(topic, key=key, value=value, on_delivery=on_delivery)
@@ -252,11 +211,7 @@ def test_the_reporters_own_metrics_are_in_its_registry() -> None:
     tags = {"reporter": "kafka"}
     assert_count(bench.registry, "tallystream.reporter.sent", 1, tags=tags)
     assert_count(bench.registry, "tallystream.reporter.failed", 1, tags=tags)
-<<<<<<< HEAD
     assert_count(bench.registry, "tallystream.reporter.bytes", len(encode(bench.snapshots[0])), tags=tags)
-=======
-    assert_count(bench.registry, "tallystream.reporter.bytes", len(encode(bench.produced[0])), tags=tags)
->>>>>>> wt-words
     assert_count(bench.registry, "tallystream.reporter.duration", 2, tags=tags)
     assert find(bench.registry, "tallystream.reporter.last_error", tags=tags) == Gauge(
         name="tallystream.reporter.last_error", tags=tags, value=1_700_000_000
@@ -275,22 +230,13 @@ def test_a_failed_delivery_is_resolved_by_the_next_acknowledgement() -> None:
         bench.counter.inc(10)
         bench.producers[0].deliveries = [KafkaError(KafkaError._TIMED_OUT)]
         assert not bench.reporter.report_now()
-<<<<<<< HEAD
         sent = len(bench.snapshots)
-=======
-        sent = len(bench.produced)
->>>>>>> wt-words
         bench.clock.advance(hours * 3600)
         bench.counter.inc(10 * (len(expected) - 1))
         bench.producers[0].deliveries = [True] * 9
         assert bench.reporter.report_now()
-<<<<<<< HEAD
         assert counts(bench.snapshots[sent:]) == expected
     assert len({snapshot.life for snapshot in bench.snapshots}) == 2
-=======
-        assert counts(bench.produced[sent:]) == expected
-    assert len({snapshot.life for snapshot in bench.produced}) == 2
->>>>>>> wt-words
     assert bench.reporter.last_error == (
         "a life has ended: its record was appended a day late, or this clock is a day ahead; "
         "a new life continues the counts"
@@ -320,19 +266,11 @@ def test_report_now_sends_an_outgrown_registry_in_a_new_life() -> None:
     bench = grown_bench()
     bench.counter.inc(2)
     assert bench.reporter.report_now()
-<<<<<<< HEAD
     first, final, *new = bench.snapshots
     assert (final.life, final.seq, final.final, final.metrics) == (first.life, 2, True, [])
     assert len(new) > 2
     assert first.life not in {snapshot.life for snapshot in new}
     assert counted(bench.snapshots) == 203
-=======
-    first, final, *new = bench.produced
-    assert (final.life, final.seq, final.final, final.metrics) == (first.life, 2, True, [])
-    assert len(new) > 2
-    assert first.life not in {snapshot.life for snapshot in new}
-    assert counted(bench.produced) == 203
->>>>>>> wt-words
     assert bench.reporter.failures == 0
 
 
@@ -340,15 +278,9 @@ def test_the_last_report_of_an_outgrown_registry_ends_the_new_life_too() -> None
     """The records of the new life are final."""
     bench = grown_bench()
     assert bench.reporter.stop()
-<<<<<<< HEAD
     assert {snapshot.final for snapshot in bench.snapshots[1:]} == {True}
     assert len({snapshot.life for snapshot in bench.snapshots}) == 2
     assert counted(bench.snapshots) == 201
-=======
-    assert {snapshot.final for snapshot in bench.produced[1:]} == {True}
-    assert len({snapshot.life for snapshot in bench.produced}) == 2
-    assert counted(bench.produced) == 201
->>>>>>> wt-words
 
 
 def test_the_thread_sends_the_new_life_of_an_outgrown_registry_immediately() -> None:
@@ -356,7 +288,6 @@ def test_the_thread_sends_the_new_life_of_an_outgrown_registry_immediately() -> 
     bench = grown_bench()
     bench.producers[0].deliveries = [True, None, None]
     assert bench.reporter._report()
-<<<<<<< HEAD
     assert [snapshot.final for snapshot in bench.snapshots] == [False, True]
     assert bench.reporter._continue_report()
     assert counted(bench.snapshots) == 201
@@ -364,15 +295,6 @@ def test_the_thread_sends_the_new_life_of_an_outgrown_registry_immediately() -> 
     while bench.reporter._continue_report():
         pass
     assert counted(bench.snapshots) == 201
-=======
-    assert [snapshot.final for snapshot in bench.produced] == [False, True]
-    assert bench.reporter._continue_report()
-    assert counted(bench.produced) == 201
-    bench.producers[0].verdicts = [True] * 100
-    while bench.reporter._continue_report():
-        pass
-    assert counted(bench.produced) == 201
->>>>>>> wt-words
 
 
 def test_a_group_that_is_too_large_for_a_record_is_one_error() -> None:
@@ -386,9 +308,5 @@ def test_a_group_that_is_too_large_for_a_record_is_one_error() -> None:
     assert_count(bench.registry, "tallystream.reporter.failed", 1, tags={"reporter": "kafka"})
     assert bench.reporter.last_error is not None
     assert bench.reporter.last_error.startswith(f"metrics are not reported: the counter '{0:060}' and the metrics that")
-<<<<<<< HEAD
     [found] = [m.count for m in bench.snapshots[-1].metrics if isinstance(m, Counter) and m.name == "c"]
-=======
-    [found] = [m.count for m in bench.produced[-1].metrics if isinstance(m, Counter) and m.name == "c"]
->>>>>>> wt-words
     assert found == 3

@@ -20,7 +20,6 @@ def test_stop_sends_a_final_record_and_a_later_life_continues() -> None:
     bench.counter.inc(5)
     with bench.reporter:
         bench.counter.inc(1)
-<<<<<<< HEAD
     assert bench.snapshots[-1].final
     assert counts(bench.snapshots)[-1] == 6
     bench.counter.inc(2)
@@ -28,15 +27,6 @@ def test_stop_sends_a_final_record_and_a_later_life_continues() -> None:
     assert other.report_now()
     assert counts(bench.snapshots)[-1] == 2
     assert bench.snapshots[-1].life != bench.snapshots[-2].life
-=======
-    assert bench.produced[-1].final
-    assert counts(bench.produced)[-1] == 6
-    bench.counter.inc(2)
-    other = bench.make()
-    assert other.report_now()
-    assert counts(bench.produced)[-1] == 2
-    assert bench.produced[-1].life != bench.produced[-2].life
->>>>>>> wt-words
     assert other.stop()
     assert other.stop()
 
@@ -52,15 +42,9 @@ def test_stop_without_an_acknowledgement_keeps_the_life() -> None:
     assert bench.reporter.failures == 0
     bench.counter.inc(1)
     assert bench.reporter.report_now()
-<<<<<<< HEAD
     assert bench.snapshots[-1].life == bench.snapshots[0].life
     assert bench.snapshots[-1].seq == 3
     assert counts(bench.snapshots)[-1] == 5
-=======
-    assert bench.produced[-1].life == bench.produced[0].life
-    assert bench.produced[-1].seq == 3
-    assert counts(bench.produced)[-1] == 5
->>>>>>> wt-words
 
 
 class BlockedProducer(ScriptedProducer):
@@ -93,11 +77,7 @@ def test_a_producer_that_does_not_close_ends_in_the_background() -> None:
     assert clock.monotonic() - begin == pytest.approx(0.2)
     registry.counter("c").inc(1)
     assert reporter.report_now()
-<<<<<<< HEAD
     [first, again] = [producer.snapshots[-1] for producer in producers]
-=======
-    [first, again] = [producer.produced[-1] for producer in producers]
->>>>>>> wt-words
     assert counts([first, again]) == [4, 5]
     assert (again.life, again.seq) == (first.life, first.seq + 1)
 
@@ -128,11 +108,7 @@ def test_stop_waits_for_other_threads_until_its_deadline(lock: str, monkeypatch:
         assert not bench.reporter.stop(timeout=0.2)
     assert sum(held.waited) == pytest.approx(0.2)
     assert bench.reporter.stop()
-<<<<<<< HEAD
     assert bench.snapshots[-1].final
-=======
-    assert bench.produced[-1].final
->>>>>>> wt-words
 
 
 def test_stopping_a_reporter_that_never_started_logs_nothing() -> None:

@@ -115,8 +115,4 @@ def test_stop_waits_for_a_broker_that_was_reached_after_a_failed_connection() ->
     bench.producers[0].deliveries = [None] * 30 + [True]
     assert bench.reporter.stop()
     assert bench.clock.monotonic() == pytest.approx(3)
-<<<<<<< HEAD
     assert counts(bench.snapshots) == [1]
-=======
-    assert counts(bench.produced) == [1]
->>>>>>> wt-words

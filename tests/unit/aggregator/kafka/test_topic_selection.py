@@ -68,11 +68,7 @@ def test_the_error_of_an_invalid_otlp_topic_is_one_sentence(name: str) -> None:
 
 
 def test_partitions_exclude_otlp_topics() -> None:
-<<<<<<< HEAD
     """Spark's source reads named partitions or complete topics."""
-=======
-    """Spark's source reads named partitions or all partitions of topics."""
->>>>>>> wt-words
     with pytest.raises(ConfigError, match=r"^--partitions: .*--otlp-topic"):
         Selection("m", partitions=(0,), otlp=("o",))
 

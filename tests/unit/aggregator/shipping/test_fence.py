@@ -87,17 +87,10 @@ def test_batches_and_crashes_do_not_change_what_is_admitted(
     An aggregator may take a dropped epoch before the batch runs again, or the ledger may be emptied.
     """
     rows = _rows(*epochs)
-<<<<<<< HEAD
     known_epochs = Epochs(lambda: 3)
     wanted = Fence(tmp_path_factory.mktemp("once") / "fence", known_epochs).admit(rows)
     path = tmp_path_factory.mktemp("cut") / "fence"
     fence = Fence(path, known_epochs)
-=======
-    ledger = Epochs(lambda: 3)
-    wanted = Fence(tmp_path_factory.mktemp("once") / "fence", ledger).admit(rows)
-    path = tmp_path_factory.mktemp("cut") / "fence"
-    fence = Fence(path, ledger)
->>>>>>> wt-words
     admitted: list[Sum] = []
     at, turn = 0, 0
     while at < len(rows):
@@ -106,11 +99,7 @@ def test_batches_and_crashes_do_not_change_what_is_admitted(
         if data.draw(st.booleans()):
             known = data.draw(st.sampled_from([3, 4, None]))
             assert Fence(path, Epochs(lambda known=known: known)).admit(batch) == found  # type: ignore[misc]
-<<<<<<< HEAD
             fence = Fence(path, known_epochs)
-=======
-            fence = Fence(path, ledger)
->>>>>>> wt-words
         admitted += found
         at, turn = at + len(batch), turn + 1
     assert admitted == wanted

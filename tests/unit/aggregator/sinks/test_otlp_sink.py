@@ -272,11 +272,7 @@ def test_a_receiver_that_fails_in_the_middle_of_a_write_is_unavailable(receiver:
 
 
 def test_a_write_that_fails_later_has_counted_no_refused_point(receiver: Receiver, sink: OtlpSink) -> None:
-<<<<<<< HEAD
     """The complete write is repeated, and only then is the rejected point counted."""
-=======
-    """The complete write is repeated later and refuses the point again, so it is counted only once."""
->>>>>>> wt-words
     answers = iter([400, 400, 503, 400, 400, 200])
     receiver.respond = lambda _: Response(next(answers))
     with pytest.raises(SinkUnavailableError):

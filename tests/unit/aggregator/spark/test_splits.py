@@ -70,11 +70,7 @@ def test_a_batch_has_a_share_of_every_partition(batch: tuple[Offsets, Offsets], 
 
 
 @pytest.mark.parametrize(
-<<<<<<< HEAD
     ("read", "seconds", "wanted"),
-=======
-    ("records", "seconds", "wanted"),
->>>>>>> wt-words
     [
         (1000, BATCH_S, 1000),
         (1000, BATCH_S / 2, 2000),
@@ -84,12 +80,6 @@ def test_a_batch_has_a_share_of_every_partition(batch: tuple[Offsets, Offsets], 
         (1000, 0.0, 1000),
     ],
 )
-<<<<<<< HEAD
 def test_the_size_of_a_batch_follows_the_speed_of_the_last_one(read: int, seconds: float, wanted: int) -> None:
     """It has an upper and a lower limit."""
     assert fit(1000, read, seconds) == wanted
-=======
-def test_the_size_of_a_batch_follows_the_speed_of_the_last_one(records: int, seconds: float, wanted: int) -> None:
-    """It has an upper and a lower limit."""
-    assert fit(1000, records, seconds) == wanted
->>>>>>> wt-words

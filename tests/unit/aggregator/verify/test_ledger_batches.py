@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """What verify reads from the ledger: the offsets at which the table began, and the ends of batches."""
-=======
-"""Verify reads from the ledger where the table began and where its batches ended."""
->>>>>>> wt-words
 
 from __future__ import annotations
 
@@ -13,45 +9,27 @@ from tallystream_aggregator.verify.ledger import LedgerBatches, Limit
 
 
 def opened(epoch: int, *, partial: bool = False, start: int | None = None) -> LedgerRow:
-<<<<<<< HEAD
     """Return the row of a writer with its epoch."""
-=======
-    """Return the row of a writer that began with this epoch."""
->>>>>>> wt-words
     begin = {} if start is None else {"metrics": {"0": start}}
     return LedgerRow(kind="opened", query="aggregate", epoch=epoch, ts=epoch, partial=partial, start=begin)
 
 
 def batch(number: int, end: int, *, query: str = "aggregate") -> LedgerRow:
-<<<<<<< HEAD
     """Return the row of a batch with ten records that ended at an offset. Its time is that of its end."""
-=======
-    """Return the row of a batch of ten records that ended at this offset. Its time is the same number."""
->>>>>>> wt-words
     start = {"metrics": {"0": end - 10}} if number else {}
     return LedgerRow(kind="batch", query=query, epoch=1, batch=number, ts=end, start=start, end={"metrics": {"0": end}})
 
 
-<<<<<<< HEAD
 def read(*given: LedgerRow, ledger: LedgerBatches | None = None) -> LedgerBatches:
     """Return the batches of these rows."""
     ledger = ledger or LedgerBatches()
     for row in given:
         ledger.add(row)
     return ledger
-=======
-def read(*rows: LedgerRow, batches: LedgerBatches | None = None) -> LedgerBatches:
-    """Return the batches of these rows."""
-    batches = batches or LedgerBatches()
-    for row in rows:
-        batches.add(row)
-    return batches
->>>>>>> wt-words
 
 
 def test_the_end_is_that_of_the_last_batch_of_the_aggregator() -> None:
     """Batches of other queries are ignored."""
-<<<<<<< HEAD
     ledger = read(opened(1), batch(0, 10), batch(1, 20), batch(2, 99, query="ship"))
     assert (ledger.end, ledger.partial) == ({"metrics:0": 20}, None)
 
@@ -67,60 +45,28 @@ def test_the_ends_of_a_period_are_the_last_batches_before_its_limits() -> None:
 
 def test_the_start_of_a_table_in_the_middle_is_known_after_restarts() -> None:
     """This holds also if it was killed before its first batch was in the ledger, and restarted many times."""
-=======
-    batches = read(opened(1), batch(0, 10), batch(1, 20), batch(2, 99, query="ship"))
-    assert (batches.end, batches.partial) == ({"metrics:0": 20}, None)
-
-
-def test_a_period_begins_and_ends_at_the_last_batches_within_its_limits() -> None:
-    """A limit is a time in the ledger, or the offsets of the records at that time."""
-    by_time = read(batch(0, 10), batch(1, 20), batch(2, 30), batches=LedgerBatches(to=Limit(25), since=Limit(19)))
-    assert (by_time.end, by_time.begin) == ({"metrics:0": 20}, {"metrics:0": 10})
-    batches = LedgerBatches(to=Limit(0, {"metrics:0": 29}), since=Limit(0, {"metrics:0": 9}))
-    by_offset = read(batch(0, 10), batch(1, 20), batch(2, 30), batches=batches)
-    assert (by_offset.end, by_offset.begin) == ({"metrics:0": 20}, None)
-
-
-def test_a_table_that_began_in_the_middle_of_the_topic_is_partial_after_restarts() -> None:
-    """This also holds if it was killed before its first batch was in the ledger, and restarted many times."""
->>>>>>> wt-words
     killed = read(opened(1, partial=True, start=7), opened(2), batch(0, 10), opened(3), batch(1, 20), opened(4))
     assert killed.partial is not None
     assert killed.partial.start == {"metrics": {"0": 7}}
 
 
-<<<<<<< HEAD
 def test_a_new_table_from_the_beginning_replaces_the_start_of_an_older_one() -> None:
     """The first row of its writer has the first offsets, or none."""
-=======
-def test_a_new_table_from_the_beginning_of_the_topic_is_not_partial() -> None:
-    """The row of its writer has the first offsets, or none. The partial table before it makes no difference."""
->>>>>>> wt-words
     before = (opened(1, partial=True, start=7), batch(0, 10))
     assert read(*before, opened(2, start=0), batch(0, 10)).partial is None
     assert read(*before, opened(2), batch(0, 10)).partial is None
 
 
-<<<<<<< HEAD
 def test_a_rebuilt_table_began_where_the_one_before_it_did() -> None:
     """It continues in the middle, and has everything that the lost table had."""
-=======
-def test_a_rebuilt_table_began_where_the_lost_one_did() -> None:
-    """It continues in the middle of the topic and has everything that the lost table had."""
->>>>>>> wt-words
     assert read(opened(1, start=0), batch(0, 10), opened(2, start=10), batch(0, 20)).partial is None
     rebuilt = read(opened(1, partial=True, start=7), batch(0, 10), opened(2, start=10), batch(0, 20)).partial
     assert rebuilt is not None
     assert rebuilt.start == {"metrics": {"0": 7}}
 
 
-<<<<<<< HEAD
 def test_batches_have_the_shards_of_their_table_and_the_records_that_may_be_unread() -> None:
     """A full batch may leave records of its partitions unread. It has at most one record less for each partition."""
-=======
-def test_batches_have_the_shards_of_their_table_and_partitions_with_unread_records() -> None:
-    """A full batch may have left records of its partitions unread."""
->>>>>>> wt-words
     writer = LedgerRow(kind="opened", query="aggregate", epoch=1, ts=0, start={"metrics": {"0": 0}}, shards=3)
     for most, waiting in ((11, set()), (10, {"metrics:0"}), (0, None)):
         one = replace(writer, max_records=most)
@@ -130,24 +76,15 @@ def test_batches_have_the_shards_of_their_table_and_partitions_with_unread_recor
         assert (second.start, second.end) == ({"metrics:0": 10}, {"metrics:0": 20})
 
 
-<<<<<<< HEAD
 def test_a_batch_before_its_writer_may_have_the_options_of_the_earlier_writer() -> None:
     """If the options differ, the ledger does not have those of the batch."""
-=======
-def test_a_batch_older_than_the_last_writer_may_have_the_options_of_the_writer_before() -> None:
-    """If the options differ, the ledger does not show which ones the batch had."""
->>>>>>> wt-words
     one = LedgerRow(kind="opened", query="aggregate", epoch=1, ts=0, start={"metrics": {"0": 0}}, max_records=10)
     two = replace(one, epoch=2, ts=15, start={}, max_records=100)
     found = read(one, two, batch(0, 10), batch(1, 20)).batches
     assert [one.waiting for one in found] == [None, frozenset()]
 
 
-<<<<<<< HEAD
 def test_a_rebuilt_table_continues_the_batches_and_a_new_table_does_not() -> None:
-=======
-def test_a_rebuilt_table_continues_the_batches_and_a_new_table_starts_over() -> None:
->>>>>>> wt-words
     """The first batch of each checkpoint is marked."""
     before = (opened(1, start=0), batch(0, 10))
     assert [one.begins for one in read(*before, opened(2, start=10), batch(0, 20)).batches] == [True, True]

@@ -19,11 +19,7 @@ floats = st.floats(allow_nan=False, allow_infinity=False)
 near = st.floats(0.001, 1000.0)
 values = st.lists(st.one_of(floats, near, st.just(0.0)), min_size=1, max_size=30)
 numbers = st.integers(-12, 22) | st.sampled_from([2**31, -(2**31), 2**63, -(2**31) - 1, 1.5, None, True, "1"])
-<<<<<<< HEAD
 scalars = st.integers(0, 5) | st.integers(-4000, 4000) | numbers
-=======
-fields = st.integers(0, 5) | st.integers(-4000, 4000) | numbers
->>>>>>> wt-words
 
 
 @settings(max_examples=150, deadline=None)
@@ -45,7 +41,6 @@ def test_merged_sketches_have_the_same_quantiles(lives: list[list[float]]) -> No
 @settings(max_examples=300, deadline=None)
 @given(
     st.fixed_dictionaries(
-<<<<<<< HEAD
         {"scale": scalars},
         optional={
             "zero_count": scalars,
@@ -54,14 +49,6 @@ def test_merged_sketches_have_the_same_quantiles(lives: list[list[float]]) -> No
                 {}, optional={"offset": scalars, "counts": st.lists(scalars, max_size=4) | scalars}
             ),
             "negative": st.none() | st.fixed_dictionaries({"offset": scalars, "counts": st.lists(scalars, max_size=4)}),
-=======
-        {"scale": fields},
-        optional={
-            "zero_count": fields,
-            "positive": st.none()
-            | st.fixed_dictionaries({}, optional={"offset": fields, "counts": st.lists(fields, max_size=4) | fields}),
-            "negative": st.none() | st.fixed_dictionaries({"offset": fields, "counts": st.lists(fields, max_size=4)}),
->>>>>>> wt-words
         },
     )
 )

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from tallystream.errors import ConfigError
+from tallystream_cli.demo import run
 from tallystream_cli.demo.display import Display
 from tallystream_cli.demo.results import Row
 from tallystream_cli.demo.run import DemoSettings, as_dict
@@ -19,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_the_number_of_events() -> None:
-<<<<<<< HEAD
     """By default the complete data set three times, with --quick fewer; --events takes precedence."""
-=======
-    """By default a run has the data set three times, with --quick fewer events. --events takes precedence."""
->>>>>>> wt-words
     assert DemoSettings().number == 1_010_328
     assert DemoSettings(quick=True).number == 100_000
     assert DemoSettings(quick=True, events=50_000).number == 50_000
@@ -40,6 +37,14 @@ def test_a_folder_that_is_not_empty_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "broker").mkdir()
     with pytest.raises(ConfigError, match="empty folder"):
         DemoSettings(data=tmp_path)
+
+
+def test_otlp_without_the_sdk_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install; nothing is started."""
+    assert DemoSettings(otlp=True).otlp
+    monkeypatch.setattr(run, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"--otlp.*tallystream-cli\[demo\]"):
+        DemoSettings(otlp=True)
 
 
 def test_without_a_terminal_the_display_prints_plain_lines() -> None:

@@ -105,11 +105,7 @@ def test_snapshots_while_values_are_added() -> None:
 
 
 def test_the_mean_rate_is_zero_if_no_time_has_passed() -> None:
-<<<<<<< HEAD
     """The real pyformance raises ZeroDivisionError, so that the complete dump fails."""
-=======
-    """The real pyformance raises ZeroDivisionError, so that the dump fails."""
->>>>>>> wt-words
     for library in (real, ours):
         registry = library.MetricsRegistry(Clock())
         registry.meter("m").mark()
@@ -280,11 +276,7 @@ def test_a_sliding_window_has_a_size_limit() -> None:
 
 
 def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture) -> None:
-<<<<<<< HEAD
     """In pyformance the complete dump fails; Tallystream skips and logs the gauge."""
-=======
-    """In pyformance the dump fails. Tallystream skips and logs the gauge."""
->>>>>>> wt-words
 
     def fail() -> float:
         raise RuntimeError("the queue is gone")

@@ -69,11 +69,7 @@ def test_every_type_is_published_with_its_values(registry: MetricsRegistry) -> N
 
 
 def test_a_counter_is_a_counter_until_it_falls(registry: MetricsRegistry) -> None:
-<<<<<<< HEAD
     """After dec() it is an updown with the complete value. One warning names the counter."""
-=======
-    """After dec() it is an updown with the full value, and one warning names the counter."""
->>>>>>> wt-words
     counter = registry.counter("jobs")
     counter.inc(5)
     assert published(registry) == {("jobs", "counter"): record.Counter(name="jobs", count=5)}

@@ -170,11 +170,7 @@ def test_datagrams_have_whole_lines(pickled: bool) -> None:
 
 
 def test_influx_receives_only_valid_points(monkeypatch: pytest.MonkeyPatch) -> None:
-<<<<<<< HEAD
     """In pyformance a key can forge points, and one NaN causes the complete report to be rejected."""
-=======
-    """In pyformance a key can forge points, and one NaN causes the report to be rejected."""
->>>>>>> wt-words
     registry = ours.MetricsRegistry(Clock())
     for key in (HOSTILE, "back\\", "#comment", ""):
         registry.counter(key).inc(5)
