@@ -232,9 +232,9 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
                 if key in life.rows:
                     old_part, _, old = life.rows[key]
                     if old_part != part:
-                        raise BadError("in another part")  # noqa: TRY301
+                        raise InvalidError("in another part")  # noqa: TRY301
                     if falls(key, fields, old):
-                        raise BadError("a count fell")  # noqa: TRY301
+                        raise InvalidError("a count fell")  # noqa: TRY301
                     for name, choose in (("min", min), ("max", max)):
                         if key[2] in ("histogram", "timer"):
                             known = [value for value in (fields[name], old[name]) if value is not None]

@@ -143,7 +143,7 @@ def read_metric(item: Any, app: str) -> tuple[Key, dict[str, Any]]:
         whole = name not in ("value", "sum")
         fields[name] = bounded_int(item.get(name), 0, LARGEST) if whole else number(item.get(name))
     if kind == "float_counter" and fields["sum"] < 0:
-        raise BadError("below 0")
+        raise InvalidError("below 0")
     if kind in ("meter", "timer"):
         fields |= {name: number(item.get(name, 0.0)) for name in RATES}
     if kind in ("histogram", "timer"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.aggregator import report
-from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, SCALING, at_size, evaluate
+from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, SCALING, at_size, judge
 from benchmarks.aggregator.results import Result, Results, medians
 from benchmarks.aggregator.scraping import Batches, Slowest, batches, parse
 
@@ -41,9 +41,9 @@ FOUND = {
 
 
 def verdict(found: dict[tuple[str, str], dict[str, Any]], what: str) -> tuple[float | None, str]:
-    """Return what was measured for the one goal whose name begins so, and the verdict."""
-    (evaluation,) = [one for one in evaluate(AGGREGATOR + SCALING, found) if one.goal.what.startswith(what)]
-    return evaluation.measured, evaluation.status
+    """Return the figure and the verdict of the only goal whose name begins with `what`."""
+    (result,) = [one for one in judge(AGGREGATOR + SCALING, found) if one.goal.what.startswith(what)]
+    return result.measured, result.verdict
 
 
 def test_a_figure_is_compared_with_both_bounds() -> None:
@@ -133,10 +133,10 @@ def test_the_report_has_the_speed_of_the_machine() -> None:
     assert not report.speed([])
 
 
-def test_a_machine_with_other_work_is_said_to_be_one() -> None:
-    """From a third of a core on the figures come with a warning; on a quiet machine there is none."""
-    assert "1.4 cores" in report.tables({("backlog-2m", OURS): of_backlog(10, 1.0, others_cores=1.4)})
-    assert "Other programs used" not in report.tables(FOUND)
+def test_the_report_warns_of_other_work_on_the_machine() -> None:
+    """The warning appears from a third of a core on."""
+    assert "1.4 of the cores" in report.tables({("backlog-2m", OURS): of_backlog(10, 1.0, others_cores=1.4)})
+    assert "Others used" not in report.tables(FOUND)
 
 
 def test_only_the_results_of_the_page_are_replaced() -> None:

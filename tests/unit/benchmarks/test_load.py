@@ -50,11 +50,12 @@ def test_single_metric_records_add_up_to_the_expected_sums(n: int) -> None:
 def test_both_forms_give_the_same_sums() -> None:
     """The aggregator's table gets the same updates as snapshots and as single-metric records."""
     for_singles, for_snapshots = Updates(FLEET), Updates(FLEET)
-    ones = [record for taken in for_singles.pieces(105) for record in singles(FLEET, taken, 1)]
+    as_singles = [record for turn in for_singles.turns(105) for record in singles(FLEET, turn, 1)]
     snapshots = Snapshots(FLEET, 1_700_000_000_000)
-    many = [record for taken in for_snapshots.pieces(105) for record in snapshots.render(taken)]
-    assert (len(ones), len(many)) == (105, 21)
-    assert table_sums(ones) == table_sums(many) == for_singles.sums.tolist() == for_snapshots.sums.tolist()
+    as_snapshots = [record for turn in for_snapshots.turns(105) for record in snapshots.render(turn)]
+    assert (len(as_singles), len(as_snapshots)) == (105, 21)
+    sums = for_singles.sums.tolist()
+    assert table_sums(as_singles) == table_sums(as_snapshots) == sums == for_snapshots.sums.tolist()
 
 
 def test_updates_continue_after_the_last_one() -> None:
@@ -71,8 +72,8 @@ def test_snapshots_are_the_reporters_own() -> None:
     """They can be decoded, have one life for each instance, rising seqs, and `prev` from the second one on."""
     snapshots, updates = Snapshots(FLEET, 1_700_000_000_000), Updates(FLEET)
     lives: dict[bytes, list[Any]] = {}
-    for taken in updates.pieces(3 * FLEET.rows):
-        for key, value in snapshots.render(taken):
+    for turn in updates.turns(3 * FLEET.rows):
+        for key, value in snapshots.render(turn):
             read = read_value(value, max_metrics=100)
             assert isinstance(read, DecodedSnapshot)
             assert not read.rejected
@@ -94,7 +95,7 @@ def test_histograms_carry_the_sketch_of_their_values() -> None:
     fleet = Fleet(instances=7, metrics=5, histograms=2)
     updates = Updates(fleet)
     snapshots = Snapshots(fleet, 1_700_000_000_000)
-    records = [record for taken in updates.pieces(3 * fleet.rows) for record in snapshots.render(taken)]
+    records = [record for turn in updates.turns(3 * fleet.rows) for record in snapshots.render(turn)]
     assert table_sums(records) == updates.sums.tolist()
     metrics = decode(records[-1][1]).metrics
     assert [metric.type for metric in metrics] == ["counter"] * 3 + ["histogram"] * 2

@@ -1,4 +1,4 @@
-"""Rule 5 with the batches of the ledger: when the table noticed that a life is silent, and when that is unknown."""
+"""Rule 5 in verify: when the batches of the ledger noticed silence, and when that can't be known."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ LIFE = "01HF7YAT00" + "A" * 16
 
 
 def verify(records: Sequence[TopicRecord], rows: Sequence[tuple[bytes, bytes]], batches: Sequence[Batch]) -> Outcome:
-    """Compare all these rows, and the newest row of each metric with all records."""
-    by_place: dict[str, list[RawRecord]] = {}
+    """Check all of these rows, and that the newest row of each metric includes all records."""
+    by_partition: dict[str, list[RawRecord]] = {}
     for r in records:
         record = RawRecord(r.offset, r.timestamp_ms, r.key, r.value)
         by_partition.setdefault(f"metrics:{r.partition}", []).append(record)
@@ -53,15 +53,15 @@ def verify(records: Sequence[TopicRecord], rows: Sequence[tuple[bytes, bytes]], 
     return check.run(published, newest, set(), {partition: len(found) for partition, found in by_partition.items()})
 
 
-class Story:
-    """Records in partition 0, and the batches that read them. Times are in ms after the beginning."""
+class Schedule:
+    """Builds records and the batches that read them. Times are ms from BEGIN_MS on."""
 
     def __init__(self) -> None:
         self.records: list[TopicRecord] = []
         self.batches: list[Batch] = []
 
-    def report(self, instance: str, at: int, value: int = 1, seq: int = 1, partition: int = 0) -> Story:
-        """Append a snapshot with one gauge, of an instance that reports every second."""
+    def report(self, instance: str, at: int, value: int = 1, seq: int = 1, partition: int = 0) -> Schedule:
+        """Append a snapshot of one gauge, of an instance that reports every second."""
         header = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "seq": seq, "ts": 0, "every_ms": 1000, "final": False}
         metrics = [{"type": "gauge", "name": "g", "value": value}]
         return self._append(instance, json.dumps(header | {"metrics": metrics}).encode(), at, partition)
@@ -75,8 +75,8 @@ class Story:
         self.records.append(TopicRecord(instance.encode(), value, BEGIN_MS + at, partition, offset))
         return self
 
-    def batch(self, ts: int, shards: int | None = 1, **chosen: Any) -> Story:
-        """End a batch."""
+    def batch(self, ts: int, shards: int | None = 1, **chosen: Any) -> Schedule:
+        """End a batch that has read all records so far. `ts` is its wall time."""
         start = self.batches[-1].end if self.batches else {}
         end = {f"metrics:{p}": sum(r.partition == p for r in self.records) for p in {r.partition for r in self.records}}
         known = Batch(1, len(self.batches), BEGIN_MS + ts, start, end, shards=shards, begins=not self.batches)
@@ -84,8 +84,8 @@ class Story:
         return self
 
     def differs(self, number: int, batch: int = -1) -> bool:
-        """Return whether a row with `number` living instances, each with a gauge of 1, is a difference."""
-        made = self.batches[batch]
+        """Publish `number` living instances with a gauge of 1 as of this batch. Return whether verify objects."""
+        publisher = self.batches[batch]
         fields = {"sum": number, "min": 1, "max": 1, "mean": 1.0} if number else {}
         last = {partition.rpartition(":")[2]: end - 1 for partition, end in publisher.end.items()}
         value: dict[str, Any] = fields | {
@@ -100,87 +100,90 @@ class Story:
         assert not outcome.unordered
         return bool(outcome.differences)
 
-    def right(self) -> list[int]:
-        """Return the numbers of living instances from 0 to 3 that are no difference."""
+    def accepted(self) -> list[int]:
+        """Return the numbers of living instances, from 0 to 3, that verify accepts."""
         return [number for number in range(4) if not self.differs(number)]
 
 
-def test_a_life_is_silent_by_the_wall_time_of_the_batch() -> None:
-    """The time of a partition is its clock plus the wall time since it was read, to the millisecond."""
-    for ts, right in ((2_999, [1]), (3_000, [0])):
-        story = Story().report("app-1", 0).batch(500).wake("w", 0, partition=1).batch(500 + ts)
-        assert story.right() == right, ts
+def test_silence_is_noticed_at_the_batchs_wall_time() -> None:
+    """A partition's time is its clock plus the wall time since it was read, to the millisecond."""
+    for ts, accepted in ((2_999, [1]), (3_000, [0])):
+        schedule = Schedule().report("app-1", 0).batch(500).wake("w", 0, partition=1).batch(500 + ts)
+        assert schedule.accepted() == accepted, ts
 
 
 def test_the_wall_clock_may_be_set_back() -> None:
-    """The partition then counts as read at the earlier time, and its lives are silent three intervals later."""
-    for ts, right in ((12_999, [1]), (13_000, [0])):
-        story = Story().report("app-1", 0).batch(100_000).wake("w", 0, partition=1).batch(10_000)
-        assert story.wake("w", 0, partition=1).batch(ts).right() == right, ts
+    """Then the wall time of a partition begins at the earlier time: its lives fall silent three intervals after it."""
+    for ts, accepted in ((12_999, [1]), (13_000, [0])):
+        schedule = Schedule().report("app-1", 0).batch(100_000).wake("w", 0, partition=1).batch(10_000)
+        assert schedule.wake("w", 0, partition=1).batch(ts).accepted() == accepted, ts
 
 
 def test_a_record_stops_the_wall_time_of_its_partition() -> None:
-    """For the batch that reads it only the clock counts, however long ago the previous batch was."""
-    story = Story().report("app-1", 0).batch(0).report("app-2", 2_999).batch(100_000)
-    assert story.right() == [2]
+    """In the batch that reads the record, the partition's time is its clock, however long ago the last batch was."""
+    schedule = Schedule().report("app-1", 0).batch(0).report("app-2", 2_999).batch(100_000)
+    assert schedule.accepted() == [2]
 
 
-def test_a_batch_that_may_have_left_records_has_no_wall_time() -> None:
-    """This holds for the partitions in `waiting`. If those are unknown, both numbers are right."""
-    for waiting, right in ((frozenset(), [0]), (frozenset({ZERO}), [1]), (None, [0, 1])):
-        story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1)
-        assert story.batch(3_000, waiting=waiting).right() == right
+def test_wall_time_is_not_added_if_a_batch_may_have_left_records_unread() -> None:
+    """This holds for the partitions in `waiting`. If these are unknown, both numbers are accepted."""
+    for waiting, accepted in ((frozenset(), [0]), (frozenset({ZERO}), [1]), (None, [0, 1])):
+        schedule = Schedule().report("app-1", 0).batch(0).wake("w", 0, partition=1)
+        assert schedule.batch(3_000, waiting=waiting).accepted() == accepted
 
 
-def test_only_shards_with_records_notice_silent_lives() -> None:
-    """Of two instances, only the one in the shard that was woken is silent."""
-    story = Story().report("app-1", 0).report("app-4", 0).batch(0, shards=2)
-    story.wake("app-2", 0, partition=1)
-    assert story.batch(9_000, shards=2).right() == [1]
-    assert story.wake("w", 0, partition=1).batch(9_001, shards=2).right() == [0]
+def test_only_shards_with_records_notice_silence() -> None:
+    """Of two instances in two shards, only the one in the shard that was woken is silent."""
+    schedule = Schedule().report("app-1", 0).report("app-4", 0).batch(0, shards=2)
+    schedule.wake("app-2", 0, partition=1)
+    assert schedule.batch(9_000, shards=2).accepted() == [1]
+    assert schedule.wake("w", 0, partition=1).batch(9_001, shards=2).accepted() == [0]
 
 
 def test_a_silent_life_stays_silent_until_its_next_record() -> None:
-    """This holds even if a later batch left records unread, and so would not find it silent."""
-    story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
-    story.wake("w", 10).batch(3_001, waiting=frozenset({ZERO}))
-    assert story.right() == [0]
-    assert story.report("app-1", 20, seq=2).batch(3_002).right() == [1]
+    """This also holds in a later batch that left records unread, and so would not notice the silence itself."""
+    schedule = Schedule().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
+    schedule.wake("w", 10).batch(3_001, waiting=frozenset({ZERO}))
+    assert schedule.accepted() == [0]
+    assert schedule.report("app-1", 20, seq=2).batch(3_002).accepted() == [1]
 
 
 def test_a_sum_that_was_not_published_when_silence_was_noticed_is_a_difference() -> None:
-    """The newest row was right at its batch, but a later batch should have published another one."""
-    story = Story().report("app-1", 0).batch(0)
-    assert not story.differs(1, batch=0)
-    assert story.wake("w", 0, partition=1).batch(3_000).differs(1, batch=0)
+    """The newest row was right for its batch, but a later batch should have published another one."""
+    schedule = Schedule().report("app-1", 0).batch(0)
+    assert not schedule.differs(1, batch=0)
+    assert schedule.wake("w", 0, partition=1).batch(3_000).differs(1, batch=0)
 
 
-def test_with_lost_rows_of_the_ledger_silence_is_unknown() -> None:
-    """A life that lost batches may have found silent is living or not. With a record in a known batch it is living."""
-    story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000).wake("w", 0).batch(9_000)
-    del story.batches[1]
-    assert story.right() == [0, 1]
-    story.report("app-2", 10).batch(9_001)
-    assert story.right() == [1, 2]
-    assert story.report("app-1", 20, seq=2).batch(9_002).right() == [2]
+def test_silence_that_missing_batches_of_the_ledger_may_have_noticed_is_unknown() -> None:
+    """Such a life may be living or silent. A life that reported in a known batch is living."""
+    schedule = Schedule().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000).wake("w", 0).batch(9_000)
+    del schedule.batches[1]
+    assert schedule.accepted() == [0, 1]
+    schedule.report("app-2", 10).batch(9_001)
+    assert schedule.accepted() == [1, 2]
+    assert schedule.report("app-1", 20, seq=2).batch(9_002).accepted() == [2]
 
 
-def test_without_shards_in_the_ledger_silence_is_unknown() -> None:
-    """A shard without a record has noticed nothing."""
-    story = Story().report("app-1", 0).batch(0, shards=None)
-    assert story.wake("w", 0, partition=1).batch(3_000, shards=None).right() == [0, 1]
+def test_silence_is_unknown_if_the_ledger_has_no_number_of_shards() -> None:
+    """A shard without records notices no silence, and it is unknown which shard had the records."""
+    schedule = Schedule().report("app-1", 0).batch(0, shards=None)
+    assert schedule.wake("w", 0, partition=1).batch(3_000, shards=None).accepted() == [0, 1]
 
 
 def test_a_rebuilt_table_counts_the_wall_time_from_its_first_batch() -> None:
-    """A batch that is not in the ledger may have found a life silent. It is known when another batch finds it."""
-    story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1)
-    assert story.batch(2_999, epoch=2, begins=True).right() == [1]
-    assert story.wake("w", 0, partition=1).batch(5_998, epoch=2).right() == [1]
-    assert story.wake("w", 0, partition=1).batch(5_999, epoch=2).right() == [0]
-    story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000, epoch=2, begins=True)
-    assert story.right() == [0, 1]
-    story = Story().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
-    assert story.wake("w", 0, partition=1).batch(3_001, epoch=2, begins=True).right() == [0]
+    """A batch of the lost checkpoint that is missing in the ledger may have noticed silence, so both are accepted.
+
+    Silence that a batch in the ledger noticed is known.
+    """
+    schedule = Schedule().report("app-1", 0).batch(0).wake("w", 0, partition=1)
+    assert schedule.batch(2_999, epoch=2, begins=True).accepted() == [1]
+    assert schedule.wake("w", 0, partition=1).batch(5_998, epoch=2).accepted() == [1]
+    assert schedule.wake("w", 0, partition=1).batch(5_999, epoch=2).accepted() == [0]
+    schedule = Schedule().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000, epoch=2, begins=True)
+    assert schedule.accepted() == [0, 1]
+    schedule = Schedule().report("app-1", 0).batch(0).wake("w", 0, partition=1).batch(3_000)
+    assert schedule.wake("w", 0, partition=1).batch(3_001, epoch=2, begins=True).accepted() == [0]
 
 
 @examples(max_examples=100, deadline=None)
@@ -194,7 +197,7 @@ def test_the_highest_time_since_a_batch_is_that_of_all_later_ones(times: list[in
 
 
 def with_wakes(played: Played, chance: random.Random) -> Played:
-    """Add tombstones of instances that publish nothing. Each wakes a shard."""
+    """Add tombstones of instances that publish nothing. Each of them wakes a shard."""
     appended: list[Appended] = []
     ends: dict[int, int] = {}
 
@@ -211,7 +214,7 @@ def with_wakes(played: Played, chance: random.Random) -> Played:
             append(Appended(TopicRecord(key, None, at, one.record.partition, 0), real_ms))
     in_order = sorted(appended, key=lambda one: (one.record.partition, one.record.offset))
     latest: dict[int, int] = {}
-    for number, one in enumerate(in_order):  # offsets and real times increase together
+    for number, one in enumerate(in_order):  # offsets and real times rise together
         at = latest[one.record.partition] = max(one.real_ms, latest.get(one.record.partition, 0))
         in_order[number] = one._replace(real_ms=at)
     in_order.sort(key=lambda one: (one.real_ms, one.record.partition, one.record.offset))
@@ -223,10 +226,10 @@ def with_wakes(played: Played, chance: random.Random) -> Played:
 def run(
     schedule: list[int], mode: str, shards: int, chance: random.Random, *, broken: float, splits: bool = False
 ) -> tuple[Played, Tables]:
-    """Run a schedule with wake-ups. Before a share `broken` of the batches, the checkpoint is lost or a writer dies.
+    """Run a schedule with wake-ups. Before a share `broken` of the batches, a checkpoint is lost or a writer replaced.
 
-    With `cuts`, the table is then also split into more shards. Nothing breaks if a record forgets a metric: a sum
-    between the records of two partitions may lack what a rebuilt table had forgotten of both.
+    With `splits`, a rebuilt table is sometimes split into more shards, too. Nothing breaks in a schedule that forgets a
+    metric: a sum between the forget records of two partitions may lack what a lost table had forgotten of both.
     """
     played = with_wakes(play(schedule), chance)
     forgets_metric = any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
@@ -250,9 +253,9 @@ def run(
 def test_verify_finds_silence_where_the_table_does(
     mode: str, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """Every published sum equals the replay's, including gauges, and nothing else is undetermined.
+    """Every published sum equals the replay's, and no sum is undetermined unless a metric is forgotten.
 
-    Between the forget records of two partitions, the sum of a metric depends on the lives that are forgotten by then.
+    Between the forget records of two partitions, a metric's sum depends on which of its lives were forgotten before.
     """
     played, tables = run(schedule, mode, shards, chance, broken=0)
     outcome = verify(played.records, tables.rows, tables.ledger)
@@ -265,16 +268,16 @@ def test_verify_finds_silence_where_the_table_does(
 @examples(max_examples=15, deadline=None, suppress_health_check=slow)
 @given(clock_schedules, st.integers(1, 6), choices)
 def test_verify_agrees_after_lost_checkpoints_and_splits_into_more_shards(
-    kind: str, schedule: list[int], shards: int, chance: random.Random
+    mode: str, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """A value that is unknown after a crash is no difference."""
-    played, tables = run(schedule, kind, shards, chance, broken=0.1, cuts=True)
+    """A value that is unknown after a crash is not a difference."""
+    played, tables = run(schedule, mode, shards, chance, broken=0.1, splits=True)
     assert verify(played.records, tables.rows, tables.ledger).differences == []
 
 
 @pytest.mark.parametrize("chance", range(40, 60))
 def test_a_metric_is_forgotten_in_one_partition_before_the_other(chance: int) -> None:
-    """Between the two, its sums depend on which of its lives were forgotten before: all, some or none."""
+    """In between, its sum depends on which of its lives were forgotten before. Verify accepts all, some or none."""
     schedule = [1258, 28, 0, 0, 0, 0, 0, 269644, 1, 1]
     played, tables = run(schedule, "live", 1, random.Random(chance), broken=0.1)
     assert verify(played.records, tables.rows, tables.ledger).differences == []
@@ -286,7 +289,7 @@ def test_a_metric_is_forgotten_in_one_partition_before_the_other(chance: int) ->
 def test_verify_agrees_after_lost_checkpoints_and_with_lost_rows_of_the_ledger(
     mode: str, schedule: list[int], shards: int, chance: random.Random
 ) -> None:
-    """A life that the batches of the lost rows found silent is no difference."""
-    played, tables = run(schedule, kind, shards, chance, broken=0.1)
+    """Silence that the batches of the lost rows noticed is not a difference."""
+    played, tables = run(schedule, mode, shards, chance, broken=0.1)
     ledger = [row for row in tables.ledger if row.begins or chance.random() < 0.9]
     assert verify(played.records, tables.rows, ledger).differences == []
