@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.decoding import json_decoder
+from tallystream.record import Sketch
 
 if TYPE_CHECKING:
     from tallystream.record import Identity
@@ -16,7 +17,8 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The sum of one metric over all instances of an app, as of the input offsets in `offsets`.
 
     The `type` determines which fields are set: counter: count; updown and gauge: sum, min, max, mean, number;
-    meter: count and rates; histogram: count, sum, min, max (and quantiles if sketches were merged); timer: both;
+    meter: count and rates; histogram: count, sum, min, max (and quantiles and the merged sketch, if every life that
+    counted values has a sketch); timer: both;
     position: start, position. A gauge that no living life reports has number 0 and no sum.
 
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs. `retired`
@@ -47,6 +49,7 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     p98: float | None = None
     p99: float | None = None
     p999: float | None = None
+    sketch: Sketch | None = None
     start: int | None = None
     position: int | None = None
     lives: int = 0

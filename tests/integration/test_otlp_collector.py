@@ -20,8 +20,10 @@ from support.otlp_applications import Application, compile_java, find_javac, jav
 from support.otlp_oracle import Tags, assert_quantiles, expected_sums, exported, newest, read_points
 from support.shipping import shipper
 from support.wait import wait_until
-from tallystream import KafkaReporter, MetricRegistry
+from tallystream import KafkaReporter, MetricRegistry, record
+from tallystream.metrics.sketch import Sketch
 from tallystream_aggregator.kafka.topics import Topics, policies
+from tallystream_aggregator.sinks.http import OTLP_EXPONENTIAL, OTLP_HISTOGRAMS
 from tallystream_aggregator.sinks.stores import StoreSettings
 
 if TYPE_CHECKING:
@@ -129,12 +131,13 @@ def test_sums_that_are_shipped_by_otlp_are_the_same_in_a_second_aggregator(
 ) -> None:
     """Reporter, aggregator, shipper, Collector, Kafka, second aggregator: what the application counted is at the end.
 
-    Histograms have the same counts and sums. Each of three reports arrives before the next one.
+    Histograms have the same counts, sums and buckets. Each of three reports arrives before the next one.
     """
     servers, first, second = broker.bootstrap_servers, Topics(topic_prefix), Topics(f"{topic_prefix}second-")
     registry, folder = MetricRegistry("orders"), tmp_path / "first"
     folder.mkdir()
     wanted: dict[tuple[str, str, Tags], Any] = {}
+    env, values = {OTLP_HISTOGRAMS: OTLP_EXPONENTIAL}, Sketch()
     with (
         Aggregator(servers, topic_prefix, folder) as aggregator,
         Collector(tmp_path / "otelcol", binary, config=documented_config(servers, otlp_topic)) as collector,
@@ -144,15 +147,19 @@ def test_sums_that_are_shipped_by_otlp_are_the_same_in_a_second_aggregator(
             KafkaReporter(
                 registry, bootstrap_servers=servers, instance="i-1", topic=first.metrics, own_metrics=False
             ) as reporter,
-            shipper(servers, topic_prefix, tmp_path, StoreSettings.parse(f"otlp:{collector.url}", env={})),
+            shipper(servers, topic_prefix, tmp_path, StoreSettings.parse(f"otlp:{collector.url}", env=env)),
         ):
+            total = 0.0
             for step in range(1, 4):
                 for number, route in enumerate(("/", "/cart")):
                     counter = registry.counter("requests", {"route": route})
                     counter.inc(10**step + number)
                     wanted["counter", "requests", (("route", route),)] = counter.count
-                registry.histogram("size").update(step)
-                wanted["histogram", "size", ()] = (step, sum(range(step + 1)))
+                for value in (0.0, 0.25**step, 3.5 * step, 10.0**step):
+                    registry.histogram("size").update(value)
+                    values.add([value])
+                    total += value
+                wanted["histogram", "size", ()] = (4 * step, total, buckets(values.encode()))
                 assert reporter.report_now(timeout=30)
                 wait_until(lambda: shipped_counts(servers, otlp_topic) == wanted, 120, "the sums are in the OTLP topic")
         assert aggregator.stop() == 0, aggregator.output()
@@ -168,22 +175,35 @@ def test_sums_that_are_shipped_by_otlp_are_the_same_in_a_second_aggregator(
 
 
 def counts(servers: str, topics: Topics) -> dict[tuple[str, str, Tags], Any]:
-    """Return the count of each counter, and the count and the sum of each histogram, on `metrics-agg`."""
+    """Return the count of each counter, and the count, the sum and the buckets of each histogram, on `metrics-agg`."""
     rows = latest_sums(servers, topics.agg).items()
     return _counts(
-        (kind, name, tags, row.count if kind == "counter" else (row.count, row.sum))
+        (kind, name, tags, row.count if kind == "counter" else (row.count, row.sum, buckets(row.sketch)))
         for (_, name, kind, tags), row in rows
     )
+
+
+def buckets(sketch: record.Sketch | None) -> tuple[Any, ...]:
+    """Return the scale, the zeros and the buckets of a sketch without negative values."""
+    assert sketch is not None
+    one = Sketch.decode(sketch)
+    assert not one.negative.counts
+    return one.scale, one.zeros, one.positive.offset, one.positive.counts
 
 
 def shipped_counts(servers: str, topic: str) -> dict[tuple[str, str, Tags], Any]:
     """Return the same of the newest points in an OTLP topic."""
     return _counts(
-        ("histogram", point.name, point.tags, (point.data.count, point.data.sum))
-        if point.kind == "summary"
+        ("histogram", point.name, point.tags, (point.data.count, point.data.sum, _buckets(point.data)))
+        if point.kind == "exponential_histogram"
         else (point.kind, point.name, point.tags, point.data.as_int)
         for point in newest(read_points(servers, topic))
     )
+
+
+def _buckets(data: Any) -> tuple[Any, ...]:
+    assert not data.negative.bucket_counts
+    return data.scale, data.zero_count, data.positive.offset, list(data.positive.bucket_counts)
 
 
 def _counts(values: Iterable[tuple[str, str, Tags, Any]]) -> dict[tuple[str, str, Tags], Any]:
