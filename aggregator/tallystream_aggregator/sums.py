@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream.record import Sketch
 
 if TYPE_CHECKING:
     from tallystream.record import Identity
+
+
+NO_SKETCH = msgspec.Raw()
 
 
 class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -23,9 +25,9 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs. `retired`
     counts the forgotten lives. `overflow` tells whether a number exceeds 64 bits or the range of floats. Then it is
-    replaced by the largest or smallest number, and a gauge has no mean. `ts` is the table's clock in epoch ms, the
-    point's time. `offsets` maps topic → partition → the last offset included. Of several rows of one key, a reader
-    keeps the one with the highest (epoch, batch).
+    replaced by the largest or smallest number, a gauge has no mean, and there is no sketch. `ts` is the table's clock
+    in epoch ms, the point's time. `offsets` maps topic → partition → the last offset included. Of several rows of one
+    key, a reader keeps the one with the highest (epoch, batch). `sketch` is not decoded, because few readers need it.
     """
 
     v: int = 1
@@ -49,7 +51,7 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     p98: float | None = None
     p99: float | None = None
     p999: float | None = None
-    sketch: Sketch | None = None
+    sketch: msgspec.Raw = NO_SKETCH
     start: int | None = None
     position: int | None = None
     lives: int = 0

@@ -9,6 +9,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import Raw
+from msgspec.json import encode
 
 from support.certificates import self_signed
 from support.collector import Collector, find_or_build
@@ -105,7 +107,9 @@ def test_a_histogram_arrives_with_its_buckets(collector: Collector) -> None:
     """With OpenTelemetry's variable, what the Collector sends on has the buckets of the sum's sketch."""
     positive = record.Buckets(offset=-37, counts=[2**60, -4000, 1])
     sketch = record.Sketch(scale=5, zero_count=3, positive=positive, negative=record.Buckets(offset=7, counts=[1]))
-    row = Sum(app="a", name="h", type="timer", count=2**60 + 5, min=-1.2, max=9e9, sketch=sketch, ts=NOW_MS)
+    row = Sum(
+        app="a", name="h", type="timer", count=2**60 + 5, min=-1.2, max=9e9, sketch=Raw(encode(sketch)), ts=NOW_MS
+    )
     env = {"OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": "base2_exponential_bucket_histogram"}
     sink = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env=env))
     sink.write([point(row)])

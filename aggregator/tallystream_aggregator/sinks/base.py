@@ -13,8 +13,6 @@ from tallystream.errors import TallystreamError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tallystream.record import Sketch
-
 log = logging.getLogger(__name__)
 
 
@@ -58,14 +56,14 @@ class Point:
     """One point of one series. `ts_ms` is in epoch ms. Names and tags may be any text, including the empty one.
 
     Floats must be finite, and integers must fit into signed 64 bits. `sketch` has the values that the field `count`
-    counts.
+    counts, as JSON; it may be empty.
     """
 
     measurement: str
     tags: Mapping[str, str]
     fields: Mapping[str, Field]
     ts_ms: int
-    sketch: Sketch | None = None
+    sketch: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tallystream_aggregator import sums
+from tallystream_aggregator.table.arithmetic import sketches
 from tallystream_aggregator.table.arithmetic.metric_types import Totals, saturated
-from tallystream_aggregator.table.arithmetic.sketches import quantiles
 from tallystream_aggregator.table.decode import MAX_KEY_BYTES, Record
 
 if TYPE_CHECKING:
-    from tallystream.record import Sketch
     from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
     from tallystream_aggregator.table.state import MetricId
 
@@ -33,8 +32,8 @@ _json = msgspec.json.Encoder()
 class Total(NamedTuple):
     """The absolute totals of a metric over all instances. They replace earlier ones. `ts_ms` is the table's clock.
 
-    `overflow` tells whether a total exceeds its range and is the largest or smallest number instead. Then there is no
-    `sketch`.
+    `overflow` tells whether a total exceeds its range and is the largest or smallest number instead. `sketch` is the
+    merged sketch as JSON, None if one is missing or with `overflow`.
     """
 
     metric: MetricId
@@ -45,7 +44,7 @@ class Total(NamedTuple):
     offsets: Offsets
     retired: int = 0
     overflow: bool = False
-    sketch: Sketch | None = None
+    sketch: bytes | None = None
 
     @classmethod
     def of(cls, metric: MetricId, partial: PartialSum, ts_ms: int, offsets: Offsets) -> Total:
@@ -55,8 +54,8 @@ class Total(NamedTuple):
         merged = partial.sketch()
         if merged is None:
             return cls(metric, totals, *counts, overflow)
-        sketch = None if overflow else merged.encode()
-        return cls(metric, totals | quantiles(merged), *counts, overflow, sketch)
+        sketch = None if overflow else sketches.encode(merged.encode())
+        return cls(metric, totals | sketches.quantiles(merged), *counts, overflow, sketch)
 
     def overflow_event(self) -> Event:
         """Return the event of an overflow that began with these totals."""
@@ -79,7 +78,9 @@ class Total(NamedTuple):
         row = sums.Sum(app=app, name=name, type=type_, tags=dict(tags), ts=self.ts_ms, offsets=self.offsets)
         for field, value in self.totals.items():
             setattr(row, field, value)
-        row.mean, row.overflow, row.sketch = self.mean, self.overflow, self.sketch
+        row.mean, row.overflow = self.mean, self.overflow
+        if self.sketch is not None:
+            row.sketch = msgspec.Raw(self.sketch)
         row.lives, row.instances, row.retired = self.lives, self.instances, self.retired
         row.epoch, row.batch = epoch, batch
         return sums.encode(row)

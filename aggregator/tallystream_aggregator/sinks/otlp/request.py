@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
@@ -18,15 +19,15 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from tallystream.metrics.sketch import expanded
+from tallystream.decoding import json_decoder
+from tallystream.metrics.sketch import expanded, size
+from tallystream.record import Sketch
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
-
-    from tallystream.record import Sketch
 
 START_NS = 1
 """The start of every cumulative stream: the first nanosecond of 1970, because 0 means an unknown start.
@@ -49,6 +50,7 @@ _UNITS = {"histogram": "", "timer": "s"}
 """The types whose sum is a Summary or an ExponentialHistogram, with its unit."""
 _QUANTILES = {"min": 0.0, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999, "max": 1.0}
 """The quantiles of a Summary, ascending. By definition 0 is the minimum and 1 is the maximum."""
+_decode = json_decoder(Sketch)
 _NS_PER_MS = 1_000_000
 _END_MS = 2**64 // _NS_PER_MS
 """The end of OTLP's time: nanoseconds have 64 bits."""
@@ -71,7 +73,7 @@ def unfit(point: Point) -> object:
 def encode(points: Iterable[Point], *, buckets: bool = False) -> bytes:
     """Return the request for points that are fit, in their order within each stream.
 
-    With `buckets`, a point with a sketch is an ExponentialHistogram and not a Summary.
+    With `buckets`, a distribution with a sketch is an ExponentialHistogram and not a Summary.
     """
     builder = _Builder(buckets=buckets)
     for point in points:
@@ -99,7 +101,7 @@ class _Builder:
             sum_ = self._metric(app, name, "sum", monotonic=type_ != "updown").sum
             _add(sum_.data_points, bare, fields.pop(_SUMS[type_])).start_time_unix_nano = START_NS
         elif type_ in _UNITS and "count" in fields:
-            sketch = point.sketch if self._buckets else None
+            sketch = _sketch(point) if self._buckets else None
             kind = "summary" if sketch is None else "exponential_histogram"
             data = getattr(self._metric(app, name, kind, unit=_UNITS[type_]), kind)
             made = data.data_points.add(attributes=attributes, time_unix_nano=time_ns, start_time_unix_nano=START_NS)
@@ -163,6 +165,15 @@ def _fill_quantiles(summary: SummaryDataPoint, fields: dict[str, float]) -> None
     for field, quantile in _QUANTILES.items():
         if fields.get(field, -1.0) >= 0:
             summary.quantile_values.add(quantile=quantile, value=fields.pop(field))
+
+
+def _sketch(point: Point) -> Sketch | None:
+    """Return the sketch of a point, None if it can't be read or does not have the values that the point counts."""
+    try:
+        sketch = _decode(point.sketch)
+        return sketch if size(sketch) == point.fields["count"] else None
+    except (msgspec.DecodeError, ValueError):
+        return None
 
 
 def _fill_buckets(histogram: ExponentialHistogramDataPoint, fields: dict[str, float], sketch: Sketch) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from tallystream import record
 from tallystream.decoding import json_decoder
-from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, Sketch, aligned, expanded, size_of
+from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, Sketch, aligned, expanded, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +43,7 @@ def encode_sketch(metric: record.Metric) -> bytes | None:
         return None
     sketch = metric.sketch
     try:
-        values = sketch.zero_count + sum(size_of(each, sketch.scale) for each in (sketch.positive, sketch.negative))
+        values = size(sketch)
     except ValueError as error:
         raise ValueError(f"the sketch can't be read: {error}") from error
     if values != metric.count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from google.protobuf.json_format import MessageToDict
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from tallystream import record
 from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.otlp.request import encode, unfit
-from tallystream_aggregator.sums import Sum
+from tallystream_aggregator.sums import NO_SKETCH, Sum
 
 NOW = str(NOW_MS * 10**6)
 MONOTONIC = {"aggregationTemporality": "AGGREGATION_TEMPORALITY_CUMULATIVE", "isMonotonic": True}
@@ -215,10 +216,15 @@ SKETCH = record.Sketch(
 )
 
 
+def raw(sketch: record.Sketch) -> msgspec.Raw:
+    """Return a sketch as a sum has it."""
+    return msgspec.Raw(msgspec.json.encode(sketch))
+
+
 @pytest.mark.parametrize(("kind", "unit"), [("histogram", ""), ("timer", "s")])
 def test_a_distribution_with_a_sketch_is_a_histogram_with_its_buckets_if_they_are_wanted(kind: str, unit: str) -> None:
     """Runs of empty buckets are written out. What a histogram can't hold are gauges, also the quantiles."""
-    row = Sum(app="a", name="m", type=kind, count=7, min=-1.0, max=1.7, sum=2.0, p50=0.0, sketch=SKETCH, ts=NOW_MS)
+    row = Sum(app="a", name="m", type=kind, count=7, min=-1.0, max=1.7, sum=2.0, p50=0.0, sketch=raw(SKETCH), ts=NOW_MS)
     found = metrics(point(row), buckets=True)
     assert found["m"].get("unit", "") == unit
     assert found["m"]["exponentialHistogram"]["aggregationTemporality"] == "AGGREGATION_TEMPORALITY_CUMULATIVE"
@@ -233,10 +239,20 @@ def test_a_distribution_with_a_sketch_is_a_histogram_with_its_buckets_if_they_ar
 
 
 def test_a_distribution_is_a_summary_if_it_has_no_sketch_or_buckets_are_not_wanted() -> None:
-    """A sum has no sketch while an instance without sketches is part of it."""
-    row = Sum(app="a", name="m", type="histogram", count=7, sum=2.0, min=0.0, sketch=SKETCH, ts=NOW_MS)
-    assert metrics(point(row)) == metrics(point(replace(row, sketch=None)), buckets=True)
+    """A sum has no sketch while an instance without sketches is part of it. An invalid one is ignored."""
+    row = Sum(app="a", name="m", type="histogram", count=7, sum=2.0, min=0.0, sketch=raw(SKETCH), ts=NOW_MS)
     assert "summary" in metrics(point(row))["m"]
+    assert "exponentialHistogram" in metrics(point(row), buckets=True)["m"]
+    for sketch in (NO_SKETCH, *map(msgspec.Raw, UNREADABLE)):
+        assert metrics(point(replace(row, sketch=sketch)), buckets=True) == metrics(point(row))
+
+
+UNREADABLE = [
+    b"null",
+    b'{"scale":60}',
+    b'{"scale":6,"zero_count":6}',
+    b'{"scale":6,"zero_count":7,"positive":{"offset":0,"counts":[-2147483648]}}',
+]
 
 
 LOWERED = {"m.sum": -1.0, "m.min": -3.0, "m.p50": -2.0}
