@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 BATCH = 1_000
 """Points in one request. A point is about five data points, so this is about 1 MB before compression.
 
-With buckets, a histogram has about 2 KB more.
+With buckets, a histogram has about 1 KB more.
 """
 TIMEOUT_S = 30.0
 MAX_RETRY_AFTER_S = 3600.0

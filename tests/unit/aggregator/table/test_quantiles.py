@@ -240,7 +240,7 @@ def test_merging_is_commutative_and_associative_to_the_bit(
     assert found[0] == found[1] == found[2]
 
 
-magnitudes = st.floats(1e-7, 1e7)
+magnitudes = st.floats(1e-8, 1e9)
 numbers = magnitudes | magnitudes.map(lambda value: -value) | st.sampled_from([0.0, 1.0, 0.25])
 waits = st.sampled_from([0, 100, 3_000, 20_000, RETIRE_AFTER_MS - 1, RETIRE_AFTER_MS])
 reports = st.lists(
