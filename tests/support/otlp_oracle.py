@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -58,7 +59,7 @@ def read_points(servers: str, topic: str) -> list[Point]:
 
 def _tags(attributes: Any) -> Tags:
     values = ((one.key, getattr(one.value, one.value.WhichOneof("value"))) for one in attributes)
-    return tuple(sorted((key, str(value)) for key, value in values))
+    return tuple(sorted((key, value if isinstance(value, str) else json.dumps(value)) for key, value in values))
 
 
 def newest(points: list[Point]) -> list[Point]:
