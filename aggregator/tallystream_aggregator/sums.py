@@ -12,18 +12,22 @@ if TYPE_CHECKING:
     from tallystream.record import Identity
 
 
+NO_SKETCH = msgspec.Raw()
+
+
 class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The sum of one metric over all instances of an app, as of the input offsets in `offsets`.
 
     The `type` determines which fields are set: counter: count; float_counter: sum; updown and gauge: sum, min, max,
-    mean, number; meter: count and rates; histogram: count, sum, min, max (and quantiles if sketches were merged);
-    timer: both; position: start, position. A gauge that no living life reports has number 0 and no sum.
+    mean, number; meter: count and rates; histogram: count, sum, min, max (and quantiles and the merged sketch, if every
+    life that counted values has a sketch); timer: both; position: start, position. A gauge that no living life reports
+    has number 0 and no sum.
 
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs. `retired`
     counts the forgotten lives. `overflow` tells whether a number exceeds 64 bits or the range of floats. Then it is
-    replaced by the largest or smallest number, and a gauge has no mean. `ts` is the table's clock in epoch ms, the
-    point's time. `offsets` maps topic → partition → the last offset included. Of several rows of one key, a reader
-    keeps the one with the highest (epoch, batch).
+    replaced by the largest or smallest number, a gauge has no mean, and there is no sketch. `ts` is the table's clock
+    in epoch ms, the point's time. `offsets` maps topic → partition → the last offset included. Of several rows of one
+    key, a reader keeps the one with the highest (epoch, batch). `sketch` is not decoded, because few readers need it.
     """
 
     v: int = 1
@@ -47,6 +51,7 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     p98: float | None = None
     p99: float | None = None
     p999: float | None = None
+    sketch: msgspec.Raw = NO_SKETCH
     start: int | None = None
     position: int | None = None
     lives: int = 0

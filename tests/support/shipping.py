@@ -15,6 +15,7 @@ from support.undecodable import UNDECODABLE
 from support.wait import wait_until
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, LedgerWriter
+from tallystream_aggregator.sinks.http import OTLP_EXPONENTIAL, OTLP_HISTOGRAMS
 
 if TYPE_CHECKING:
     import subprocess
@@ -163,7 +164,7 @@ def shipper(
         *("ship", "--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix),
         *("--checkpoint", str(folder / "checkpoint"), "--ready-file", str(folder / "ready")),
         *("--store", store.spec, "--org", store.org, "--bucket", store.bucket, *options),
-        env={"INFLUXDB_TOKEN": store.token},
+        env={"INFLUXDB_TOKEN": store.token} | ({OTLP_HISTOGRAMS: OTLP_EXPONENTIAL} if store.buckets else {}),
         timeout=timeout,
     ) as process:
         yield process

@@ -45,7 +45,7 @@ def point(row: Sum) -> Point:
     if row.overflow:
         fields["overflow"] = True
     tags = {free(name): value for name, value in row.tags.items()}
-    return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts)
+    return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts, bytes(row.sketch))
 
 
 ROW_INTEGERS = ("count", "start", "position")

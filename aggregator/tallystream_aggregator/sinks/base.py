@@ -55,13 +55,15 @@ Field = int | float | str | bool
 class Point:
     """One point of one series. `ts_ms` is in epoch ms. Names and tags may be any text, including the empty one.
 
-    Floats must be finite, and integers must fit into signed 64 bits.
+    Floats must be finite, and integers must fit into signed 64 bits. `sketch` has the values that the field `count`
+    counts, as JSON; it may be empty.
     """
 
     measurement: str
     tags: Mapping[str, str]
     fields: Mapping[str, Field]
     ts_ms: int
+    sketch: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,8 @@ def secret_file(variable: str, env: Mapping[str, str]) -> str:
 
 
 OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
+OTLP_HISTOGRAMS = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
+OTLP_EXPONENTIAL = "base2_exponential_bucket_histogram"
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -97,3 +99,15 @@ def otlp_headers(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
             remedy = "give name=value,name=value, with a comma in a value as %2C and a percent sign as %25"
             raise ConfigError(OTLP_HEADERS, "***", remedy)
     return tuple(headers)
+
+
+def otlp_sends_buckets(env: Mapping[str, str]) -> bool:
+    """Return whether OpenTelemetry's variable asks for histograms with exponential buckets.
+
+    Raises:
+        ConfigError: it has a value that OpenTelemetry does not define.
+    """
+    value = env.get(OTLP_HISTOGRAMS, "").lower()
+    if value not in ("", "explicit_bucket_histogram", OTLP_EXPONENTIAL):
+        raise ConfigError(OTLP_HISTOGRAMS, value, f"give {OTLP_EXPONENTIAL}, or do not set it")
+    return value == OTLP_EXPONENTIAL

@@ -17,6 +17,7 @@ from tallystream_aggregator.sinks.http import (
     certificates,
     otlp_headers,
     otlp_option,
+    otlp_sends_buckets,
     require_url,
     secret_file,
 )
@@ -42,7 +43,7 @@ class StoreSettings:
 
     `ca_file` has the CA certificates that verify the server of InfluxDB or OTLP; if it is empty, the system's are used.
     `client` is the client certificate for InfluxDB. `prefix` precedes every path in Graphite. `headers` are sent with
-    each request to an OTLP receiver.
+    each request to an OTLP receiver. With `buckets`, it gets histograms with exponential buckets.
     """
 
     kind: Literal["local", "influxdb", "graphite", "otlp", "prometheus"]
@@ -55,6 +56,7 @@ class StoreSettings:
     client: ClientCertificate = NO_CERTIFICATE
     prefix: str = ""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    buckets: bool = False
 
     @classmethod
     def parse(
@@ -78,8 +80,9 @@ class StoreSettings:
         INFLUXDB_TOKEN (or the file that INFLUXDB_TOKEN_FILE names), INFLUXDB_ORG, INFLUXDB_BUCKET (default
         "tallystream"), INFLUXDB_CA_FILE. The client certificate is in INFLUXDB_CERT_FILE and INFLUXDB_KEY_FILE, the
         key's password in INFLUXDB_KEY_PASSWORD. The headers and CA certificates for an OTLP receiver are in
-        OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE. `retention_days` applies to the local store; 0
-        keeps all points.
+        OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE, and
+        OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION chooses `buckets`. `retention_days` applies to the
+        local store; 0 keeps all points.
 
         Raises:
             ConfigError: a value can't be used, or a setting of InfluxDB is missing.
@@ -98,7 +101,7 @@ class StoreSettings:
         if kind == "otlp":
             require_url(where, spec, REMEDY, variable=OTLP_HEADERS)
             ca_file = certificates("OTEL_EXPORTER_OTLP_CERTIFICATE", otlp_option("CERTIFICATE", env))
-            return cls("otlp", where, ca_file=ca_file, headers=otlp_headers(env))
+            return cls("otlp", where, ca_file=ca_file, headers=otlp_headers(env), buckets=otlp_sends_buckets(env))
         if kind != "influxdb":
             raise ConfigError("--store", spec, REMEDY)
         url = where or env.get("INFLUXDB_URL", "")
@@ -158,7 +161,7 @@ def open_sink(settings: StoreSettings) -> Sink:
     if settings.kind == "otlp":
         from tallystream_aggregator.sinks.otlp.sink import OtlpSink
 
-        return OtlpSink(settings.where, headers=settings.headers, ca_file=settings.ca_file)
+        return OtlpSink(settings.where, headers=settings.headers, ca_file=settings.ca_file, buckets=settings.buckets)
     if settings.kind == "prometheus":
         return open_latest(settings)
     return open_store(settings)

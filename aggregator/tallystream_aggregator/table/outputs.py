@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tallystream_aggregator import sums
+from tallystream_aggregator.table.arithmetic import sketches
 from tallystream_aggregator.table.arithmetic.metric_types import Totals, saturated
 from tallystream_aggregator.table.decode import MAX_KEY_BYTES, Record
 
@@ -31,7 +32,8 @@ _json = msgspec.json.Encoder()
 class Total(NamedTuple):
     """The absolute totals of a metric over all instances. They replace earlier ones. `ts_ms` is the table's clock.
 
-    `overflow` tells whether a total exceeds its range and is the largest or smallest number instead.
+    `overflow` tells whether a total exceeds its range and is the largest or smallest number instead. `sketch` is the
+    merged sketch as JSON, None if one is missing or with `overflow`.
     """
 
     metric: MetricId
@@ -42,13 +44,18 @@ class Total(NamedTuple):
     offsets: Offsets
     retired: int = 0
     overflow: bool = False
+    sketch: bytes | None = None
 
     @classmethod
     def of(cls, metric: MetricId, partial: PartialSum, ts_ms: int, offsets: Offsets) -> Total:
         """Return the totals of a metric whose partial sums include all lives."""
         totals, overflow = saturated(partial.totals())
         counts = (partial.lives, partial.instances, ts_ms, offsets, partial.forgotten)
-        return cls(metric, totals | partial.quantiles(), *counts, overflow)
+        merged = partial.sketch()
+        if merged is None:
+            return cls(metric, totals, *counts, overflow)
+        sketch = None if overflow else sketches.encode(merged.encode())
+        return cls(metric, totals | sketches.quantiles(merged), *counts, overflow, sketch)
 
     def overflow_event(self) -> Event:
         """Return the event of an overflow that began with these totals."""
@@ -72,6 +79,8 @@ class Total(NamedTuple):
         for field, value in self.totals.items():
             setattr(row, field, value)
         row.mean, row.overflow = self.mean, self.overflow
+        if self.sketch is not None:
+            row.sketch = msgspec.Raw(self.sketch)
         row.lives, row.instances, row.retired = self.lives, self.instances, self.retired
         row.epoch, row.batch = epoch, batch
         return sums.encode(row)

@@ -133,7 +133,8 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]], retired: int) -> d
     fields |= {"lives": len(instances), "instances": len(set(instances))}
     fields |= total.extremes
     if kind in ("histogram", "timer") and total.count and total.covered == total.count:
-        fields |= sketches.quantiles(total.bins)
+        bins = sketches.merged(total.bins)
+        fields |= {"sketch": sketches.encode(bins), **sketches.quantiles(bins)}
     if kind in ("gauge", "updown"):
         values = [one["value"] for one in now]
         fields |= {"number": len(values)} | ({"min": min(values), "max": max(values)} if values else {})

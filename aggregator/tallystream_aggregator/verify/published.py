@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tallystream_aggregator.verify import sketches
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -114,14 +116,15 @@ def refused_record(value: bytes | None) -> tuple[PartitionName, int] | None:
         return None
 
 
-LASTING = ("count", "sum", "min", "max", "start", "position", "p50", "p75", "p95", "p98", "p99", "p999", "retired")
+QUANTILES = ("p50", "p75", "p95", "p98", "p99", "p999")
+LASTING = ("count", "sum", "min", "max", "start", "position", *QUANTILES, "sketch", "retired")
 """Fields that need no living lives, except for gauges and updowns."""
 
 MOMENTARY = ("mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate", "lives", "instances", "overflow")
 RISING = ("count", "number", "lives", "instances", "retired")
 """Fields that never decrease when a life is added."""
 
-ROUNDED = {"p50", "p75", "p95", "p98", "p99", "p999", "mean"}
+ROUNDED = {*QUANTILES, "mean"}
 """Fields computed in floating point, compared to nine digits. Adjacent buckets of a sketch differ by about 1 %."""
 
 ZERO_IF_ABSENT = {"lives", "instances", "retired"}
@@ -141,13 +144,15 @@ def unequal(
     """Return the fields that differ. Numbers are compared exactly, those of ROUNDED to nine digits.
 
     `retired` may be between 0 and the replayed number, because forgetting depends on the aggregator's wall clock.
+    Sketches are compared by their buckets. A sum that an earlier version published has none.
     """
     found = []
     for name in fields:
         theirs, ours = published.get(name), replayed.get(name)
         if name in ZERO_IF_ABSENT:
             theirs, ours = theirs or 0, ours or 0
-        if not _is_same(name, theirs, ours):
+        same = _is_same_sketch(theirs, ours) if name == "sketch" else _is_same(name, theirs, ours)
+        if not same:
             found.append(Unequal(name, theirs, ours))
     return found
 
@@ -165,7 +170,8 @@ def unequal_between(
     found = unequal(published, noticed)
     if not found or not unequal(published, unnoticed):
         return [], False
-    uncertain = {one.field for one in unequal(noticed, unnoticed)}
+    # In both directions, as a sum may lack its sketch.
+    uncertain = {one.field for one in (*unequal(noticed, unnoticed), *unequal(unnoticed, noticed))}
     left = [
         one for one in found if not (_is_between(one, unnoticed) if one.field in RISING else one.field in uncertain)
     ]
@@ -189,3 +195,15 @@ def _is_same(field: str, published: Any, replayed: Any) -> bool:
         except OverflowError:  # an integer beyond the range of floats
             return False
     return bool(published == replayed)
+
+
+def _is_same_sketch(published: Any, replayed: Any) -> bool:
+    return published is None or _buckets(published) == _buckets(replayed)
+
+
+def _buckets(sketch: Any) -> tuple[Any, sketches.Bins] | None:
+    """Return the scale and the buckets, None if it is not a sketch."""
+    try:
+        return sketch["scale"], sketches.decode(sketch)
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -54,6 +54,18 @@ def _bounded_int(content: Any, least: int, most: int) -> int:
     return content
 
 
+def encode(bins: Bins) -> dict[str, Any]:
+    """Return the sketch with these buckets, which have the same scale."""
+    content: dict[str, Any] = {"scale": max((scale for sign, scale, _ in bins if sign), default=0)}
+    content["zero_count"] = bins.get((0, 0, 0), 0)
+    for name, sign in (("positive", 1), ("negative", -1)):
+        counts = {index: count for (each, _, index), count in bins.items() if each == sign}
+        if counts:
+            first, last = min(counts), max(counts)
+            content[name] = {"offset": first, "counts": [counts.get(index, 0) for index in range(first, last + 1)]}
+    return content
+
+
 def add(into: Bins, bins: Bins) -> None:
     """Merge `bins` into `into`."""
     for key, count in bins.items():
@@ -67,24 +79,33 @@ def value_of(sign: int, scale: int, index: int) -> float:
     return sign * low * (2 / (1 + math.exp2(-power)))
 
 
+def merged(bins: Bins) -> Bins:
+    """Return the buckets at the smallest scale, or at the next lower one at which no sign has too many buckets."""
+    scale = min((scale for sign, scale, _ in bins if sign), default=0)
+    while True:
+        same: Bins = {}
+        for (sign, finer, index), number in bins.items():
+            at = (sign, scale, index // 2 ** (finer - scale)) if sign else (0, 0, 0)
+            same[at] = same.get(at, 0) + number
+        spans = [[index for each, _, index in same if each == sign] for sign in (1, -1)]
+        if all(not span or max(span) - min(span) < MAX_BUCKETS for span in spans):
+            return same
+        scale -= 1
+
+
 def quantiles(bins: Bins) -> dict[str, float]:
     """Return every quantile: the bucket of the value with rank floor(share * (count - 1)) in ascending order.
 
-    All buckets are merged at the smallest scale. The rank is computed in double precision, as docs/table.md says:
-    above 2**53 values it is rounded.
+    All buckets have the same scale. The rank is computed in double precision, as docs/table.md says: above 2**53
+    values it is rounded.
     """
-    scale = min((scale for sign, scale, _ in bins if sign), default=0)
-    same: dict[tuple[int, int], int] = {}
-    for (sign, finer, index), number in bins.items():
-        at = sign, index // 2 ** (finer - scale) if sign else 0
-        same[at] = same.get(at, 0) + number
-    rising = sorted(same, key=lambda key: (key[0], key[0] * key[1]))
+    rising = sorted(bins, key=lambda key: (key[0], key[0] * key[2]))
     count = sum(bins.values())
     found = {}
     for name, share in SHARES.items():
         rank, below = int(share * (count - 1)), 0
-        for sign, index in rising:
-            below += same[sign, index]
+        for sign, scale, index in rising:
+            below += bins[sign, scale, index]
             if below > rank:
                 found[name] = value_of(sign, scale, index)
                 break

@@ -286,6 +286,15 @@ def _encoded(buckets: Buckets) -> record.Buckets | None:
     return record.Buckets(offset=buckets.offset, counts=encoded + counts[first:])
 
 
+def size(sketch: record.Sketch) -> int:
+    """Return the number of values in the sketch of a record.
+
+    Raises:
+        ValueError: there are too many buckets, or some are outside the range of floats.
+    """
+    return sketch.zero_count + size_of(sketch.positive, sketch.scale) + size_of(sketch.negative, sketch.scale)
+
+
 def size_of(buckets: record.Buckets | None, scale: int) -> int:
     """Return the number of values in the buckets of a record.
 

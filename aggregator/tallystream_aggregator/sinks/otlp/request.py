@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AGGREGATION_TEMPORALITY_CUMULATIVE,
+    ExponentialHistogramDataPoint,
     Metric,
     NumberDataPoint,
     ScopeMetrics,
     SummaryDataPoint,
 )
 
+from tallystream.decoding import json_decoder
+from tallystream.metrics.sketch import expanded, size
+from tallystream.record import Sketch
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, refused
 
 if TYPE_CHECKING:
@@ -42,9 +47,10 @@ _OWN = frozenset({FIELD, "job", "quantile"})
 _SUMS = {"counter": "count", "float_counter": "sum", "meter": "count", "position": "position", "updown": "sum"}
 """The types whose sum is a Sum, with its field. All but an updown are monotonic."""
 _UNITS = {"histogram": "", "timer": "s"}
-"""The types whose sum is a Summary, with its unit."""
+"""The types whose sum is a Summary or an ExponentialHistogram, with its unit."""
 _QUANTILES = {"min": 0.0, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999, "max": 1.0}
 """The quantiles of a Summary, ascending. By definition 0 is the minimum and 1 is the maximum."""
+_decode = json_decoder(Sketch)
 _NS_PER_MS = 1_000_000
 _END_MS = 2**64 // _NS_PER_MS
 """The end of OTLP's time: nanoseconds have 64 bits."""
@@ -64,9 +70,12 @@ def unfit(point: Point) -> object:
     return None
 
 
-def encode(points: Iterable[Point]) -> bytes:
-    """Return the request for points that are fit, in their order within each stream."""
-    builder = _Builder()
+def encode(points: Iterable[Point], *, buckets: bool = False) -> bytes:
+    """Return the request for points that are fit, in their order within each stream.
+
+    With `buckets`, a distribution with a sketch is an ExponentialHistogram and not a Summary.
+    """
+    builder = _Builder(buckets=buckets)
     for point in points:
         builder.add(point)
     return builder.request.SerializeToString()
@@ -75,7 +84,8 @@ def encode(points: Iterable[Point]) -> bytes:
 class _Builder:
     """Collects data points under their resource (the app) and their metric."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, buckets: bool) -> None:
+        self._buckets = buckets
         self.request = ExportMetricsServiceRequest()
         self._scopes: dict[str | None, ScopeMetrics] = {}
         self._metrics: dict[tuple[str | None, str, str, bool], Metric] = {}
@@ -91,10 +101,15 @@ class _Builder:
             sum_ = self._metric(app, name, "sum", monotonic=type_ != "updown").sum
             _add(sum_.data_points, bare, fields.pop(_SUMS[type_])).start_time_unix_nano = START_NS
         elif type_ in _UNITS and "count" in fields:
-            summary = self._metric(app, name, "summary", unit=_UNITS[type_]).summary.data_points.add()
-            summary.attributes.extend(attributes)
-            summary.time_unix_nano, summary.start_time_unix_nano = time_ns, START_NS
-            _fill(summary, fields)
+            sketch = _sketch(point) if self._buckets else None
+            kind = "summary" if sketch is None else "exponential_histogram"
+            data = getattr(self._metric(app, name, kind, unit=_UNITS[type_]), kind)
+            made = data.data_points.add(attributes=attributes, time_unix_nano=time_ns, start_time_unix_nano=START_NS)
+            _fill(made, fields)
+            if sketch is None:
+                _fill_quantiles(made, fields)
+            else:
+                _fill_buckets(made, fields, sketch)
         elif type_ == "gauge" and "sum" in fields:
             _add(self._metric(app, name, "gauge").gauge.data_points, bare, fields.pop("sum"))
         for field, value in fields.items():
@@ -108,7 +123,8 @@ class _Builder:
             found = self._scope(app).metrics.add(name=name, unit=unit)
             if kind == "sum":
                 found.sum.is_monotonic = monotonic
-                found.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
+            if kind in ("sum", "exponential_histogram"):
+                getattr(found, kind).aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
             self._metrics[app, name, kind + unit, monotonic] = found
         return found
 
@@ -137,14 +153,39 @@ def _add(
     return made
 
 
-def _fill(summary: SummaryDataPoint, fields: dict[str, float]) -> None:
-    """Move the fields that a Summary can hold into it: no negative quantile, and no sum that negative values lower."""
-    summary.count = int(fields.pop("count"))
+def _fill(made: SummaryDataPoint | ExponentialHistogramDataPoint, fields: dict[str, float]) -> None:
+    """Move the count and the sum into the data point. OTLP has no sum that negative values lower."""
+    made.count = int(fields.pop("count"))
     if min(fields.get("min", 0.0), fields.get("sum", 0.0)) >= 0:
-        summary.sum = fields.pop("sum", 0.0)
+        made.sum = fields.pop("sum", 0.0)
+
+
+def _fill_quantiles(summary: SummaryDataPoint, fields: dict[str, float]) -> None:
+    """Move the quantiles that a Summary can hold into it: those that are not negative."""
     for field, quantile in _QUANTILES.items():
         if fields.get(field, -1.0) >= 0:
             summary.quantile_values.add(quantile=quantile, value=fields.pop(field))
+
+
+def _sketch(point: Point) -> Sketch | None:
+    """Return the sketch of a point, None if it can't be read or does not have the values that the point counts."""
+    try:
+        sketch = _decode(point.sketch)
+        return sketch if size(sketch) == point.fields["count"] else None
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def _fill_buckets(histogram: ExponentialHistogramDataPoint, fields: dict[str, float], sketch: Sketch) -> None:
+    """Move the extremes into the histogram, and add the buckets of the sketch."""
+    for field in ("min", "max"):
+        if field in fields:
+            setattr(histogram, field, fields.pop(field))
+    histogram.scale, histogram.zero_count = sketch.scale, sketch.zero_count
+    for made, found in ((histogram.positive, sketch.positive), (histogram.negative, sketch.negative)):
+        buckets = expanded(found)
+        made.offset = buckets.offset
+        made.bucket_counts.extend(buckets.counts)
 
 
 def _type(point: Point) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import ssl
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCH = 1_000
-"""Points in one request. A point is about five data points, so this is about 1 MB before compression."""
+"""Points in one request. A point is about five data points, so this is about 1 MB before compression.
+
+With buckets, a histogram has about 1 KB more.
+"""
 TIMEOUT_S = 30.0
 MAX_RETRY_AFTER_S = 3600.0
 MAX_REASON = 500
@@ -58,16 +62,18 @@ class OtlpSink:
     """Sends points to the receiver at `url`. A URL without a path gets the default one, `/v1/metrics`.
 
     Level: every point. Text fields are left out, and a point without a number is refused. The streams are cumulative
-    and their start never moves.
+    and their start never moves. With `buckets`, histograms with a sketch are sent with their buckets.
 
     Delivery: at least once, up to the receiver's acknowledgement. A receiver that refuses a request gets it again in
     halves, until the refused point is alone. In a partial success the receiver has accepted the other data points and
     does not name those that it rejects: they are counted and logged, and sent nowhere else.
     """
 
-    def __init__(self, url: str, *, headers: Iterable[tuple[str, str]] = (), ca_file: str = "") -> None:
+    def __init__(
+        self, url: str, *, headers: Iterable[tuple[str, str]] = (), ca_file: str = "", buckets: bool = False
+    ) -> None:
         self._url = url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1/metrics"
-        self._ca_file = ca_file
+        self._ca_file, self._buckets = ca_file, buckets
         self._headers = urllib3.HTTPHeaderDict(headers)
         self._headers.update({"Content-Type": PROTOBUF, "Content-Encoding": "gzip", "User-Agent": "tallystream"})
         self._pool = urllib3.PoolManager(
@@ -116,7 +122,7 @@ class OtlpSink:
         self._pool.clear()
 
     def _send(self, points: Sequence[Point], state: _Write) -> None:
-        response = self._post(encode(points))
+        response = self._post(encode(points, buckets=self._buckets))
         status = response.status
         if 200 <= status < 300:
             state.proven |= state.faulty
@@ -187,7 +193,7 @@ def _merged(points: Iterable[Point]) -> list[Point]:
         key = (point.measurement, frozenset(point.tags.items()), point.ts_ms)
         earlier = found.get(key)
         fields = point.fields if earlier is None else {**earlier.fields, **point.fields}
-        found[key] = Point(point.measurement, point.tags, fields, point.ts_ms)
+        found[key] = replace(point, fields=fields)
     return list(found.values())
 
 

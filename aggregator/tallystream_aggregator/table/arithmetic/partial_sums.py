@@ -27,6 +27,8 @@ from tallystream_aggregator.table.arithmetic.sketches import SKETCHED, MergedSke
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tallystream.metrics.sketch import Sketch
+
 SumOrExtreme = Sum | Extreme
 
 _SUM, _MIN, _MAX = range(3)
@@ -169,9 +171,9 @@ class PartialSum:
                 totals[field] = _read(cell)
         return totals
 
-    def quantiles(self) -> Totals:
-        """Return p50 to p999 of all counted values, or nothing if a sketch is missing."""
-        return {} if self.merged is None else self.merged.quantiles()
+    def sketch(self) -> Sketch | None:
+        """Return the sketch of all counted values, or None if a sketch is missing or nothing was counted."""
+        return None if self.merged is None else self.merged.total()
 
 
 def _cell(operation: int) -> SumOrExtreme:

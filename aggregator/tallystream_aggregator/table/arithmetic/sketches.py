@@ -1,4 +1,4 @@
-"""Quantiles over all lives, from merged sketches (rule 7).
+"""The merged sketch of all lives, and its quantiles (rule 7).
 
 The state has each sketch as compact JSON. A sketch is decoded when it is checked against the metric's count, and when
 it is added to or removed from the sum of its metric. So the cost of a batch depends on the lives that it changes.
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tallystream import record
 from tallystream.decoding import json_decoder
-from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, aligned, expanded, quantiles, size_of
-from tallystream.record import Histogram, Metric, Sketch
+from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, Sketch, aligned, expanded, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,26 +23,27 @@ if TYPE_CHECKING:
 
 SKETCHED = frozenset({"histogram", "timer"})
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
+_SHARES = list(SHARES.values())
 
 Bins = dict[int, int]
 """The number of values in each bucket, by the bucket's index."""
 
 encode = msgspec.json.Encoder().encode
-_decode = json_decoder(Sketch)
-_EMPTY = encode(Sketch(scale=0))
+_decode = json_decoder(record.Sketch)
+_EMPTY = encode(record.Sketch(scale=0))
 
 
-def encode_sketch(metric: Metric) -> bytes | None:
+def encode_sketch(metric: record.Metric) -> bytes | None:
     """Return the metric's sketch as JSON, or None if it has none.
 
     Raises:
         ValueError: the sketch has too many buckets, or its number of values is not the metric's count.
     """
-    if not isinstance(metric, Histogram) or metric.sketch is None:
+    if not isinstance(metric, record.Histogram) or metric.sketch is None:
         return None
     sketch = metric.sketch
     try:
-        values = sketch.zero_count + sum(size_of(each, sketch.scale) for each in (sketch.positive, sketch.negative))
+        values = size(sketch)
     except ValueError as error:
         raise ValueError(f"the sketch can't be read: {error}") from error
     if values != metric.count:
@@ -50,12 +51,20 @@ def encode_sketch(metric: Metric) -> bytes | None:
     return encode(sketch)
 
 
+def quantiles(sketch: Sketch) -> Totals:
+    """Return p50 to p999 of a sketch that is not empty.
+
+    Each is within 0.54 % of the value with the rank floor(share * (count - 1)) if the scale is 6 or more.
+    """
+    return dict(zip(SHARES, sketch.quantiles(_SHARES), strict=True))
+
+
 class MergedSketch:
     """The merged sketches of many lives, each of which can be removed again.
 
-    Buckets of different scales are kept apart until quantiles are computed. So when the only sketch of the smallest
-    scale is removed, the accuracy of the others returns. `missing` is the number of lives without a sketch that have
-    counted values.
+    Buckets of different scales are kept apart until the sketch of all is computed. So when the only sketch of the
+    smallest scale is removed, the accuracy of the others returns. `missing` is the number of lives without a sketch
+    that have counted values.
     """
 
     __slots__ = ("bins", "missing", "zeros")
@@ -111,20 +120,33 @@ class MergedSketch:
         if not bins:
             del self.bins[key]
 
-    def quantiles(self) -> Totals:
-        """Return p50 to p999 of all counted values, or nothing if a sketch is missing.
+    def total(self) -> Sketch | None:
+        """Return the sketch of all counted values, or None if a sketch is missing or nothing was counted.
 
-        Each is within 0.54 % of the value with the rank floor(share * (count - 1)) if no sketch has a scale below 6.
+        It depends only on the sketches that were added, not on their order. Its scale is the smallest of them, or less
+        if a sign would have more than `MAX_BUCKETS` buckets.
         """
-        scale = min((scale for scale, _ in self.bins), default=0)
-        signed: dict[int, Bins] = {1: {}, -1: {}}
+        if self.missing or not (self.zeros or self.bins):
+            return None
+        ends = [(scale, sign, min(bins), max(bins)) for (scale, sign), bins in self.bins.items()]
+        scale = min((scale for scale, *_ in ends), default=0)
+        while any(len(_range(ends, sign, scale)) > MAX_BUCKETS for sign in (1, -1)):
+            scale -= 1
+        merged = Sketch(scale)
+        merged.zeros = self.zeros
+        for sign, buckets in ((1, merged.positive), (-1, merged.negative)):
+            indexes = _range(ends, sign, scale)
+            buckets.offset, buckets.counts = indexes.start, [0] * len(indexes)
         for (finer, sign), bins in self.bins.items():
-            shift, found = finer - scale, signed[sign]
+            buckets, shift = merged.positive if sign > 0 else merged.negative, finer - scale
+            counts, first = buckets.counts, buckets.offset
             for index, number in bins.items():
-                found[index >> shift] = found.get(index >> shift, 0) + number
-        values = self.zeros + sum(sum(bins.values()) for bins in signed.values())
-        if self.missing or not values:
-            return {}
-        ascending = [(-1, index, number) for index, number in sorted(signed[-1].items(), reverse=True)]
-        ascending += [(0, 0, self.zeros), *((1, index, number) for index, number in sorted(signed[1].items()))]
-        return dict(zip(SHARES, quantiles(scale, ascending, values, list(SHARES.values())), strict=True))
+                counts[(index >> shift) - first] += number
+        return merged
+
+
+def _range(ends: list[tuple[int, int, int, int]], sign: int, scale: int) -> range:
+    """Return the indexes of all buckets of a sign at `scale`. `ends` has (scale, sign, lowest index, highest index)."""
+    lowest = min((low >> finer - scale for finer, each, low, _ in ends if each == sign), default=0)
+    highest = max((high >> finer - scale for finer, each, _, high in ends if each == sign), default=-1)
+    return range(lowest, highest + 1)

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from google.protobuf.json_format import MessageToDict
+from msgspec.structs import replace
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from support.levels import VALUES, sum_point
 from support.stores import NOW_MS
+from tallystream import record
 from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.otlp.request import encode, unfit
-from tallystream_aggregator.sums import Sum
+from tallystream_aggregator.sums import NO_SKETCH, Sum
 
 NOW = str(NOW_MS * 10**6)
 MONOTONIC = {"aggregationTemporality": "AGGREGATION_TEMPORALITY_CUMULATIVE", "isMonotonic": True}
 UPDOWN = {"aggregationTemporality": "AGGREGATION_TEMPORALITY_CUMULATIVE"}
 
 
-def decoded(*points: Point) -> list[dict[str, Any]]:
+def decoded(*points: Point, buckets: bool = False) -> list[dict[str, Any]]:
     """Return the resources of the request for some points."""
-    request = ExportMetricsServiceRequest.FromString(encode(points))
+    request = ExportMetricsServiceRequest.FromString(encode(points, buckets=buckets))
     resources: list[dict[str, Any]] = MessageToDict(request)["resourceMetrics"]
     return resources
 
 
-def metrics(*points: Point) -> dict[str, Any]:
-    """Return the metrics of the points of one app, by name. Each name must occur once."""
-    (resource,) = decoded(*points)
+def metrics(*points: Point, buckets: bool = False) -> dict[str, Any]:
+    """Return the metrics of points of one app, by name; each name occurs once."""
+    (resource,) = decoded(*points, buckets=buckets)
     (scope,) = resource["scopeMetrics"]
     found = {metric.pop("name"): metric for metric in scope["metrics"]}
     assert len(found) == len(scope["metrics"])
@@ -206,6 +209,53 @@ def test_a_distribution_with_negative_values() -> None:
     assert summary["quantileValues"] == [{"quantile": 0.75, "value": 1.0}, {"quantile": 1.0, "value": 4.0}]
     gauges = {name: metric["gauge"]["dataPoints"][0]["asDouble"] for name, metric in found.items() if name in LOWERED}
     assert gauges == LOWERED
+
+
+SKETCH = record.Sketch(
+    scale=6,
+    zero_count=1,
+    positive=record.Buckets(offset=37, counts=[2, -9, 1]),
+    negative=record.Buckets(offset=-3, counts=[3]),
+)
+
+
+def raw(sketch: record.Sketch) -> msgspec.Raw:
+    """Return a sketch as a sum has it."""
+    return msgspec.Raw(msgspec.json.encode(sketch))
+
+
+@pytest.mark.parametrize(("kind", "unit"), [("histogram", ""), ("timer", "s")])
+def test_a_distribution_with_a_sketch_is_a_histogram_with_its_buckets_if_they_are_wanted(kind: str, unit: str) -> None:
+    """Runs of empty buckets are written out. What a histogram can't hold are gauges, also the quantiles."""
+    row = Sum(app="a", name="m", type=kind, count=7, min=-1.0, max=1.7, sum=2.0, p50=0.0, sketch=raw(SKETCH), ts=NOW_MS)
+    found = metrics(point(row), buckets=True)
+    assert found["m"].get("unit", "") == unit
+    assert found["m"]["exponentialHistogram"]["aggregationTemporality"] == "AGGREGATION_TEMPORALITY_CUMULATIVE"
+    (made,) = found["m"]["exponentialHistogram"]["dataPoints"]
+    assert (made["count"], made["min"], made["max"], "sum" in made) == ("7", -1.0, 1.7, False)
+    assert (made["startTimeUnixNano"], made["timeUnixNano"]) == ("1", NOW)
+    assert (made["scale"], made["zeroCount"]) == (6, "1")
+    assert made["positive"] == {"offset": 37, "bucketCounts": ["2", *["0"] * 9, "1"]}
+    assert made["negative"] == {"offset": -3, "bucketCounts": ["3"]}
+    gauges = {name: metric["gauge"]["dataPoints"][0].get("asDouble") for name, metric in found.items() if name != "m"}
+    assert gauges == {"m.sum": 2.0, "m.p50": 0.0, "m.lives": None, "m.instances": None, "m.retired": None}
+
+
+def test_a_distribution_is_a_summary_if_it_has_no_sketch_or_buckets_are_not_wanted() -> None:
+    """A sum has no sketch while an instance without sketches is part of it. An invalid one is ignored."""
+    row = Sum(app="a", name="m", type="histogram", count=7, sum=2.0, min=0.0, sketch=raw(SKETCH), ts=NOW_MS)
+    assert "summary" in metrics(point(row))["m"]
+    assert "exponentialHistogram" in metrics(point(row), buckets=True)["m"]
+    for sketch in (NO_SKETCH, *map(msgspec.Raw, UNREADABLE)):
+        assert metrics(point(replace(row, sketch=sketch)), buckets=True) == metrics(point(row))
+
+
+UNREADABLE = [
+    b"null",
+    b'{"scale":60}',
+    b'{"scale":6,"zero_count":6}',
+    b'{"scale":6,"zero_count":7,"positive":{"offset":0,"counts":[-2147483648]}}',
+]
 
 
 LOWERED = {"m.sum": -1.0, "m.min": -3.0, "m.p50": -2.0}

@@ -241,6 +241,17 @@ def test_the_authority_of_an_otlp_receiver(tmp_path: Path) -> None:
         StoreSettings.parse("otlp:https://h", env={"OTEL_EXPORTER_OTLP_CERTIFICATE": str(tmp_path)})
 
 
+def test_histograms_of_otlp_have_buckets_if_opentelemetrys_variable_says_so() -> None:
+    """The names of OpenTelemetry, in any case. Another value is refused."""
+    variable = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
+    parse = partial(StoreSettings.parse, "otlp:http://h")
+    assert not parse(env={}).buckets
+    assert not parse(env={variable: "explicit_bucket_histogram"}).buckets
+    assert parse(env={variable: "BASE2_exponential_bucket_histogram"}).buckets
+    with pytest.raises(ConfigError, match=f"{variable}: .*give base2_exponential_bucket_histogram"):
+        parse(env={variable: "exponential"})
+
+
 def test_opening_a_store_does_not_connect(tmp_path: Path) -> None:
     """It needs no file, folder or server."""
     local = StoreSettings.parse(f"local:{tmp_path / 'new' / 'x.db'}", env={})

@@ -17,9 +17,13 @@ from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, Total
+from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, encode
+from tallystream_aggregator.table.arithmetic.sketches import quantiles as quantiles_of
 from tallystream_aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
+    import random
+
     from tallystream_aggregator import sums
 
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
@@ -38,6 +42,11 @@ def histogram(*values: float, kind: str = "histogram", **more: Any) -> dict[str,
 def quantiles(row: sums.Sum) -> dict[str, float | None]:
     """Return the quantiles that a sum has."""
     return {name: getattr(row, name) for name in SHARES if getattr(row, name) is not None}
+
+
+def sketch(row: sums.Sum) -> record.Sketch | None:
+    """Return the merged sketch that a sum has."""
+    return msgspec.json.decode(row.sketch, type=record.Sketch) if row.sketch else None
 
 
 def near(values: list[float]) -> dict[str, Any]:
@@ -157,7 +166,82 @@ def test_rule_7_sketches_of_other_scales_are_merged_and_removed_again() -> None:
     assert quantiles(topic.sum("h")) == fine == near([1.5] * 6)
 
 
-magnitudes = st.floats(1e-7, 1e7)
+def test_rule_7_a_sum_has_the_merged_sketch_where_it_has_quantiles() -> None:
+    """It is that of all values, at the smallest scale. Without a complete one there is none, nor beyond 64 bits."""
+    topic = Topic().snapshot(histogram(1.5, -2.0)).snapshot(histogram(0.0, 300.0), life=SECOND, key=b"app-2")
+    merged = Sketch()
+    merged.add([1.5, -2.0, 0.0, 300.0])
+    assert sketch(topic.sum("h")) == merged.encode()
+    coarse = record.Sketch(scale=0, positive=record.Buckets(offset=0, counts=[5]))
+    topic.snapshot(histogram(count=5, sketch=msgspec.to_builtins(coarse)), life=SECOND, key=b"app-3")
+    assert sketch(topic.sum("h")) == record.Sketch(
+        scale=0,
+        zero_count=1,
+        positive=record.Buckets(offset=0, counts=[6, 0, 0, 0, 0, 0, 0, 0, 1]),
+        negative=record.Buckets(offset=0, counts=[1]),
+    )
+    topic.snapshot(histogram(9, sketch=None), life=SECOND, key=b"app-4")
+    assert sketch(topic.sum("h")) is None
+    most = {"scale": 0, "positive": {"offset": 0, "counts": [2**63 - 1]}}
+    full = Topic().snapshot(histogram(count=2**63 - 1, sketch=most))
+    assert sketch(full.sum("h")) is not None
+    full.snapshot(histogram(1), life=SECOND, key=b"app-2")
+    assert (full.sum("h").overflow, sketch(full.sum("h"))) == (True, None)
+
+
+def test_rule_7_a_sum_over_a_wider_range_than_a_sketch_may_have_has_a_smaller_scale() -> None:
+    """Two lives have 4,096 buckets each, far apart: their sum has 4,096 at a scale that is lower by one."""
+    low, high = ([2.0 ** ((power + 0.5) / 64) for power in range(first, first + 4096)] for first in (-8000, -3904))
+    topic = Topic().snapshot(histogram(*low)).snapshot(histogram(*high), life=SECOND, key=b"app-2")
+    merged = Sketch()
+    merged.add([*low, *high])
+    assert merged.scale == 5
+    assert sketch(topic.sum("h")) == merged.encode()
+
+
+parts = st.lists(
+    st.tuples(st.integers(-10, 20), st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=30)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(parts, parts, st.randoms(use_true_random=False))
+def test_merging_is_commutative_and_associative_to_the_bit(
+    kept: list[tuple[int, list[float]]], removed: list[tuple[int, list[float]]], chance: random.Random
+) -> None:
+    """Sketches of any scales, in any order and grouping, with others that are removed again: one result."""
+
+    def life(scale: int, values: list[float]) -> tuple[int, bytes]:
+        one = Sketch(scale)
+        one.add(values)
+        return len(values), encode(one.encode())
+
+    def merge(of: list[tuple[int, bytes]]) -> MergedSketch:
+        """Merge in a random order and grouping."""
+        if len(of) == 1:
+            merged = MergedSketch()
+            merged.replace(None, of[0])
+            return merged
+        chance.shuffle(of)
+        at = chance.randrange(1, len(of))
+        merged = merge(of[:at])
+        merged.merge(merge(of[at:]))
+        return merged
+
+    lives, others = ([life(*one) for one in each] for each in (kept, removed))
+    found = []
+    for _ in range(2):
+        merged = merge([*lives, *others])
+        merged.remove(merge(others.copy()))
+        total = merged.total()
+        found.append(None if total is None else (encode(total.encode()), quantiles_of(total)))
+    total = merge(lives).total()
+    found.append(None if total is None else (encode(total.encode()), quantiles_of(total)))
+    assert found[0] == found[1] == found[2]
+
+
+magnitudes = st.floats(1e-8, 1e9)
 numbers = magnitudes | magnitudes.map(lambda value: -value) | st.sampled_from([0.0, 1.0, 0.25])
 waits = st.sampled_from([0, 100, 3_000, 20_000, RETIRE_AFTER_MS - 1, RETIRE_AFTER_MS])
 reports = st.lists(

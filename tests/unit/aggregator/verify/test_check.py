@@ -92,6 +92,34 @@ def test_a_field_that_differs_is_named(tampered: dict[str, Any]) -> None:
     assert outcome.differences == [Difference(identity, name, value, replayed, {ZERO: 1})]
 
 
+def test_the_sketch_of_a_sum_is_compared_by_its_buckets() -> None:
+    """Another form of the same buckets is equal. A sum of an earlier version has no sketch."""
+    sketch = '{"scale":6,"zero_count":1,"positive":{"offset":0,"counts":[1,0,0,2]}}'
+    sums = {"count": 4, "sum": 5, **dict.fromkeys(("p50", "p75", "p95", "p98", "p99", "p999"), 2 ** (3.5 / 64))}
+    snapshots = snapshot(1, 1, f'{{"type":"histogram","name":"h","count":4,"sum":5,"sketch":{sketch}}}')
+
+    def differing(**more: Any) -> list[str]:
+        outcome = Topic().append(snapshots).check(published(b'["shop","histogram","h",[]]', **sums, **more))
+        return [one.field for one in outcome.differences if one.field == "sketch"]
+
+    assert differing() == differing(sketch=json.loads(sketch)) == []
+    assert (
+        differing(sketch={"scale": 6, "zero_count": 1, "positive": {"offset": -1, "counts": [-1, 1, -2, 2, 0]}}) == []
+    )
+    for wrong in (
+        {"scale": 6, "zero_count": 1, "positive": {"offset": 0, "counts": [1, 0, 2]}},
+        {"scale": 6, "zero_count": 0, "positive": {"offset": 0, "counts": [1, 0, 0, 2]}},
+        {"scale": 5, "zero_count": 1, "positive": {"offset": 0, "counts": [1, 0, 0, 2]}},
+        {"scale": 6},
+        {},
+        7,
+    ):
+        assert differing(sketch=wrong) == ["sketch"]
+    assert fields(Topic().append(snapshot(1, 1)).check(published(count=1, sketch={"scale": 6}))) == [
+        ("sketch", {"scale": 6}, None)
+    ]
+
+
 def test_a_sum_beyond_64_bits_is_compared_with_its_flag() -> None:
     """The largest number is correct if the replayed sum exceeds it, and only with `overflow`."""
     most = 2**63 - 1

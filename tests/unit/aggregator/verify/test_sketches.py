@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tallystream import record
 from tallystream.metrics.sketch import Sketch
-from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, encode
+from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, encode, quantiles
 from tallystream_aggregator.verify import sketches
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
@@ -24,8 +24,8 @@ scalars = st.integers(0, 5) | st.integers(-4000, 4000) | numbers
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(values, min_size=1, max_size=5))
-def test_merged_sketches_have_the_same_quantiles(lives: list[list[float]]) -> None:
-    """This holds for values of both signs, zeros, and different scales."""
+def test_merged_sketches_have_the_same_buckets_and_quantiles(lives: list[list[float]]) -> None:
+    """Whatever the values: of both signs, zeros, of different scales, over more buckets than a sketch may have."""
     merged, bins = MergedSketch(), {}
     for life in lives:
         one = Sketch()
@@ -34,7 +34,12 @@ def test_merged_sketches_have_the_same_quantiles(lives: list[list[float]]) -> No
         merged.replace(None, (len(life), encoded))
         sketches.add(bins, sketches.decode(json.loads(encoded)))
     assert sum(bins.values()) == sum(map(len, lives))
-    for found, expected in zip(sketches.quantiles(bins).values(), merged.quantiles().values(), strict=True):
+    bins, total = sketches.merged(bins), merged.total()
+    assert total is not None
+    content = json.loads(encode(total.encode()))
+    assert sketches.decode(content) == sketches.decode(sketches.encode(bins)) == bins
+    assert content["scale"] == total.scale
+    for found, expected in zip(sketches.quantiles(bins).values(), quantiles(total).values(), strict=True):
         assert math.isclose(found or 0.0, expected or 0.0, rel_tol=1e-9)
 
 
