@@ -229,11 +229,11 @@ class Play:
                 [{}, {}, {"app": "shop"}, {"type": "counter"}, {"tags": {"a": "ö 1"}}, {"type": "timer"}]
             )
         if what != "metric":
-            self._append(instance, _forget(named))
+            self._append(instance, forget_value(named))
             return
         for partition in chance.choice([[0, 1], [0, 1], [0, 1], [1]]):  # the command appends it to each
             for key in keys_of_shards(self.shards):
-                self._append(key, _forget(named | ({"shards": self.shards} if self.shards > 1 else {})), partition)
+                self._append(key, forget_value(named | ({"shards": self.shards} if self.shards > 1 else {})), partition)
 
     def _new_life(self, chance: random.Random, instance: str) -> Life:
         # Some applications' clocks are off by more than the table accepts.
@@ -333,7 +333,8 @@ def keys_of_shards(shards: int) -> list[str]:
     raise AssertionError
 
 
-def _forget(named: Any) -> bytes:
+def forget_value(named: Any) -> bytes:
+    """Return the value of a forget record."""
     return json.dumps({"v": 1, "forget": named}).encode()
 
 
