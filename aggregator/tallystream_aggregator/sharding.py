@@ -1,7 +1,7 @@
-"""The sharding of a table: its number of shards, and the number of partitions of Spark's state.
+"""The sharding of a table: its number of shards, the number of partitions of Spark's state, and the tags of its sums.
 
 The sharding is fixed when the table is created, and is stored in a file beside the checkpoint. A checkpoint without the
-file has one shard.
+file has one shard, and sums with all tags.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import files
 from tallystream_aggregator.initial_state import initial_state_path
+from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,11 +23,15 @@ MAX_SHARDS = 1024
 
 
 class Sharding(msgspec.Struct, frozen=True):
-    """The number of shards, and of Spark's partitions. `restored`: the table began with a rebuilt initial state."""
+    """The number of shards, and of Spark's partitions. `restored`: the table began with a rebuilt initial state.
+
+    `sum_tags` are the tags that the sums have.
+    """
 
     shards: int = 1
     partitions: int = 1
     restored: bool = False
+    sum_tags: SumTags = SumTags()
 
 
 _decode = json_decoder(Sharding)
@@ -55,7 +60,9 @@ def write_sharding(checkpoint: Path, sharding: Sharding) -> None:
     files.write_file(sharding_path(checkpoint), msgspec.json.encode(sharding) + b"\n")
 
 
-def sharding_of(checkpoint: Path, shards: int | None, partitions: int | None) -> Sharding:
+def sharding_of(
+    checkpoint: Path, shards: int | None, partitions: int | None, sum_tags: SumTags | None = None
+) -> Sharding:
     """Return the sharding of a checkpoint: its own, or, for a new checkpoint, that of the options.
 
     Writes nothing: only the aggregator that has the lease may do that (`write_sharding`).
@@ -75,7 +82,7 @@ def sharding_of(checkpoint: Path, shards: int | None, partitions: int | None) ->
         known = Sharding()
     else:
         number = shards or 1
-        known = Sharding(number, partitions or number)
+        known = Sharding(number, partitions or number, sum_tags=sum_tags or SumTags())
     if known.restored and not restored:
         raise ConfigError(
             "--checkpoint",
@@ -91,4 +98,10 @@ def sharding_of(checkpoint: Path, shards: int | None, partitions: int | None) ->
             raise ConfigError(
                 option, given, f"{checkpoint} has {has}: leave the option out, or run tallystream rebuild with it"
             )
+    if sum_tags not in (None, known.sum_tags):
+        raise ConfigError(
+            "--drop-tag" if sum_tags.keep is None else "--keep-tags",
+            ",".join(sum_tags.drop if sum_tags.keep is None else sum_tags.keep),
+            f"the table in {checkpoint} has {known.sum_tags}: leave the option out, or run tallystream rebuild with it",
+        )
     return msgspec.structs.replace(known, restored=restored)

@@ -140,6 +140,14 @@ StatePartitions = Annotated[
     int | None,
     typer.Option(help="The number of partitions of Spark's state for the shards; by default one for each shard."),
 ]
+DropTag = Annotated[
+    list[str] | None,
+    typer.Option("--drop-tag", help="A tag that the sums do not have, as pod; repeatable. By default they have all."),
+]
+KeepTags = Annotated[
+    str | None,
+    typer.Option(help="The only tags that the sums have, as in region,topic; not together with --drop-tag."),
+]
 FetchTries = Annotated[
     int, typer.Option(help="How often to request the end offsets of the topics before the query fails.")
 ]

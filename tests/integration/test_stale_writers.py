@@ -19,6 +19,7 @@ from tallystream_aggregator.jobs.aggregate import writer as writing
 from tallystream_aggregator.jobs.aggregate.job import AggregateSettings
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.repair_request import request_path
+from tallystream_aggregator.sharding import Sharding
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
 from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.processor import TableProcessor
@@ -212,7 +213,7 @@ def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
     query, outputs = Query(servers, topics, settings.checkpoint), Outputs(servers, topics, admin)
 
     def open_next() -> writing.Writer:
-        writer = writing.Writer(settings, topics, kafka, Lease(), shards=1, due_ms=dict)  # type: ignore[arg-type]
+        writer = writing.Writer(settings, topics, kafka, Lease(), sharding=Sharding(), due_ms=dict)  # type: ignore[arg-type]
         query.start(writer.epoch)
         return writer
 

@@ -32,6 +32,7 @@ from support.oracle_decode import (
     read_short_form,
     read_tags,
     read_value,
+    without_tags,
 )
 
 if TYPE_CHECKING:
@@ -109,8 +110,13 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
     max_record_bytes: int = 1_048_576,
     max_metrics: int = 10_000,
     max_app_metrics: int = 1_000_000,
+    drop_tags: tuple[str, ...] = (),
+    keep_tags: tuple[str, ...] | None = None,
 ) -> Outcome:
-    """Apply the rules to the records in this order, and compute the sums at the end."""
+    """Apply the rules to the records in this order, and compute the sums at the end.
+
+    The sums lack the tags `drop_tags`, or all but `keep_tags`.
+    """
     out = Outcome()
     clocks: dict[int, int] = {}
     lives: list[Life] = []
@@ -254,8 +260,9 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
             out.dead[where] += 1
             reached(life, clock, limit)
 
-    for key in seen:
-        out.sums[key] = total_of(key, lives, clocks)
+    for sum_key in {without_tags(key, drop_tags, keep_tags) for key in seen}:
+        parts = [key for key in seen if without_tags(key, drop_tags, keep_tags) == sum_key]
+        out.sums[sum_key] = total_of(parts, lives, clocks)
     return out
 
 
@@ -314,16 +321,16 @@ def size_of(key: Key) -> int:
     return len(key[1].encode()) + sum(len(text.encode()) for tag in key[3] for text in tag)
 
 
-def total_of(key: Key, lives: list[Life], clocks: dict[int, int]) -> dict[str, Any]:
-    """Return the sum of one metric over all lives. A number beyond its range becomes the bound of the range."""
-    kind = key[2]
-    having = [life for life in lives if key in life.rows]
-    current = [life for life in having if is_current(life, life.rows[key], clocks[life.partition])]
+def total_of(keys: list[Key], lives: list[Life], clocks: dict[int, int]) -> dict[str, Any]:
+    """Return the sum of metrics over all lives; what is beyond its range is the largest or smallest number."""
+    kind = keys[0][2]
+    having = [(life, life.rows[key]) for life in lives for key in keys if key in life.rows]
+    current = [(life, row) for life, row in having if is_current(life, row, clocks[life.partition])]
     fields: dict[str, Any] = {}
     for name in LASTING[kind]:
-        fields[name] = reduce(name, [life.rows[key][2][name] for life in having])
+        fields[name] = reduce(name, [row[2][name] for _, row in having])
     for name in MOMENTARY.get(kind, ()):
-        column = [life.rows[key][2][name] for life in current]
+        column = [row[2][name] for _, row in current]
         if name == "value":
             fields |= {"sum": add(column) if column else None, "number": len(column)}
             fields |= {"min": min(column, default=None), "max": max(column, default=None)}
@@ -334,7 +341,7 @@ def total_of(key: Key, lives: list[Life], clocks: dict[int, int]) -> dict[str, A
     fields = within | ({"overflow": True} if overflow else {})
     if "number" in fields:
         fields["mean"] = None if overflow or not current else fields["sum"] / len(current)
-    fields |= {"lives": len(current), "instances": len({life.instance for life in current})}
+    fields |= {"lives": len(current), "instances": len({life.instance for life, _ in current})}
     return fields
 
 

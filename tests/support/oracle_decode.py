@@ -221,3 +221,13 @@ def ulid_ms(life: str) -> int:
     for character in life[:10]:
         total = total * 32 + ULID_DIGITS.index(character)
     return total
+
+
+def without_tags(key: Key, drop_tags: tuple[str, ...] = (), keep_tags: tuple[str, ...] | None = None) -> Key:
+    """Return the key of a metric's sum."""
+    app, name, kind, tags = key
+    needed = ["topic", "partition"] if kind == "position" else []
+    if kind == "counter" and name[-7:] == ".bucket":
+        needed = ["le"]
+    kept = {tag for tag, _ in tags} - set(drop_tags) if keep_tags is None else set(keep_tags)
+    return app, name, kind, tuple((tag, text) for tag, text in tags if tag in kept or tag in needed)

@@ -3,26 +3,86 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from support import oracle
 from support.batches import DAY_MS, HOUR_MS, Batch
-from support.oracle_decode import LASTING
+from support.oracle_decode import LASTING, without_tags
 from support.schedules import RETIRE_AFTER_MS, TopicRecord, may_lower_counts
 from support.tables import Tables, table_settings
 from tallystream_aggregator.jobs.aggregate.wake_up import instances as wake_up_instances
+from tallystream_aggregator.table.sum_tags import SumTags
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.published import parse, unequal
+from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from support.programs import Played
     from support.tables import Sums
+
+RULES: dict[str, Any] = {"short_form_every_ms": 5_000, "max_metrics": 8, "max_app_metrics": 12}
 
 
 def new_tables(records: Iterable[TopicRecord], rules: dict[str, int], *args: Any, **kwargs: Any) -> Tables:
     """Return tables whose lives retire after a minute."""
     return Tables(records, table_settings(retire_after_ms=RETIRE_AFTER_MS, **rules), *args, **kwargs)
+
+
+def check_live(
+    records: list[TopicRecord],
+    batches: Iterable[Batch],
+    rules: Mapping[str, Any] = RULES,
+    tags: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> None:
+    """Run the batches, and compare the table with the replay after each one and with the oracle at the end."""
+    tables = new_tables(records, rules, sum_tags=sum_tags(tags))
+    replay = Replay(Settings(**rules), replay_tags(tags))
+    newest: dict[Any, Any] = {}
+    in_order: list[TopicRecord] = []
+    for batch in batches:
+        before, dead, first = dict(tables.sums), tables.dead.copy(), len(tables.rows)
+        read = tables.batch(batch)
+        in_order += read
+        assert tables.dead - dead == Counter((r.partition, r.offset) for r in read for _ in replayed(replay, r))
+        for key, value in tables.rows[first:]:
+            row = parse(key, value)
+            newest[row.identity] = row.fields
+            assert not unequal(row.fields, replay.sum(row.identity)), row.identity
+        if not any(map(may_lower_counts, read)):
+            require_no_fall(before, tables.sums)
+    assert len(in_order) == len(records)
+    for identity in replay.identities():
+        assert not unequal(newest[identity], replay.sum(identity)), identity
+    wanted = oracle.replay(in_order, **rules, **tags)  # type: ignore[arg-type]
+    (state,) = tables.states
+    assert tables.sums == wanted.sums
+    assert tables.dead == wanted.dead
+    assert tables.events == wanted.events
+    assert state.stale == replay.stale == wanted.stale
+    assert (state.records, state.dead) == (len(records), tables.dead.total())
+    assert {without_tags(state.metrics[n], **tags) for n in state.overflowed} == {
+        key for key, fields in tables.sums.items() if "overflow" in fields
+    }
+
+
+def replayed(replay: Replay, record: TopicRecord) -> list[str]:
+    return replay.apply(f"metrics:{record.partition}", record.timestamp_ms, record.key, record.value)
+
+
+def sum_tags(tags: Mapping[str, tuple[str, ...]]) -> SumTags:
+    """Return the tags of the sums for the table. `tags` are those for the oracle."""
+    return SumTags(tags.get("drop_tags", ()), tags.get("keep_tags"))
+
+
+def replay_tags(tags: Mapping[str, tuple[str, ...]]) -> Tags:
+    """Return the tags of the sums for the replay of verify."""
+    kept = tags.get("keep_tags")
+    return Tags(frozenset(tags.get("drop_tags", ())), None if kept is None else frozenset(kept))
 
 
 def require_no_fall(before: Sums, after: Sums) -> None:

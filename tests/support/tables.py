@@ -24,6 +24,7 @@ from tallystream_aggregator.table.restore.restore import included_by_all, restor
 from tallystream_aggregator.table.shards import ShardSum, group_of, shard_of
 from tallystream_aggregator.table.shards import decode as decode_shard_sum
 from tallystream_aggregator.table.shards import encode as encode_shard_sum
+from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.table.table import Republish, run_batch
 from tallystream_aggregator.verify.silence import Batch as FinishedBatch
 
@@ -58,6 +59,8 @@ class Tables:
     A batch runs the shards that have records. It also runs the others if it reads all partitions to their end, or by
     `chance`, as after a wake-up. With `strict` it runs only shards with records, as Spark does.
 
+    `sum_tags` are the tags of the sums. `summed` are the metrics that ever had a sum.
+
     With `segment`, records are compacted, this many of a partition at a time. `compaction` counts the records `read`
     and `kept`, and the batches that were `expanded`.
     """
@@ -71,6 +74,7 @@ class Tables:
         *,
         strict: bool = False,
         segment: int = 0,
+        sum_tags: SumTags | None = None,
     ) -> None:
         self.settings = settings
         self._strict = strict
@@ -82,7 +86,7 @@ class Tables:
         self.log: list[tuple[bytes, bytes | None, Version, int]] = []
         self.epoch, self.now_ms = 1, 0
         self.sums: Sums = {}
-        self._summed: set[Any] = set()
+        self.summed: set[Any] = set()
         self.dead: Counter[tuple[int, int]] = Counter()
         self.events: Counter[EventId] = Counter()
         self.changes: dict[int, Changes] = {}
@@ -91,7 +95,9 @@ class Tables:
         self.extend(records)
         self._at: dict[int, int] = {}
         self._start: dict[int, int] = {}
-        self._begin([State(shard=shard, shards=shards) for shard in range(shards)], [[] for _ in range(shards)])
+        tags = sum_tags or SumTags()
+        states = [State(shard=shard, shards=shards, sum_tags=tags) for shard in range(shards)]
+        self._begin(states, [[] for _ in range(shards)])
 
     def _begin(self, states: list[State], groups: list[list[bytes]]) -> None:
         self._initial_states, self._initial_groups = states, groups
@@ -222,7 +228,7 @@ class Tables:
             gauge = {"mean": total.mean} if "number" in total.totals else {}
             overflow = {"overflow": True} if total.overflow else {}
             self.sums[total.metric] = exact | gauge | number | overflow
-            self._summed.add(total.metric)
+            self.summed.add(total.metric)
             self.rows.append((total.key(), total.value(epoch=self.epoch, batch=self.batches)))
 
     def _load(self, shard: int) -> StoredTable:
@@ -261,11 +267,11 @@ class Tables:
         last = {(partition, key): number for number, (key, _, _, partition) in enumerate(self.log)}
         self.log = [self.log[number] for number in sorted(last.values()) if self.log[number][1] is not None]
 
-    def rebuild(self, more: int = 0, *, behind: bool = False) -> None:
+    def rebuild(self, more: int = 0, *, behind: bool = False, sum_tags: SumTags | None = None) -> None:
         """Lose the checkpoint and restore the states from `metrics-table`, unless nothing was read.
 
         The table gets `more` additional shards, if that is allowed. With `behind`, the ledger has no batch since the
-        checkpoint began.
+        checkpoint began. The sums have `sum_tags` from now on; None keeps the tags that they had.
         """
         if not self.has_read:
             return
@@ -277,10 +283,10 @@ class Tables:
             del self.ledger[self._first_row :]
         ends = {f"metrics:{partition}": end for partition, end in known.items()}
         try:
-            found = restore(latest, self._summed, shards=self.shards + more, finished=ends)
+            found = restore(latest, self.summed, shards=self.shards + more, finished=ends, sum_tags=sum_tags)
             self.splits += more > 0
         except RebuildError:
-            found = restore(latest, self._summed, finished=ends)
+            found = restore(latest, self.summed, finished=ends, sum_tags=sum_tags)
         self.epoch = max(self.epoch, found.epoch) + 1
         self.sums = {}
         self._begin(found.states, [list(combiners.pack(group)) for group in combine_shards(found.states)])

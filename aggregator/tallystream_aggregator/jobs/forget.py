@@ -129,12 +129,16 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
     after = _sums(tables, metrics)
     sums = [Changed(total, after[metric]) for metric, total in sorted(before.items())]
     if instance is None:
-        sums = [one for one in sums if one.before.totals != one.after.totals or one.before.retired]
+        sums = [one for one in sums if _has_changed(one)]
         if not sums and not taken:
             raise TallystreamError(
                 f"metric {forget.metric}: nothing in the table matches; check name, app, type, tags."
             )
     return Plan(records, taken, sums)
+
+
+def _has_changed(one: Changed) -> bool:
+    return (one.before.totals, one.before.retired) != (one.after.totals, one.after.retired)
 
 
 def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], stop: StopRequest) -> bool:

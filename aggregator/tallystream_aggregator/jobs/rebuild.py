@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_aggregator.table.state import MetricId
+    from tallystream_aggregator.table.sum_tags import SumTags
 
 PROGRESS_EVERY = 100_000
 
@@ -44,6 +45,7 @@ class RebuildSettings:
     """Settings of `tallystream rebuild`. `checkpoint` is a new one; `accept_partial` accepts an incomplete table.
 
     `shards` is the new number of shards, `partitions` the number of Spark's partitions; None keeps the default.
+    `sum_tags` are the tags that the sums have from now on; None keeps those that they have.
     """
 
     bootstrap_servers: str
@@ -53,6 +55,7 @@ class RebuildSettings:
     accept_partial: bool = False
     shards: int | None = None
     partitions: int | None = None
+    sum_tags: SumTags | None = None
 
     def __post_init__(self) -> None:
         require_sharding(self.shards, self.partitions, option="--partitions")
@@ -74,7 +77,9 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
         latest, finished = read_finished(topics, kafka, say)
         epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or latest.epoch
         names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
-        rebuilt = restore(latest, _summed(topics, kafka), shards=settings.shards, finished=names)
+        rebuilt = restore(
+            latest, _summed(topics, kafka), shards=settings.shards, finished=names, sum_tags=settings.sum_tags
+        )
         # The partitions of the last finished batch, or all of `metrics`.
         read = {topic: [int(p) for p in ends] for topic, ends in finished.items()}
         offsets = _next_offsets(
@@ -94,11 +99,12 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     retired = sum(forgotten_sums.lives for state in states for forgotten_sums in state.forgotten_sums.values())
     path = initial_state_path(settings.checkpoint)
     combined = [list(pack_combined(group)) for group in combine_shards(states)] if len(states) > 1 else []
-    sharding = Sharding(len(states), settings.partitions or len(states))
+    sharding = Sharding(len(states), settings.partitions or len(states), sum_tags=states[0].sum_tags)
     write_initial_state(path, InitialState([pack(state) for state in states], offsets, epoch, combined))
     write_sharding(settings.checkpoint, sharding)
     say(f"{lives + listed} lives, {metrics} metrics, {retired} rows of forgotten lives; initial state {path}")
     say(f"{sharding.shards} shards on {sharding.partitions} partitions of Spark's state")
+    say(f"tags of the sums: {sharding.sum_tags}")
     say(f"{topics.table} needs {sharding.shards} partitions, one for each shard")
     for topic, partitions in offsets.items():
         say(f"{topic} is read from {partitions} on")

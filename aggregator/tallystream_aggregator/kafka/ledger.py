@@ -38,7 +38,8 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     epoch ms. `partial` is true if records had already been deleted when the table began. `checked` maps output topic →
     partition → the offset before which nothing of a replaced writer is left to repair; only the first row after a
     change has it (jobs.aggregate.repair). A row "opened" has the table's number of `shards`, and `max_records`, the
-    most records of a batch. 0 means unknown.
+    most records of a batch. 0 means unknown. It also has the tags that the sums do not have, `drop_tags`, or the only
+    ones that they have, `keep_tags`.
     """
 
     v: int = 1
@@ -53,6 +54,8 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     checked: Offsets = {}
     shards: int = 0
     max_records: int = 0
+    drop_tags: tuple[str, ...] = ()
+    keep_tags: tuple[str, ...] | None = None
 
 
 _encoder = msgspec.json.Encoder()

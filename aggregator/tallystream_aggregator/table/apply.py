@@ -46,7 +46,7 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> list[Refusal]
     refused: list[Refusal] = []
     for index, number in layout.others:
         metric = snapshot.metrics[index]
-        if life.rows[number].seq == before:  # a current row is no longer current if its new values are refused
+        if life.complete and life.rows[number].seq == before:  # it is no longer current if its new values are refused
             lives.sums.mark_dirty(life, (number,))
         try:
             values, sketch = stored_values(metric), encode_sketch(metric)

@@ -9,12 +9,14 @@ import logging
 import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, store_partial_sum
 from tallystream_aggregator.table.layouts import counts_of
+from tallystream_aggregator.table.sum_numbers import SumNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from tallystream_aggregator.table.disk import Disk
     from tallystream_aggregator.table.layouts import Layout, Layouts
@@ -29,12 +31,15 @@ Before = dict[int, Contribution | None]
 class MetricSums:
     """The partial sums of all metrics of `state`, by number: of lives in memory, on disk and forgotten.
 
-    The partial sums of the lives on `disk` are also stored by themselves, in `state.disk_sums`. So a restart does not
+    Metrics that have one sum share its partial sums: `numbers` has the number of each metric's sum. The partial sums of
+    the lives on `disk` are also stored by themselves and for each metric, in `state.disk_sums`. So a restart does not
     read these lives.
     """
 
     def __init__(self, state: State, disk: Disk, layouts: Layouts) -> None:
         self._state, self._disk, self._layouts = state, disk, layouts
+        self.numbers = SumNumbers(state.metrics, state.sum_tags)
+        self._sums_of_layouts: WeakKeyDictionary[Layout, frozenset[int]] = WeakKeyDictionary()
         self._partials: dict[int, PartialSum] = {}
         self._on_disk: dict[int, PartialSum] = {}
         self._dirty_on_disk: set[int] = set()
@@ -45,8 +50,11 @@ class MetricSums:
         self._build()
 
     def __getitem__(self, number: int) -> PartialSum:
-        """Return the partial sums of a metric, empty ones for a new metric."""
-        return self._of(self._partials, number)
+        """Return the partial sums of a metric's sum, empty ones for a new sum."""
+        partial = self._partials.get(number)
+        if partial is None:
+            partial = self._partials[number] = self._of(self._partials, self.numbers.of(number))
+        return partial
 
     def mark_dirty(self, life: Life, numbers: Iterable[int]) -> None:
         """Keep the present contribution of a life to these metrics. Call it before the life's rows change."""
@@ -61,8 +69,8 @@ class MetricSums:
     def set_living(self, life: Life, *, living: bool) -> None:
         """Mark a life as living or silent.
 
-        If no other life of its instance is living or dirty, the numbers of lives and instances of a whole layout change
-        by one, and its counters are not visited. So a batch in which many instances fall silent stays short.
+        If no other life of its instance is living or dirty, the numbers of lives and instances of whole layouts change
+        by one, and their counters are not visited. So a batch in which many instances fall silent stays short.
         """
         self.mark_dirty(life, life.rows)
         before = self._before[id(life)][1]
@@ -70,11 +78,12 @@ class MetricSums:
             other is not life and (other.living or id(other) in self._before)
             for other in self._state.lives.get(life.instance, ())
         )
-        for block in life.blocks.values():
-            layout = self._layouts.layout_for(block)
-            if alone and before.keys().isdisjoint(layout.index_of):
+        layouts = [self._layouts.layout_for(block) for block in life.blocks.values()]
+        if alone and self._have_own_sums(layouts, before):
+            for layout in layouts:
                 self._living[layout] += 1 if living else -1
-            else:
+        else:
+            for layout in layouts:
                 self.mark_dirty(life, layout.counters)
         life.living = living
 
@@ -129,7 +138,7 @@ class MetricSums:
         self.force_publish(life.rows)
 
     def flush(self) -> set[int]:
-        """Apply all changes to the sums. Return the metrics that may have changed or have to be published."""
+        """Apply all changes. Return the numbers of the sums that may have changed or have to be published."""
         changed = set(self._forced)
         for layout, differences in self._differences.items():
             changed.update(layout.counters)
@@ -139,6 +148,7 @@ class MetricSums:
             changed.update(layout.counters)
             for number in layout.counters:
                 self._partials[number].lives += more
+            for number in self._sums_in(layout):
                 self._partials[number].instances += more
         self._differences, self._living = {}, Counter()
         by_instance: dict[str, list[tuple[Life, Before]]] = defaultdict(list)
@@ -150,8 +160,9 @@ class MetricSums:
         for instance, lives in by_instance.items():
             self._count_instance(instance, lives)
         self._before, self._forced = {}, set()
-        self._rescan({number for number in changed if self[number].lost})
-        return changed
+        sums = self.numbers.of_all(changed)
+        self._rescan({number for number in sums if self[number].lost})
+        return sums
 
     def store_disk_sums(self) -> set[int]:
         """Update `state.disk_sums`, and return the metrics whose entries have changed."""
@@ -165,30 +176,85 @@ class MetricSums:
             partial = partials[number] = PartialSum(self._state.metrics[number][2])
         return partial
 
-    def _count_instance(self, instance: str, dirty: list[tuple[Life, Before]]) -> None:
-        """Count an instance once for each metric that its lives have."""
-        ids = {id(life) for life, _ in dirty}
-        others = [life for life in self._state.lives.get(instance, ()) if id(life) not in ids]
-        for number in {number for _, before in dirty for number in before}:
-            unchanged = [self._contribution(life, number) for life in others]
-            unchanged += [self._contribution(life, number) for life, before in dirty if number not in before]
-            was = [before.get(number) for _, before in dirty]
-            now = [self._contribution(life, number) for life, before in dirty if number in before]
-            self[number].instances += _is_any_current([*unchanged, *now]) - _is_any_current([*unchanged, *was])
+    def _sums_in(self, layout: Layout) -> Collection[int]:
+        """Return the sums of a layout's counters, each once."""
+        if not self.numbers.are_shared:
+            return layout.counters
+        sums = self._sums_of_layouts.get(layout)
+        if sums is None:
+            sums = self._sums_of_layouts[layout] = frozenset(map(self.numbers.of, layout.counters))
+        return sums
 
-    def _rescan(self, numbers: set[int]) -> None:
+    def _have_own_sums(self, layouts: Sequence[Layout], others: Mapping[int, object]) -> bool:
+        """Tell whether no two of these layouts have a common sum, nor a layout and one of the metrics `others`."""
+        if not self.numbers.are_shared:
+            return all(others.keys().isdisjoint(layout.index_of) for layout in layouts)
+        seen = set(map(self.numbers.of, others))
+        for layout in layouts:
+            sums = self._sums_in(layout)
+            if not seen.isdisjoint(sums):
+                return False
+            if len(layouts) > 1:
+                seen.update(sums)
+        return True
+
+    def _count_instance(self, instance: str, dirty: list[tuple[Life, Before]]) -> None:
+        """Count an instance once for each sum in which one of its lives has a current value."""
+        of, befores = self.numbers.of, {id(life): before for life, before in dirty}
+        sums = self.numbers.of_all({number for _, before in dirty for number in before})
+        was, now = set[int](), set[int]()
+        for life in self._state.lives.get(instance, ()):
+            if life.living:
+                changed = befores.get(id(life), {})
+                unchanged = [n for n in self._current_metrics(life, sums) if n not in changed]
+                was.update(map(of, unchanged))
+                now.update(map(of, unchanged))
+        for life, before in dirty:
+            for number, old in before.items():
+                if old is not None and old.current:
+                    was.add(of(number))
+                new = self._contribution(life, number)
+                if new is not None and new.current:
+                    now.add(of(number))
+        for number in was ^ now:
+            self[number].instances += 1 if number in now else -1
+
+    def _current_metrics(self, life: Life, sums: set[int]) -> Iterator[int]:
+        """Yield the metrics of a living life that have one of these sums and are current."""
+        for number in self.numbers.among(life.rows.keys(), sums):
+            if life.is_current(life.rows[number]):
+                yield number
+        for block in life.blocks.values():
+            layout = self._layouts.layout_for(block)
+            if not self.numbers.are_shared or not sums.isdisjoint(self._sums_in(layout)):
+                yield from self.numbers.among(layout.index_of.keys(), sums)
+
+    def _rescan(self, sums: set[int]) -> None:
         """Find lost extremes again. Lives on disk are read only if one of them may have lost its rows."""
-        if not numbers:
+        if not sums:
             return
-        kept = {number for number in numbers if self[number].lost_lasting_extreme}
-        self._rescan_disk({number for number in kept if number in self._on_disk and self._on_disk[number].lost})
-        for number, contributions in _contributions(self._memory_lives(), numbers).items():
-            others = []
-            if number in kept:
-                forgotten_sums = self._state.forgotten_sums.get(number)
-                others += [forgotten_sums.stored.load(self[number].kind)] if forgotten_sums is not None else []
-                others += [self._on_disk[number]] if number in self._on_disk else []
-            self[number].rescan(contributions, others)
+        of, kept = self.numbers.of, {number for number in sums if self[number].lost_lasting_extreme}
+        metrics = self.numbers.metrics_of(kept)
+        self._rescan_disk({number for number in metrics if number in self._on_disk and self._on_disk[number].lost})
+        others: dict[int, list[PartialSum]] = defaultdict(list)
+        for number in metrics:
+            forgotten_sums = self._state.forgotten_sums.get(number)
+            if forgotten_sums is not None:
+                others[of(number)].append(forgotten_sums.stored.load(self[number].kind))
+            if number in self._on_disk:
+                others[of(number)].append(self._on_disk[number])
+        for number, contributions in self._contributions(sums).items():
+            self[number].rescan(contributions, others[number])
+
+    def _contributions(self, sums: set[int]) -> dict[int, list[Contribution]]:
+        """Return the contributions of the rows in memory to these sums, which have no counters."""
+        found: dict[int, list[Contribution]] = {number: [] for number in sums}
+        metrics = self.numbers.metrics_of(sums)
+        for life in self._memory_lives():
+            for number in metrics & life.rows.keys():
+                row = life.rows[number]
+                found[self.numbers.of(number)].append(Contribution(row.values, life.is_current(row), row.sketch))
+        return found
 
     def _rescan_disk(self, numbers: set[int]) -> None:
         if not numbers:
@@ -224,16 +290,17 @@ class MetricSums:
         alone: Counter[Layout] = Counter()
         for lives in self._state.lives.values():
             living = [life for life in lives if life.living]
-            if len(living) == 1:
-                alone.update(map(self._layouts.layout_for, living[0].blocks.values()))
+            layouts = [self._layouts.layout_for(block) for life in living for block in life.blocks.values()]
+            if len(living) == 1 and self._have_own_sums(layouts, living[0].rows):
+                alone.update(layouts)
                 current = {number for number, row in living[0].rows.items() if living[0].is_current(row)}
             else:
                 numbers = {number for life in living for number in self._layouts.numbers(life)}
                 current = {n for n in numbers if _is_any_current(self._contribution(life, n) for life in living)}
-            for number in current:
+            for number in self.numbers.of_all(current):
                 self[number].instances += 1
         for layout, instances in alone.items():
-            for number in layout.counters:
+            for number in self._sums_in(layout):
                 self[number].instances += instances
 
     def _build_blocks(self) -> None:
@@ -267,15 +334,6 @@ def _lasting_contributions(life: Life) -> Iterator[tuple[int, Contribution]]:
     """Yield the contributions of a life without their momentary values."""
     for number, row in life.rows.items():
         yield number, Contribution(row.values, current=False, sketch=row.sketch)
-
-
-def _contributions(lives: Iterable[Life], numbers: set[int]) -> dict[int, list[Contribution]]:
-    found: dict[int, list[Contribution]] = {number: [] for number in numbers}
-    for life in lives:
-        for number in numbers & life.rows.keys():
-            row = life.rows[number]
-            found[number].append(Contribution(row.values, life.is_current(row), row.sketch))
-    return found
 
 
 def _is_any_current(contributions: Iterable[Contribution | None]) -> bool:

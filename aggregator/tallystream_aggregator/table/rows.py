@@ -23,6 +23,7 @@ from tallystream.record import Sketch
 from tallystream_aggregator.table.arithmetic.metric_types import STORED, Value, Values
 from tallystream_aggregator.table.arithmetic.partial_sums import StoredPartialSum
 from tallystream_aggregator.table.state import LifeId
+from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums
@@ -33,8 +34,6 @@ MAX_LIVES_OF_A_LIST_ROW = 500
 
 MAX_ROW_BYTES = 30 * 1024 * 1024
 """The largest list of metrics in a record. If it is larger, the record has only the number of its metrics."""
-
-Tags = tuple[tuple[str, str], ...]
 
 
 class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -137,7 +136,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
 
     `due_ms` is the wall-clock time before which no further life falls silent, epoch ms, 0 if none is living. A shard
     without records by then needs one (jobs.aggregate.wake_up). `repaired` is the number of the last request to publish
-    rows again that the shard has carried out (jobs.aggregate.repair).
+    rows again that the shard has carried out (jobs.aggregate.repair). `sum_tags` are the tags that the sums have.
     """
 
     v: int = 1
@@ -163,6 +162,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     state_bytes: int = 0
     due_ms: int = 0
     repaired: int = 0
+    sum_tags: SumTags = SumTags()
     epoch: int = 0
     batch: int = 0
 
@@ -286,6 +286,7 @@ def shard_row(state: State, counts: MemoryCounts, disk: int) -> TableRecord:
         rows=counts.rows,
         metrics=len(state.metrics),
         due_ms=state.due_ms,
+        sum_tags=state.sum_tags,
     )
     return TableRecord(_json.encode(["shard", state.shard]), row)
 

@@ -8,6 +8,7 @@ from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.table.arithmetic.metric_types import Values
 from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums, StoredPartialSum
+from tallystream_aggregator.table.sum_tags import SumTags
 
 STATE_VERSION = 1
 
@@ -126,6 +127,9 @@ class State(msgspec.Struct, array_like=True):
     includes: when another shard reads older records again, this one ignores them. The table has had this number of
     shards since the epoch `since`; records of `metrics-table` with a lower epoch are from before. `before` has the
     number of shards and `since` of the time before, None if the number never changed.
+
+    `sum_tags` are the tags that the sums have. `emptied` are sums on `metrics-agg` that the table may lack, because it
+    had other tags before it was rebuilt. The first batch publishes those that it lacks as empty.
     """
 
     version: int = STATE_VERSION
@@ -159,6 +163,8 @@ class State(msgspec.Struct, array_like=True):
     included: dict[str, int] = {}
     since: int = 0
     before: tuple[int, int] | None = None
+    sum_tags: SumTags = SumTags()
+    emptied: list[MetricId] = []
 
 
 class _Version(msgspec.Struct, array_like=True):

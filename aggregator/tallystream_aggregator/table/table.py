@@ -26,10 +26,12 @@ from tallystream_aggregator.table.disk import Disk, MemoryChunks
 from tallystream_aggregator.table.forget import advance_forgetting, close_list, forget_metric, forgotten_rows
 from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limit_letters
 from tallystream_aggregator.table.lives import Lives
-from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES_OF_A_BATCH, DeadLetter, Event, Offsets, Total
+from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES_OF_A_BATCH, DeadLetter, Event, Total
 from tallystream_aggregator.table.restore.republish import metric_of, republish
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
 from tallystream_aggregator.table.shards import ShardSum, is_otlp, shard_of, shards_of
+from tallystream_aggregator.table.sum_numbers import sum_of
+from tallystream_aggregator.table.sum_outputs import SumOutputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -99,6 +101,7 @@ class Table:
         self._dead: list[DeadLetter] = []
         self._quotable_bytes = MAX_QUOTED_BYTES_OF_A_BATCH
         self._lives = Lives(state, self._settings, self.disk)
+        self._outputs = SumOutputs(state, self._lives.sums)
         self._applier = RecordApplier(self._lives, self._settings)
         self._forgetting_rows: list[TableRecord] = []
         self._shard_row_changed = False
@@ -201,11 +204,17 @@ class Table:
     def republish(self, keys: Iterable[bytes], sums: Iterable[bytes]) -> None:
         """Publish these keys of `metrics-table` and `metrics-agg` from the state with the next changes.
 
-        A key of `metrics-table` that the state does not have is deleted. Such a key of `metrics-agg` is ignored.
+        A key of `metrics-table` that the state does not have is deleted. A sum with tags that the sums do not have is
+        published as empty. Any other key of `metrics-agg` that the state does not have is ignored.
         """
         self._republished.update(keys)
-        numbers = (self._lives.number_of(metric) for key in sums if (metric := metric_of(key)) is not None)
-        self._lives.sums.force_publish(number for number in numbers if number >= 0)
+        tags, numbers = self.state.sum_tags, self._lives.sums.numbers
+        for metric in filter(None, map(metric_of, sums)):
+            if sum_of(metric, tags) != metric:
+                self._outputs.publish_empty([metric] if self.state.shard == 0 else [])
+            else:
+                number = numbers.find(metric) if numbers.are_shared else self._lives.number_of(metric)
+                self._lives.sums.force_publish([number] if number >= 0 else [])
         self._shard_row_changed = True
 
     def forget_lives(self, now_ms: int) -> None:
@@ -221,9 +230,16 @@ class Table:
         list_rows = close_list(self.state)
         if not self.state.published:
             self._lives.sums.force_publish(range(len(self.state.metrics)))
-        changed = sorted(self._lives.sums.flush(), key=self.state.metrics.__getitem__)
+            self._outputs.publish_empty(self.state.emptied)
+            self.state.emptied = []
+        changed = self._lives.sums.flush()
         self._dirty_disk_sums |= self._lives.sums.store_disk_sums()
-        totals, shard_sums = ([], self.shard_sums(changed)) if self.state.shards > 1 else (self._totals(changed), [])
+        totals, shard_sums = list[Total](), list[ShardSum]()
+        if self.state.shards > 1:
+            shard_sums = self.shard_sums(sorted(changed, key=self._lives.sums.numbers.identity))
+        else:
+            totals, overflows = self._outputs.totals(changed)
+            self._lives.events += overflows
         changes = Changes(totals, list(self._dead), list(self._lives.events), self._table_rows(list_rows), shard_sums)
         self._dead.clear()
         self._quotable_bytes = MAX_QUOTED_BYTES_OF_A_BATCH
@@ -372,29 +388,5 @@ class Table:
         return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts, len(self.disk))]
 
     def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
-        """Return the partial sums of this shard for these metrics, for the combiners."""
-        state, offsets = self.state, self._offsets()
-        return [
-            ShardSum.of(state.shard, state.metrics[number], self._lives.sums[number], state.out_ms, offsets)
-            for number in numbers
-        ]
-
-    def _offsets(self) -> Offsets:
-        offsets: Offsets = {}
-        for partition, offset in self.state.offsets.items():
-            topic, _, index = partition.rpartition(":")
-            offsets.setdefault(topic, {})[index] = offset
-        return offsets
-
-    def _totals(self, changed: Iterable[int]) -> list[Total]:
-        totals = []
-        offsets = self._offsets()
-        for number in changed:
-            total = Total.of(self.state.metrics[number], self._lives.sums[number], self.state.out_ms, offsets)
-            totals.append(total)
-            if total.overflow and number not in self.state.overflowed:
-                self.state.overflowed.append(number)
-                self._lives.events.append(total.overflow_event())
-            elif not total.overflow and number in self.state.overflowed:
-                self.state.overflowed.remove(number)
-        return totals
+        """Return the partial sums of this shard for the sums of these metrics, for the combiners."""
+        return self._outputs.shard_sums(numbers)

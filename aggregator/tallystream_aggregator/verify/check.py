@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream_aggregator.verify.lives import STAYING
 from tallystream_aggregator.verify.published import LASTING, Unequal, unequal, unequal_between
+from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,7 +59,8 @@ class Check:
     `until(partition, end)` returns the next records of a partition with offsets below `end`, each record once. `end` is
     the end of the last batch known to be finished, None if no batch is known: all dead letters and sums up to there
     must have been published. `batches` are the ledger's batches up to there, in order. `letters` are the records with
-    dead letters, None if dead letters were deleted.
+    dead letters, None if dead letters were deleted. `tags` returns the tags that the sums of a writer have, by its
+    epoch, or those of the last writer for None.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Check:
         *,
         batches: Sequence[Batch] = (),
         letters: set[tuple[PartitionName, int]] | None = None,
+        tags: Callable[[int | None], Tags] = lambda _epoch: Tags(),
         on_record: Callable[[int], None] = lambda _records: None,
     ) -> None:
         self._replay = replay
@@ -79,6 +82,7 @@ class Check:
         self._until = until
         self._batches = batches
         self._letters = letters
+        self._tags = tags
         self._on_record = on_record
         self._is_between = False  # records of a batch that the ledger lacks were replayed since its last batch
         self.outcome = Outcome(letters_checked=letters is not None)
@@ -183,6 +187,7 @@ class Check:
 
     def _found(self, row: PublishedSum, at_ms: int) -> tuple[list[Unequal], bool]:
         """Return the fields that differ whichever lives were forgotten, and whether some are undetermined."""
+        self._replay.tags = self._tags(row.version[0])
         for forgotten in (True, False):
             noticed = self._replay.sum(row.identity, at_ms, forgotten=forgotten)
             unnoticed = self._replay.sum(row.identity, forgotten=forgotten, noticed=False)
@@ -201,7 +206,8 @@ class Check:
         """
         self.outcome.complete = True
         differing = {one.identity for one in self.outcome.differences}
-        for identity in self._replay.identities():
+        self._replay.tags = tags = self._tags(self._batches[-1].epoch if self._batches else None)
+        for identity in list(self._replay.identities()):
             row = newest.get(identity)
             if row is None and identity in later:
                 self.outcome.compacted += 1
@@ -213,6 +219,7 @@ class Check:
             elif self._batches:
                 self._differ(identity, self._found(row, 0)[0], self._end)
             elif identity[1] in STAYING:
+                self._replay.tags = tags
                 both = [self._replay.sum(identity, forgotten=forgotten) for forgotten in (True, False)]
                 different = [unequal(row.fields, replayed, LASTING) for replayed in both]
                 self._differ(identity, different[1] if all(different) else [], self._end)

@@ -108,6 +108,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
             lambda partition, end: readers[partition].until(end) if partition in readers else (),
             batches=ledger.batches,
             letters=_letters(kafka, topics),
+            tags=ledger.tags_of,
             on_record=progress,
         )
         highs = {partition: high for partition, (_, high) in reader.bounds(kafka, *names).items()}

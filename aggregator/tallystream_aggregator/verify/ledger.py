@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.kafka.ledger import QUERY
 from tallystream_aggregator.verify.published import Ends, PartitionName, by_partition
 from tallystream_aggregator.verify.silence import Batch
+from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     from tallystream_aggregator.kafka.ledger import LedgerRow
@@ -19,7 +20,8 @@ class LedgerBatches:
 
     `partial` is the row "opened" with which the current table began in the middle of the topic, None if it did not.
     `end` is the end of the last batch that `to` allows, `begin` that of the last batch that `since` allows.
-    `batches` are the current table's batches that `to` allows, in order.
+    `batches` are the current table's batches that `to` allows, in order. `tags` maps the epoch of a writer → the tags
+    that its sums have.
     """
 
     to: Limit | None = None
@@ -28,6 +30,7 @@ class LedgerBatches:
     begin: Ends | None = None
     partial: LedgerRow | None = None
     batches: list[Batch] = field(default_factory=list)
+    tags: dict[int, Tags] = field(default_factory=dict)
     _opened: list[LedgerRow] = field(default_factory=list)
     _writers: tuple[LedgerRow | None, LedgerRow | None] = (None, None)
     _shards: int | None = None
@@ -38,6 +41,9 @@ class LedgerBatches:
             return
         if row.kind == "opened":
             self._opened.append(row)
+            self.tags[row.epoch] = Tags(
+                frozenset(row.drop_tags), None if row.keep_tags is None else frozenset(row.keep_tags)
+            )
             self._writers = self._writers[1], row
             return
         begins = not row.start  # the first batch of a checkpoint
@@ -57,6 +63,17 @@ class LedgerBatches:
             self.batches.append(batch)
         if self.since is not None and self.since.allows(row.ts, end):
             self.begin = end
+
+    def tags_of(self, epoch: int | None) -> Tags:
+        """Return the tags that the sums of a writer have, or those of the last writer for None.
+
+        If the ledger has lost the writer's row, they are those of the writer before, or of the first one after it.
+        """
+        found = self.tags.get(-1 if epoch is None else epoch)
+        if found is not None or not self.tags:
+            return found or Tags()
+        before = [known for known in self.tags if epoch is None or known < epoch]
+        return self.tags[max(before) if before else min(self.tags)]
 
     def _begin(self) -> LedgerRow | None:
         """Return the row "opened" that has the start of a new checkpoint, None if there is none.

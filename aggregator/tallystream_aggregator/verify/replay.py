@@ -21,6 +21,7 @@ from tallystream_aggregator.verify import decode, otlp
 from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError, Snapshot
 from tallystream_aggregator.verify.lives import Life, Row, Settings, sum_of
 from tallystream_aggregator.verify.silence import Silence
+from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,12 +41,17 @@ MAX_METRIC_LETTERS = 10
 
 
 class Replay:
-    """The table after the records so far. `clocks`: partition, as in "metrics:0" → highest append time, epoch ms."""
+    """The table after the records so far. `clocks`: partition, as in "metrics:0" → highest append time, epoch ms.
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    `tags` are those that the sums have.
+    """
+
+    def __init__(self, settings: Settings | None = None, tags: Tags = Tags()) -> None:  # noqa: B008 (it is frozen)
         self._settings = settings or Settings()
         self._instances: dict[str, dict[LifeName, Life]] = {}
         self._lives_by_metric: dict[Identity, dict[Life, None]] = {}
+        self._tags = tags
+        self._metrics_by_sum: dict[Identity, list[Identity]] = {}
         self._metric_counts: Counter[str] = Counter()
         self._metric_bytes: Counter[str] = Counter()
         self.silence = Silence()
@@ -95,14 +101,27 @@ class Replay:
                     refused.append(str(error))
         return refused
 
+    @property
+    def tags(self) -> Tags:
+        """The tags that the sums have."""
+        return self._tags
+
+    @tags.setter
+    def tags(self, tags: Tags) -> None:
+        if tags != self._tags:
+            self._tags, self._metrics_by_sum = tags, {}
+            for identity in self._lives_by_metric:
+                self._add_to_sum(identity)
+
     def identities(self) -> Iterable[Identity]:
-        """Return every metric seen so far, with or without a life that has it."""
-        return self._lives_by_metric.keys()
+        """Return the sum of every metric seen so far, with or without a life that has it."""
+        return self._metrics_by_sum.keys()
 
     def rows(self, identity: Identity) -> Iterator[tuple[Life, Row]]:
-        """Yield each life that has the metric, with its row."""
-        for life in self._lives_by_metric.get(identity, ()):
-            yield life, life.rows[identity]
+        """Yield each life that has a metric of the sum, with its row, once for each such metric."""
+        for metric in self._metrics_by_sum.get(identity, ()):
+            for life in self._lives_by_metric[metric]:
+                yield life, life.rows[metric]
 
     def begin(self, batch: Batch) -> None:
         """Process the start of a checkpoint, whose first batch is `batch`."""
@@ -116,14 +135,14 @@ class Replay:
         `forgotten` tells whether to count the rows for which that depends on when their life was forgotten. The field
         `retired` is the number of lives that may have been forgotten.
         """
-        held = [life for life in self._lives_by_metric.get(identity, ()) if forgotten or not life.uncertain]
-        retired = sum(life.uncertain or life.may_be_forgotten(self.clocks[life.partition]) for life in held)
+        held = [(life, row) for life, row in self.rows(identity) if forgotten or not life.uncertain]
+        retired = sum(life.uncertain or life.may_be_forgotten(self.clocks[life.partition]) for life, _ in held)
         living = partial(self.silence.living, at_ms=at_ms, noticed=noticed)
-        return sum_of(identity[1], [(life, life.rows[identity], living(life)) for life in held], retired)
+        return sum_of(identity[1], [(life, row, living(life)) for life, row in held], retired)
 
     def uncertain_lives(self, identity: Identity) -> int:
         """Return the number of lives whose rows count or not depending on when the life was forgotten."""
-        return sum(life.uncertain for life in self._lives_by_metric.get(identity, ()))
+        return sum(life.uncertain for life, _ in self.rows(identity))
 
     def _apply(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
         if value is None:
@@ -268,7 +287,11 @@ class Replay:
             for whose in (life.app, ""):
                 self._metric_counts[whose] += 1
                 self._metric_bytes[whose] += _size(identity)
+            self._add_to_sum(identity)
         self._lives_by_metric.setdefault(identity, {})[life] = None
+
+    def _add_to_sum(self, identity: Identity) -> None:
+        self._metrics_by_sum.setdefault(self._tags.sum_of(identity), []).append(identity)
 
     def _tombstone(self, instance: str, clock: int, forget: Forget | None = None) -> None:
         """Remove the rows of an instance's lives, or of those that a forget record names."""

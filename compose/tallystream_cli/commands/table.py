@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tallystream.errors import ConfigError
 from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
 
@@ -67,6 +68,8 @@ def aggregate(
     otlp_topic: o.OtlpTopic = None,
     shards: o.Shards = None,
     state_partitions: o.StatePartitions = None,
+    drop_tag: o.DropTag = None,
+    keep_tags: o.KeepTags = None,
     master: o.Master = "local[2,4]",
     driver_memory: o.DriverMemory = "1g",
     http_port: o.HttpPort = None,
@@ -82,6 +85,7 @@ def aggregate(
     from tallystream_aggregator.spark.kafka_options import Fetch
     from tallystream_aggregator.spark.query.modes import Mode
     from tallystream_aggregator.table.limits import HOUR_MS, TableSettings
+    from tallystream_aggregator.table.sum_tags import parse_sum_tags
 
     settings = AggregateSettings(
         bootstrap_servers,
@@ -111,6 +115,7 @@ def aggregate(
         driver_memory=driver_memory,
         shards=shards,
         state_partitions=state_partitions,
+        sum_tags=parse_sum_tags(drop_tag, keep_tags),
     )
     raise typer.Exit(run(settings))
 
@@ -131,10 +136,24 @@ def rebuild(
         int | None,
         typer.Option(help="The number of partitions of Spark's state for the shards; by default one for each shard."),
     ] = None,
+    drop_tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drop-tag", help="A tag that the sums no longer have; repeatable. By default their tags stay the same."
+        ),
+    ] = None,
+    keep_tags: Annotated[
+        str | None, typer.Option(help="The only tags that the sums have from now on, as in region,topic.")
+    ] = None,
+    all_tags: Annotated[bool, typer.Option("--all-tags", help="Give the sums all tags again.")] = False,
 ) -> None:
     """Rebuild a lost table from metrics-table, as the start of a new checkpoint."""
     from tallystream_aggregator.jobs.rebuild import RebuildSettings, run
+    from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
 
+    sum_tags = parse_sum_tags(drop_tag, keep_tags)
+    if all_tags and sum_tags is not None:
+        raise ConfigError("--all-tags", str(sum_tags), "give it without --drop-tag and --keep-tags")
     settings = RebuildSettings(
         bootstrap_servers,
         checkpoint,
@@ -143,5 +162,6 @@ def rebuild(
         accept_partial=accept_partial,
         shards=shards,
         partitions=partitions,
+        sum_tags=SumTags() if all_tags else sum_tags,
     )
     raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))

@@ -1,4 +1,4 @@
-"""Goals, results and tables of the aggregator's benchmark, from given numbers."""
+"""Goals, results and tables of the aggregator's benchmark: from numbers alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.aggregator import report
-from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, SCALING, at_size, judge
+from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, SCALING, at_size, evaluate
 from benchmarks.aggregator.results import Result, Results, medians
 from benchmarks.aggregator.scraping import Batches, Slowest, batches, parse
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def of_backlog(updates: int, wall_s: float, **more: Any) -> dict[str, Any]:
-    """Return the result of a backlog's measurement."""
+    """Return what a backlog's measurement has."""
     plain = {"updates": updates, "records": updates, "form": "singles", "wall_s": wall_s, "exact": True}
     plain |= {"updates_per_s": updates / wall_s, "cpu_s": 1.0, "cpu_s_per_million": 8.0, "peak_rss_mb": 600.0}
     return {**plain, "others_cores": 0.0, **more}
 
 
 def of_latency(p50_ms: float, p99_ms: float, *, keeps_up: bool = True) -> dict[str, Any]:
-    """Return the result of a live measurement."""
+    """Return what a live measurement has."""
     plain = {"rate": 10_000, "p50_ms": p50_ms, "p95_ms": p99_ms, "p99_ms": p99_ms, "drain_s": 0.5, "cpu_cores": 1.0}
     plain |= {"cpu_ms_per_batch": 100.0}
     return {**plain, "keeps_up": keeps_up, "peak_rss_mb": 1.0, "others_cores": 0.0, "exact": True}
@@ -41,13 +41,13 @@ FOUND = {
 
 
 def verdict(found: dict[tuple[str, str], dict[str, Any]], what: str) -> tuple[float | None, str]:
-    """Return the figure and the verdict of the only goal whose name begins with `what`."""
-    (result,) = [one for one in judge(AGGREGATOR + SCALING, found) if one.goal.what.startswith(what)]
-    return result.measured, result.verdict
+    """Return what was measured for the one goal whose name begins so, and the verdict."""
+    (evaluation,) = [one for one in evaluate(AGGREGATOR + SCALING, found) if one.goal.what.startswith(what)]
+    return evaluation.measured, evaluation.status
 
 
-def test_a_figure_is_compared_with_both_bounds() -> None:
-    """A figure may meet both bounds, only the required one, or none, or be missing."""
+def test_a_figure_is_judged_against_both_bounds() -> None:
+    """Both are met, the required one alone, none, and a figure that was not measured."""
     met = {**FOUND, ("backlog-10m", OURS): of_backlog(10_000_000, 46.0)}
     assert verdict(met, "backlog of 10 M") == (10.0, "required met, goal met")
     assert verdict(FOUND, "backlog of 2 M") == (4.0, "required met, goal missed")
@@ -56,7 +56,7 @@ def test_a_figure_is_compared_with_both_bounds() -> None:
 
 
 def test_a_figure_may_have_one_bound() -> None:
-    """A share of Kafka Streams' latency is only required, a latency in ms is only a goal."""
+    """The share of Kafka Streams' latency is required, a latency in ms is a goal."""
     assert verdict(FOUND, "2,000 updates/s, low: p50 as") == (0.5, "required met")
     assert verdict(FOUND, "2,000 updates/s, low: p50, and") == (150, "goal missed")
     assert verdict(FOUND, "2,000 updates/s, low: p99 as") == (1.2, "**required missed**")
@@ -65,7 +65,7 @@ def test_a_figure_may_have_one_bound() -> None:
 
 
 def test_a_side_that_falls_behind_meets_no_bound() -> None:
-    """Its measured latency may be low, but it would grow."""
+    """Its latency as measured may look good: it is no latency that lasts."""
     assert verdict(FOUND, "10,000 updates/s, low: p99")[1] == "required met, goal met"
     behind = {**FOUND, ("latency-10000", OURS): of_latency(300, 240, keeps_up=False)}
     assert verdict(behind, "10,000 updates/s, low: p99")[1] == "**required missed**"
@@ -73,40 +73,40 @@ def test_a_side_that_falls_behind_meets_no_bound() -> None:
 
 
 def test_a_wrong_sum_meets_no_bound() -> None:
-    """A fast rebuild with wrong sums is no result."""
+    """A rebuild that is fast and wrong is none."""
     stage = {"restart_s": 1.0, "rebuild_s": 2.0, "slowest_ms": 3.0}
     assert verdict({("rows-10m", OURS): {**stage, "exact": True}}, "the same: rebuild")[1] == "required met, goal met"
     assert verdict({("rows-10m", OURS): {**stage, "exact": False}}, "the same: rebuild")[1] == "**required missed**"
 
 
-def test_memory_is_that_of_the_rows_only() -> None:
-    """The memory of an aggregator without rows is subtracted. The largest measured table decides."""
+def test_memory_is_that_of_the_rows_alone() -> None:
+    """What an aggregator without rows takes is not in it; the largest table that was measured decides."""
     found = {("rows-10k", OURS): {"rows": 10_000, "peak_rss_mb": 1002.0}}
     assert verdict(found, "memory for a million") == (None, "not measured")
     found["rows-1m", OURS] = {"rows": 1_010_000, "peak_rss_mb": 1202.0}
     assert verdict(found, "memory for a million") == (200.0, "required met, goal missed")
 
 
-def test_an_extrapolation_separates_the_launch() -> None:
-    """Of 100 s for 2 M and 460 s for 10 M updates, 10 s are the launch, and each million takes 45 s."""
+def test_an_extrapolation_keeps_the_launch_apart() -> None:
+    """Of 100 s for 2 M and 460 s for 10 M, 10 s are the launch and 45 s a million's."""
     assert at_size(FOUND, PEER, ("backlog-2m", "backlog-10m"), 100_000_000) == pytest.approx(10 + 4500)
 
 
-def test_an_extrapolation_from_noise_is_proportional() -> None:
-    """If the larger backlog took less time than the smaller one, the launch is ignored, so no time is negative."""
+def test_an_extrapolation_from_noise_is_in_proportion() -> None:
+    """Where the larger backlog took less time than the smaller, no time comes out negative."""
     found = {("small", PEER): of_backlog(10, 5.0), ("large", PEER): of_backlog(50, 4.0)}
     assert at_size(found, PEER, ("small", "large"), 500) == 40.0
 
 
-def test_results_are_medians_by_figure_and_side() -> None:
-    """Numbers are medians over the rounds. A result is exact only if it was exact in all rounds."""
+def test_medians_by_figure_and_side() -> None:
+    """Numbers are medians over the rounds; exact is only what was exact in all of them."""
     rounds = [{"wall_s": wall, "exact": exact, "form": "x"} for wall, exact in ((3.0, True), (1.0, False), (2.0, True))]
     found = medians(Result("f", "s", number, one) for number, one in enumerate(rounds))
     assert found == {("f", "s"): {"wall_s": 2.0, "exact": False, "form": "x"}}
 
 
-def test_a_resumed_run_keeps_its_earlier_results(tmp_path: Path) -> None:
-    """Without `resume`, the file of results is emptied."""
+def test_a_run_goes_on_with_what_was_measured(tmp_path: Path) -> None:
+    """The file of results is taken over only where that is asked for."""
     path = tmp_path / "results.jsonl"
     Results(path).add(Result("f", "s", 1, {"wall_s": 1.5}))
     again = Results(path, resume=True)
@@ -117,7 +117,7 @@ def test_a_resumed_run_keeps_its_earlier_results(tmp_path: Path) -> None:
 
 
 def test_the_tables_show_every_side_and_a_wrong_sum() -> None:
-    """Each measured figure has a row, and a wrong sum is marked."""
+    """Each measured figure has a row; a wrong sum stands out."""
     found = {**FOUND, ("backlog-2m", OURS): of_backlog(2_000_000, 25.0, exact=False)}
     text = report.tables(found)
     assert "| 2,000,000 updates as 2,000,000 single-metric records | tallystream | 25.0 | 80,000 |" in text
@@ -126,21 +126,21 @@ def test_the_tables_show_every_side_and_a_wrong_sum() -> None:
     assert all(line.startswith("|") for line in text.splitlines() if line)
 
 
-def test_the_report_has_the_speed_of_the_machine() -> None:
-    """It has the median of the times that were measured before the figures, the lowest one and the highest one."""
+def test_the_machines_speed_is_said() -> None:
+    """The median of what was measured before the figures, with the least and the most."""
     assert "takes 20.0 ms" in report.speed([19.0, 20.0, 25.0])
     assert "(measured before each figure: 19.0 to 25.0)" in report.speed([19.0, 20.0, 25.0])
     assert not report.speed([])
 
 
-def test_the_report_warns_of_other_work_on_the_machine() -> None:
-    """The warning appears from a third of a core on."""
-    assert "1.4 of the cores" in report.tables({("backlog-2m", OURS): of_backlog(10, 1.0, others_cores=1.4)})
-    assert "Others used" not in report.tables(FOUND)
+def test_a_machine_with_other_work_is_said_to_be_one() -> None:
+    """From a third of a core on the figures come with a warning; on a quiet machine there is none."""
+    assert "1.4 cores" in report.tables({("backlog-2m", OURS): of_backlog(10, 1.0, others_cores=1.4)})
+    assert "Other programs used" not in report.tables(FOUND)
 
 
-def test_only_the_results_of_the_page_are_replaced() -> None:
-    """They are between two marks. A page without the marks is an error."""
+def test_the_page_keeps_what_is_around_the_results() -> None:
+    """Only what is between the marks is replaced; a page without them is an error."""
     page = f"before\n{report.BEGIN}old\n{report.END}after\n"
     assert report.into(page, "new") == f"before\n{report.BEGIN}\nnew\n{report.END}after\n"
     with pytest.raises(ValueError, match="unpack"):
@@ -157,7 +157,7 @@ tallystream_table_rows{command="aggregate"} 1e+06
 
 
 def test_a_batchs_mean_time_is_that_between_two_scrapes() -> None:
-    """Batches before the first scrape are not included. If there is no batch between the scrapes, this is an error."""
+    """What ran before the first scrape is not in it; no batch between them is an error, not a zero."""
     before, after = parse(EXPOSED % ("4.0", "2")), parse(EXPOSED % ("5.0", "6"))
     assert batches(before, after) == Batches(4, 250.0)
     assert after["tallystream_table_rows", "", ""] == 1_000_000
@@ -168,7 +168,7 @@ def test_a_batchs_mean_time_is_that_between_two_scrapes() -> None:
 
 
 def test_the_slowest_batch_is_the_longest_between_two_scrapes() -> None:
-    """Batches before the first scrape are not included. A scrape without a new batch changes nothing."""
+    """What ran before the first scrape is not it; a scrape without a new batch changes nothing."""
     slowest = Slowest(port=0)
     for total, many in (("9.0", "1"), ("9.5", "2"), ("11.5", "3"), ("11.5", "3"), ("12.0", "4")):
         slowest.note(parse(EXPOSED % (total, many)))

@@ -1,4 +1,4 @@
-"""The benchmark's load: the same updates for every side, in two forms, and their expected sums."""
+"""The benchmark's load: the same updates for every side, in two forms, and the sums that must come out of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLEET = Fleet(instances=7, metrics=5)
 
 
 def table_sums(records: list[tuple[bytes, bytes]]) -> list[int]:
-    """Return the sums of the aggregator's own table, in the order of the metrics' names."""
+    """Return what the aggregator's own table makes of the records, in the order of the metrics' names."""
     table = Table(State())
     table.apply(
         Record("metrics", 0, offset, 1_700_000_000_000, key, value) for offset, (key, value) in enumerate(records)
@@ -31,7 +31,7 @@ def table_sums(records: list[tuple[bytes, bytes]]) -> list[int]:
 
 @pytest.mark.parametrize("n", [1, 35, 36, 103])
 def test_single_metric_records_add_up_to_the_expected_sums(n: int) -> None:
-    """The newest values of the records have the generator's sums, also if not all instances have the same number."""
+    """Whatever their number, whole turns of the fleet or not: the table's sums are those of the generator."""
     updates = Updates(FLEET)
     records = list(singles(FLEET, updates.take(n), 1))
     assert len(records) == n
@@ -47,19 +47,18 @@ def test_single_metric_records_add_up_to_the_expected_sums(n: int) -> None:
     assert [added[name] for name in FLEET.names if name in added] == expected
 
 
-def test_both_forms_give_the_same_sums() -> None:
-    """The aggregator's table gets the same updates as snapshots and as single-metric records."""
+def test_both_forms_say_the_same() -> None:
+    """Snapshots and single-metric records of the same updates give the same sums in the aggregator's table."""
     for_singles, for_snapshots = Updates(FLEET), Updates(FLEET)
-    as_singles = [record for turn in for_singles.turns(105) for record in singles(FLEET, turn, 1)]
+    ones = [record for taken in for_singles.pieces(105) for record in singles(FLEET, taken, 1)]
     snapshots = Snapshots(FLEET, 1_700_000_000_000)
-    as_snapshots = [record for turn in for_snapshots.turns(105) for record in snapshots.render(turn)]
-    assert (len(as_singles), len(as_snapshots)) == (105, 21)
-    sums = for_singles.sums.tolist()
-    assert table_sums(as_singles) == table_sums(as_snapshots) == sums == for_snapshots.sums.tolist()
+    many = [record for taken in for_snapshots.pieces(105) for record in snapshots.render(taken)]
+    assert (len(ones), len(many)) == (105, 21)
+    assert table_sums(ones) == table_sums(many) == for_singles.sums.tolist() == for_snapshots.sums.tolist()
 
 
-def test_updates_continue_after_the_last_one() -> None:
-    """The numbers of updates continue from one call to the next, and readings never fall."""
+def test_updates_go_on_where_they_were() -> None:
+    """Taken in pieces or at once, the updates are numbered on, and readings never fall."""
     updates = Updates(FLEET)
     first, second = updates.take(40), updates.take(65)
     assert (first.first, second.first) == (0, 40)
@@ -69,33 +68,33 @@ def test_updates_continue_after_the_last_one() -> None:
 
 
 def test_snapshots_are_the_reporters_own() -> None:
-    """They can be decoded, have one life for each instance, rising seqs, and `prev` from the second one on."""
+    """A snapshot reads back as one: its life lasts, seq counts on, and `prev` is there from the second on."""
     snapshots, updates = Snapshots(FLEET, 1_700_000_000_000), Updates(FLEET)
     lives: dict[bytes, list[Any]] = {}
-    for turn in updates.turns(3 * FLEET.rows):
-        for key, value in snapshots.render(turn):
+    for taken in updates.pieces(3 * FLEET.rows):
+        for key, value in snapshots.render(taken):
             read = read_value(value, max_metrics=100)
             assert isinstance(read, DecodedSnapshot)
             assert not read.rejected
             lives.setdefault(key, []).append(read.snapshot)
-    for published in lives.values():
-        assert len({snapshot.life for snapshot in published}) == 1
-        assert [snapshot.seq for snapshot in published] == [1, 2, 3]
-        assert [snapshot.prev is None for snapshot in published] == [True, False, False]
+    for of_one in lives.values():
+        assert len({snapshot.life for snapshot in of_one}) == 1
+        assert [snapshot.seq for snapshot in of_one] == [1, 2, 3]
+        assert [snapshot.prev is None for snapshot in of_one] == [True, False, False]
 
 
-def test_snapshots_need_the_updates_of_complete_instances() -> None:
-    """Updates of only some metrics of an instance are an error. They make no wrong sum."""
+def test_snapshots_refuse_half_an_instance() -> None:
+    """Updates that are not of whole instances can't be said in snapshots: an error, and no wrong sum."""
     with pytest.raises(ValueError, match="whole instances"):
         list(Snapshots(FLEET, 1_700_000_000_000).render(Updates(FLEET).take(7)))
 
 
 def test_histograms_carry_the_sketch_of_their_values() -> None:
-    """The table accepts each histogram, and the sketch has `count` values. The counts are the generator's."""
+    """The table takes each with its quantiles, so the sketch has `count` values; counts are the generator's."""
     fleet = Fleet(instances=7, metrics=5, histograms=2)
     updates = Updates(fleet)
     snapshots = Snapshots(fleet, 1_700_000_000_000)
-    records = [record for turn in updates.turns(3 * fleet.rows) for record in snapshots.render(turn)]
+    records = [record for taken in updates.pieces(3 * fleet.rows) for record in snapshots.render(taken)]
     assert table_sums(records) == updates.sums.tolist()
     metrics = decode(records[-1][1]).metrics
     assert [metric.type for metric in metrics] == ["counter"] * 3 + ["histogram"] * 2

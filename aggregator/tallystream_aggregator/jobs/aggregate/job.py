@@ -94,13 +94,13 @@ def run(settings: AggregateSettings) -> int:
                 return 0
             sharding, streams = adopt_sharding(session, settings, topics, sharding, streams)
             _prepare_topics(topics, kafka, sharding)
-            writer = Writer(settings, topics, kafka, lease, shards=sharding.shards, due_ms=health.due_ms)
+            writer = Writer(settings, topics, kafka, lease, sharding=sharding, due_ms=health.due_ms)
             choice = _choice(settings, topics, kafka, writer.begin)
         stack.callback(writer.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writer.epoch, choice.behind)
 
         def start_query(mode: Mode) -> StreamingQuery:
-            return _start(streams.of(mode, writer.begin), settings, topics, epoch=writer.epoch, shards=sharding.shards)
+            return _start(streams.of(mode, writer.begin), settings, topics, sharding, epoch=writer.epoch)
 
         def after_batch() -> None:
             if writer.after_batch():
@@ -144,7 +144,7 @@ def adopt_sharding(
 
 
 def _sharding(settings: AggregateSettings) -> Sharding:
-    found = sharding_of(settings.checkpoint, settings.shards, settings.state_partitions)
+    found = sharding_of(settings.checkpoint, settings.shards, settings.state_partitions, settings.sum_tags)
     stored = state_partitions(settings.checkpoint)
     if stored not in (None, found.partitions):
         raise ConfigError(
@@ -167,10 +167,10 @@ def _choice(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str
 
 
 def _start(
-    records: DataFrame, settings: AggregateSettings, topics: Topics, *, epoch: int, shards: int
+    records: DataFrame, settings: AggregateSettings, topics: Topics, sharding: Sharding, *, epoch: int
 ) -> StreamingQuery:
     query = (
-        summed(records, settings, topics, epoch=epoch, shards=shards)
+        summed(records, settings, topics, epoch=epoch, shards=sharding.shards, sum_tags=sharding.sum_tags)
         .writeStream.format("kafka")
         .option("kafka.batch.size", str(PRODUCER_BATCH_BYTES))
         .options(**source_options(settings.bootstrap_servers, settings.kafka))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.lease import Lease
     from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.sharding import Sharding
     from tallystream_aggregator.spark.query.settings import AggregateSettings
 
 log = logging.getLogger(__name__)
@@ -53,10 +54,11 @@ class Writer:
         kafka: Mapping[str, str],
         lease: Lease,
         *,
-        shards: int,
+        sharding: Sharding,
         due_ms: Callable[[], Mapping[int, int]],
     ) -> None:
         self._lease, self._kafka = lease, kafka
+        shards = sharding.shards
         begin, partial = start_position(settings, topics, kafka)
         self.begin = keep_first(settings.checkpoint, begin)
         self._selection = settings.selection(topics)
@@ -100,6 +102,8 @@ class Writer:
             partial=partial,
             shards=shards,
             max_records=settings.max_records_per_trigger,
+            drop_tags=sharding.sum_tags.drop,
+            keep_tags=sharding.sum_tags.keep,
         )
         writer = ledger.LedgerWriter(topics.ledger, kafka)
         writer.write([opened])

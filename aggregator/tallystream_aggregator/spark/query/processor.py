@@ -24,6 +24,7 @@ from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.shards import encode, group_of, shards_of
 from tallystream_aggregator.table.state import State, StateVersionError, unpack
 from tallystream_aggregator.table.storage import StoredTable, load
+from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.table.table import Republish, run_batch
 from tallystream_aggregator.versions import deletion_header
 
@@ -155,7 +156,8 @@ class TableProcessor(StatefulProcessor):
     """Keeps one shard's table and emits rows of `metrics-agg`, `metrics-table`, `metrics-events` and `metrics-dead`.
 
     With several `shards`, it emits the shard's partial sums instead of sums. Each row then has the number of a
-    combiner, which takes the partial sums and passes on all other rows (spark.query.combiner).
+    combiner, which takes the partial sums and passes on all other rows (spark.query.combiner). `sum_tags` are the tags
+    that the sums have.
 
     A shard without a state begins with its state in the file `initial_state`, which a rebuild wrote, if there is one.
     `reread` reads the records of a span again if their compaction has to be undone. `repair` is the file with the keys
@@ -173,6 +175,7 @@ class TableProcessor(StatefulProcessor):
         *,
         epoch: int,
         shards: int = 1,
+        sum_tags: SumTags = SumTags(),  # noqa: B008 (it is frozen)
         initial_state: Path | None = None,
         repair: Path | None = None,
         reread: Callable[[Span], Iterable[Record]] | None = None,
@@ -184,6 +187,7 @@ class TableProcessor(StatefulProcessor):
         self._planned = planned
         self._epoch = epoch
         self._shards = shards
+        self._sum_tags = sum_tags
         self._initial_state = initial_state
         self._repair = repair
         self._reread = reread
@@ -222,6 +226,11 @@ class TableProcessor(StatefulProcessor):
                 f"state: shard {shard} is one of {stored.table.state.shards}, and the file CHECKPOINT.sharding says "
                 f"{self._shards}; restore that file, or run tallystream rebuild for a new checkpoint."
             )
+        if stored.table.state.sum_tags != self._sum_tags:
+            raise StateVersionError(
+                f"state: shard {shard} has {stored.table.state.sum_tags}, and the file CHECKPOINT.sharding says "
+                f"{self._sum_tags}; restore that file, or run tallystream rebuild for a new checkpoint."
+            )
         is_new = not stored.table.state.published
         number = self._batch_id()
         now_ms, waiting = self._planned(number)
@@ -254,7 +263,7 @@ class TableProcessor(StatefulProcessor):
     def _begin(self, shard: int) -> State:
         if self._initial_state is not None:
             return unpack(read_initial_state(self._initial_state, shards=self._shards).shards[shard])
-        return State(shard=shard, shards=self._shards)
+        return State(shard=shard, shards=self._shards, sum_tags=self._sum_tags)
 
     def _output_rows(self, changes: Changes, *, is_new: bool) -> list[tuple[int, *Row]]:
         # A rebuilt table publishes all its sums again, so every group of combiners must run.

@@ -30,6 +30,7 @@ from tallystream_aggregator.spark.query.start import initial_state_of
 from tallystream_aggregator.spark.query_listener import observed
 from tallystream_aggregator.table.decode import Record
 from tallystream_aggregator.table.shards import shards_of
+from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.versions import HEADER
 
 if TYPE_CHECKING:
@@ -150,11 +151,13 @@ def summed(
     *,
     epoch: int,
     shards: int,
+    sum_tags: SumTags | None = None,
     planned: Callable[[int], Planned] | None = None,
 ) -> DataFrame:
     """Return the table's output rows for a stream of records, with the columns of Kafka's sink.
 
-    `planned` returns a batch's plan by its number; None reads it from the checkpoint.
+    `sum_tags` are the tags that the sums have, None for all. `planned` returns a batch's plan by its number; None reads
+    it from the checkpoint.
     """
     initial_state = initial_state_of(settings)
     processor = TableProcessor(
@@ -162,6 +165,7 @@ def summed(
         settings.table,
         epoch=epoch,
         shards=shards,
+        sum_tags=sum_tags or SumTags(),
         initial_state=initial_state,
         repair=request_path(settings.checkpoint),
         reread=SpanReader(_reading(settings)),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.spark.query.modes import Mode
+    from tallystream_aggregator.table.sum_tags import SumTags
 
 GROUP = "tallystream-aggregator"
 """The consumer group of the query's committed offsets, without the prefix of the topics, which it has, too."""
@@ -89,7 +90,8 @@ class AggregateSettings:
     `partitions` select what is read instead of all of `metrics`, beside the OTLP topics of `table`
     (kafka.topic_selection). `shards` and
     `state_partitions` are the sharding of a new table (sharding). None takes that of the checkpoint, or for a new
-    one 1 shard, and as many partitions as shards.
+    one 1 shard, and as many partitions as shards. `sum_tags` are the tags of the sums of a new table; None takes those
+    of the checkpoint, or for a new one all tags.
     """
 
     bootstrap_servers: str
@@ -113,6 +115,7 @@ class AggregateSettings:
     master: str = "local[2,4]"
     shards: int | None = None
     state_partitions: int | None = None
+    sum_tags: SumTags | None = None
     driver_memory: str = "1g"
 
     def __post_init__(self) -> None:

@@ -29,6 +29,8 @@ from tallystream_aggregator.table.state import Life, LifeId, ListedLife, MetricI
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tallystream_aggregator.table.sum_tags import SumTags
+
 
 class Rebuilt(NamedTuple):
     """The states of the shards, the epoch of the newest writer, and the lives whose rows were too large to publish."""
@@ -44,13 +46,14 @@ def restore(
     *,
     shards: int | None = None,
     finished: Mapping[str, int] | None = None,
+    sum_tags: SumTags | None = None,
 ) -> Rebuilt:
     """Return the states that `latest` has the rows of.
 
     `summed` are the metrics that have a sum on `metrics-agg`. They are published again even if no life has them any
     more: the last batch may have had a tombstone. `shards` splits the table into more shards than it has. `finished`
     maps partition → the next offset after the last batch that is known to be finished: every shard includes all
-    records before it.
+    records before it. `sum_tags` are the tags that the sums have from now on, None for those that they have.
 
     `metrics` has to be read again from the offsets of the states. The first batch publishes all sums; they are exact
     when the topic has been read up to where the table was.
@@ -70,11 +73,12 @@ def restore(
     for one in builders:
         split = (newest.since, newest.before) if new == old else (latest.epoch + 1, (old, newest.since))
         one.state.since, one.state.before = split
+        one.state.sum_tags = newest.sum_tags if sum_tags is None else sum_tags
     if new != old:
         _require_splittable(old, new, rows.values(), included, is_split_complete=latest.is_split_complete())
     _distribute_clocks(builders, rows, included)
     for metric in summed:
-        builders[0].add_metric(metric)
+        builders[0].add_sum(metric)
     for key, forgotten_sums in latest.of_kind(ForgottenRow):
         if shard_in(key) >= new:
             raise foreign_record_error(key, f"the table has {new} shards")
@@ -237,6 +241,13 @@ class _ShardBuilder:
             seq = part.seq if metric.seq is None else metric.seq
             sketch = None if metric.sketch is None else encode(metric.sketch)
             yield number, Row(part.part, seq, _values(metric, short=not part.life), sketch)
+
+    def add_sum(self, metric: MetricId) -> None:
+        """Add a sum that is on `metrics-agg`."""
+        if self.state.sum_tags.has_all:
+            self.add_metric(metric)
+        else:
+            self.state.emptied.append(metric)
 
     def add_metric(self, metric: MetricId) -> int:
         """Return the number of a metric. A new metric gets the next number."""

@@ -22,10 +22,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from support import oracle, oracle_decode
-from support.batches import DAY_MS, MODES, Batch, batches_of, divide
+from support.batches import DAY_MS, MODES, batches_of, divide
 from support.clock_schedules import clock_schedules
 from support.clock_schedules import play as play_programs
 from support.runs import (
+    check_live,
     counts,
     is_splittable,
     jump,
@@ -36,32 +37,19 @@ from support.runs import (
     random_settings,
     require_equal,
     require_exact,
-    require_no_fall,
     run,
     silence_all,
     wake_all,
 )
-from support.schedules import (
-    TopicRecord,
-    batch_sizes,
-    may_lower_counts,
-    play,
-    play_steadily,
-    schedules,
-    short_schedules,
-)
+from support.schedules import TopicRecord, batch_sizes, play, play_steadily, schedules, short_schedules
 from support.tables import Tables
-from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import parse, unequal
-from tallystream_aggregator.verify.replay import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from tallystream_aggregator.table import Changes
 
 
-RULES = {"short_form_every_ms": 5_000, "max_metrics": 8, "max_app_metrics": 12}
 SMALL = {"short_form_every_ms": 5_000, "max_metrics": 8}
 UNLIMITED = {"short_form_every_ms": 5_000}  # docs/table.md exempts the limit of metrics per life after a rebuild
 slow = list(HealthCheck)
@@ -70,39 +58,6 @@ few_or_many = st.one_of(short_schedules, short_schedules, schedules)
 
 
 # Live: one writer, one shard.
-
-
-def check_live(records: list[TopicRecord], batches: Iterable[Batch]) -> None:
-    """Run the batches, and compare the table with the replay after each one and with the oracle at the end."""
-    tables, replay = new_tables(records, RULES), Replay(Settings(**RULES))
-    newest: dict[Any, Any] = {}
-    in_order: list[TopicRecord] = []
-    for batch in batches:
-        before, dead, first = dict(tables.sums), tables.dead.copy(), len(tables.rows)
-        read = tables.batch(batch)
-        in_order += read
-        assert tables.dead - dead == Counter((r.partition, r.offset) for r in read for _ in replayed(replay, r))
-        for key, value in tables.rows[first:]:
-            row = parse(key, value)
-            newest[row.identity] = row.fields
-            assert not unequal(row.fields, replay.sum(row.identity)), row.identity
-        if not any(map(may_lower_counts, read)):
-            require_no_fall(before, tables.sums)
-    assert len(in_order) == len(records)
-    for identity in replay.identities():
-        assert not unequal(newest[identity], replay.sum(identity)), identity
-    wanted = oracle.replay(in_order, **RULES)
-    (state,) = tables.states
-    assert tables.sums == wanted.sums
-    assert tables.dead == wanted.dead
-    assert tables.events == wanted.events
-    assert state.stale == replay.stale == wanted.stale
-    assert (state.records, state.dead) == (len(records), tables.dead.total())
-    assert {state.metrics[n] for n in state.overflowed} == {k for k, one in tables.sums.items() if "overflow" in one}
-
-
-def replayed(replay: Replay, record: TopicRecord) -> list[str]:
-    return replay.apply(f"metrics:{record.partition}", record.timestamp_ms, record.key, record.value)
 
 
 @examples(max_examples=350, deadline=None, suppress_health_check=slow)
