@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RULES: dict[str, Any] = {"short_form_every_ms": 5_000, "max_metrics": 8, "max_app_metrics": 12}
 
 
-def new_tables(records: Iterable[TopicRecord], rules: dict[str, int], *args: Any, **kwargs: Any) -> Tables:
+def new_tables(records: Iterable[TopicRecord], rules: Mapping[str, Any], *args: Any, **kwargs: Any) -> Tables:
     """Return tables whose lives retire after a minute."""
     return Tables(records, table_settings(retire_after_ms=RETIRE_AFTER_MS, **rules), *args, **kwargs)
 
