@@ -61,7 +61,9 @@ def read(value: bytes) -> list[pb.ResourceMetrics]:
         else:
             data.ParseFromString(value)
     except (DecodeError, ParseError, UnicodeDecodeError, RecursionError) as error:
-        raise OtlpError(f"the value is not OTLP metrics in protobuf or JSON: {error}") from error
+        # An error in JSON may quote half of a surrogate pair, which UTF-8 does not have.
+        reason = str(error).encode(errors="backslashreplace").decode()
+        raise OtlpError(f"the value is not OTLP metrics in protobuf or JSON: {reason}") from error
     if not data.resource_metrics and value.startswith(b"{") and b"esource" not in value:
         raise OtlpError("the value is JSON without resourceMetrics")
     return list(data.resource_metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from support.otlp import (
     resource_metrics,
 )
 from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.decode import Forget
 from tallystream_aggregator.table.table import Changes, run_batch
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
@@ -218,12 +220,16 @@ def test_the_resource_names_app_and_instance(resource: dict[str, Any], app: str,
     assert list(table.state.lives) == [instance]
 
 
+SURROGATE = encode(resource_metrics([gauge("g", number(1.5))], **APP), as_json=True).replace(b"1.5", b'"\\ud800"')
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
         (b"\x0a\xff", "not OTLP metrics"),
         (b"{", "not OTLP metrics"),
         (b'{"metrics":[]}', "JSON without resourceMetrics"),
+        (SURROGATE, "not OTLP metrics"),
         (encode(resource_metrics([counter("n", number(1))], service__instance__id="x" * 1025)), "can't be an instance"),
         (encode(resource_metrics([counter("n", number(1))], service__name="x" * 513)), "service.name has 513"),
     ],
@@ -232,6 +238,7 @@ def test_a_record_without_an_instance_is_a_dead_letter(value: bytes, reason: str
     """What can't be read stops nothing: a dead letter with the reason, by verify, too."""
     changes = apply(value, encode(resource_metrics([counter("n", number(5))], **APP)))
     assert [reason in letter.reason for letter in changes.dead] == [True]
+    assert reason in json.loads(changes.dead[0].value())["reason"]
     assert sums_of(changes) == {"counter n": {"count": 5}}
     assert len(verified(value)[1]) == 1
 
@@ -263,18 +270,30 @@ def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
     assert len(verified(*values)[1]) == 2
 
 
-def test_tombstones_and_forget_records_work_in_an_otlp_topic() -> None:
-    """`tallystream forget` writes to the partition of a life: its records are no OTLP, and are applied."""
+@pytest.mark.parametrize(
+    "forget",
+    [
+        Forget(metric="m").value(),
+        b'{"v":1,"forget":{"metric":"m"}}',
+        b'{ "v": 1,\n "forget": {"metric": "m"} }',
+        b'{"forget":{"metric":"m"}}',
+    ],
+)
+def test_tombstones_and_forget_records_work_in_an_otlp_topic(forget: bytes) -> None:
+    """`tallystream forget` writes to the partition of a life: its records are no OTLP, and are applied.
+
+    So are those that people write, with or without a version and spaces.
+    """
     value = encode(resource_metrics([counter("n", number(5)), counter("m", number(1))], **APP))
     table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
     run_batch(table, [Record(TOPIC, 0, 0, BEGIN_MS, None, value)], now_ms=0)
-    forget = Record(TOPIC, 0, 1, BEGIN_MS, b"app-1", b'{"v":1,"forget":{"metric":"m"}}')
-    changes = run_batch(table, [forget], now_ms=0)
+    changes = run_batch(table, [Record(TOPIC, 0, 1, BEGIN_MS, b"app-1", forget)], now_ms=0)
+    assert changes.dead == []
     assert sums_of(changes) == {"counter m": {"count": 0}}
     changes = run_batch(table, [Record(TOPIC, 0, 2, BEGIN_MS, b"app-1", None)], now_ms=0)
     assert sums_of(changes) == {"counter n": {"count": 0}}
     replay = Replay(Settings(otlp_topics=(TOPIC,)))
-    for key, each in ((None, value), (b"app-1", forget.value), (b"app-1", None)):
+    for key, each in ((None, value), (b"app-1", forget), (b"app-1", None)):
         assert replay.apply(f"{TOPIC}:0", BEGIN_MS, key, each) == []
     assert {replay.sum(identity)["count"] for identity in replay.identities()} == {0}
 
