@@ -173,8 +173,11 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
 
 def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> Iterator[Metric]:
     counts, bounds = [int(one) for one in point["bucketCounts"]], point.get("explicitBounds", [])
-    if len(counts) != len(bounds) + 1 or sum(counts) != count or len(name) > 505 or len(texts) >= 32:
+    if len(counts) != len(bounds) + 1 or sum(counts) != count or len(name) > 505 or len(texts) >= 32 or "le" in texts:
         raise RejectedError("the buckets do not fit")
+    numbers = [float(bound) for bound in bounds]
+    if any(not low < high for low, high in zip(numbers, numbers[1:], strict=False)):
+        raise RejectedError("the bounds do not rise")
     for at, bound in enumerate(bounds):
         tags = tuple(sorted((texts | {"le": repr(float(bound))}).items()))
         yield Metric((app, "counter", name + ".bucket", tags), {"count": sum(counts[: at + 1])})

@@ -126,6 +126,12 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
         },
         [],
     ),
+    "bounds that do not rise are refused": ([explicit([1, 1, 0], [1.0, 1.0])], {}, ["do not rise"]),
+    "buckets of a point with the attribute le are refused": (
+        [explicit([1, 0], [1.0], attributes=attributes(le="x"))],
+        {},
+        ["leave no room"],
+    ),
     "a histogram without buckets": (
         [explicit([], [], count=4, sum=2.0)],
         {"histogram t": {"count": 4, "sum": 2.0}},
@@ -263,11 +269,40 @@ def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
     day_ns = 86_400 * SECOND_NS
     late = number(1, BEGIN_NS - 2 * day_ns, BEGIN_NS - day_ns)
     early = number(1, BEGIN_NS, BEGIN_NS + 2 * day_ns)
-    values = [encode(resource_metrics([counter("n", point)], **APP)) for point in (late, early)]
+    began_early = number(1, BEGIN_NS + 2 * day_ns, BEGIN_NS)
+    values = [encode(resource_metrics([counter("n", point)], **APP)) for point in (late, early, began_early)]
     changes = apply(*values)
-    assert [letter.reason.split(":")[0] for letter in changes.dead] == ["too late", "too early"]
+    assert [letter.reason.split(",")[0] for letter in changes.dead] == [
+        "too late: appended 86403000 ms after the point's time",
+        "too early: the point's time is 172796000 ms ahead",
+        "too early: the point's start time is 172795000 ms ahead",
+    ]
+    assert {letter.metric for letter in changes.dead} == {'{"name": "n", "tags": {}}'}
     assert changes.totals == []
-    assert len(verified(*values)[1]) == 2
+    assert len(verified(*values)[1]) == 3
+
+
+def test_points_just_within_a_day_count() -> None:
+    """A point 1 ms less than a day before its record, or exactly a day ahead of it, counts."""
+    day_ns, append_ns = 86_400 * SECOND_NS, BEGIN_NS + 3 * SECOND_NS
+    late = counter("a", number(1, BEGIN_NS - 9 * day_ns, append_ns - day_ns + 1_000_000))
+    early = counter("b", number(2, append_ns + day_ns, append_ns + day_ns + 999_999))
+    value = encode(resource_metrics([late, early], **APP))
+    assert sums_of(apply(value)) == {"counter a": {"count": 1}, "counter b": {"count": 2}}
+    assert verified(value)[1] == []
+
+
+def test_a_record_makes_few_dead_letters() -> None:
+    """Of many late points, and of many resources that have no valid instance, ten each are dead letters, and a number."""
+    late = [number(1, BEGIN_NS - n, BEGIN_NS - 86_400 * SECOND_NS) for n in range(1, 40)]
+    changes = apply(encode(resource_metrics([counter("n", *late)], **APP)))
+    assert len(changes.dead) == 11
+    assert changes.dead[-1].reason == "limit: 29 more metrics of this record are rejected"
+    bad = [resource_metrics([counter("n", number(1))], service__instance__id="\0")] * 30
+    changes = apply(encode(*bad, resource_metrics([counter("n", number(1))], **APP)))
+    assert len(changes.dead) == 11
+    assert changes.dead[-1].reason == "limit: 20 more parts of this record are rejected"
+    assert sums_of(changes) == {"counter n": {"count": 1}}
 
 
 @pytest.mark.parametrize(
