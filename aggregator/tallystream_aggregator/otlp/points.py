@@ -141,7 +141,9 @@ def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> 
     if not all(low < high for low, high in pairwise(bounds)):
         raise ValueError("the bounds of the buckets do not rise")
     if len(name) + len(BUCKET) > MAX_NAME or len(tags) >= record.MAX_TAGS or BOUND in tags:
-        raise ValueError(f"the name or the attributes leave no room for the counters of the buckets and their tag {BOUND}")
+        raise ValueError(
+            f"the name or the attributes leave no room for the counters of the buckets and their tag {BOUND}"
+        )
     total = 0
     for bound, count in zip(bounds, counts, strict=False):  # the last bucket ends at infinity: it is the count
         total += count

@@ -79,7 +79,7 @@ _ALLOWED = {
 }
 
 MAX_METRIC_LETTERS = 10
-"""The most dead letters of single metrics of one record, and of other parts of it. One more has the number of others."""
+"""The most dead letters of a record about single metrics, and about its other parts. One more counts the others."""
 
 DAY_MS = 24 * 3_600_000
 """How long after its `prev`, and how far from its life's ULID, a record may be appended: part of the contract."""

@@ -167,14 +167,27 @@ class MetricSums:
 
     def _count_instance(self, instance: str, dirty: list[tuple[Life, Before]]) -> None:
         """Count an instance once for each metric that its lives have."""
-        ids = {id(life) for life, _ in dirty}
-        others = [life for life in self._state.lives.get(instance, ()) if id(life) not in ids]
-        for number in {number for _, before in dirty for number in before}:
-            unchanged = [self._contribution(life, number) for life in others]
-            unchanged += [self._contribution(life, number) for life, before in dirty if number not in before]
-            was = [before.get(number) for _, before in dirty]
-            now = [self._contribution(life, number) for life, before in dirty if number in before]
-            self[number].instances += _is_any_current([*unchanged, *now]) - _is_any_current([*unchanged, *was])
+        befores = {id(life): before for life, before in dirty}
+        others = [life for life in self._state.lives.get(instance, ()) if id(life) not in befores]
+        numbers = {number for before in befores.values() for number in before}
+        now, was = set[int](), set[int]()
+        for life in (*others, *(life for life, _ in dirty)):
+            current = self._current_among(life, numbers)
+            now |= current
+            was |= current - befores.get(id(life), {}).keys()
+        for before in befores.values():
+            was.update(number for number, old in before.items() if old is not None and old.current)
+        for number in now ^ was:
+            self[number].instances += 1 if number in now else -1
+
+    def _current_among(self, life: Life, numbers: set[int]) -> set[int]:
+        """Return which of these metrics are current in a life. The time depends on the smaller of both."""
+        if not life.living:
+            return set()
+        current = {number for number in life.rows.keys() & numbers if life.is_current(life.rows[number])}
+        for block in life.blocks.values():
+            current |= self._layouts.layout_for(block).index_of.keys() & numbers
+        return current
 
     def _rescan(self, numbers: set[int]) -> None:
         """Find lost extremes again. Lives on disk are read only if one of them may have lost its rows."""
@@ -228,8 +241,9 @@ class MetricSums:
                 alone.update(map(self._layouts.layout_for, living[0].blocks.values()))
                 current = {number for number, row in living[0].rows.items() if living[0].is_current(row)}
             else:
-                numbers = {number for life in living for number in self._layouts.numbers(life)}
-                current = {n for n in numbers if _is_any_current(self._contribution(life, n) for life in living)}
+                current = set[int]()
+                for life in living:
+                    current |= self._current_among(life, set(self._layouts.numbers(life)))
             for number in current:
                 self[number].instances += 1
         for layout, instances in alone.items():
@@ -276,7 +290,3 @@ def _contributions(lives: Iterable[Life], numbers: set[int]) -> dict[int, list[C
             row = life.rows[number]
             found[number].append(Contribution(row.values, life.is_current(row), row.sketch))
     return found
-
-
-def _is_any_current(contributions: Iterable[Contribution | None]) -> bool:
-    return any(contribution is not None and contribution.current for contribution in contributions)

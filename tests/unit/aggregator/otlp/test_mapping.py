@@ -293,7 +293,7 @@ def test_points_just_within_a_day_count() -> None:
 
 
 def test_a_record_makes_few_dead_letters() -> None:
-    """Of many late points, and of many resources that have no valid instance, ten each are dead letters, and a number."""
+    """Of many late points, and of many resources without a valid instance, there are ten dead letters and a number."""
     late = [number(1, BEGIN_NS - n, BEGIN_NS - 86_400 * SECOND_NS) for n in range(1, 40)]
     changes = apply(encode(resource_metrics([counter("n", *late)], **APP)))
     assert len(changes.dead) == 11
