@@ -49,7 +49,7 @@ class ResourceSnapshots(NamedTuple):
 
 
 def read(value: bytes) -> list[pb.ResourceMetrics]:
-    """Return the resources in a record, in protobuf or in JSON.
+    """Return the resources in a record that have data, in protobuf or in JSON.
 
     Raises:
         OtlpError: it is neither.
@@ -66,7 +66,7 @@ def read(value: bytes) -> list[pb.ResourceMetrics]:
         raise OtlpError(f"the value is not OTLP metrics in protobuf or JSON: {reason}") from error
     if not data.resource_metrics and value.startswith(b"{") and b"esource" not in value:
         raise OtlpError("the value is JSON without resourceMetrics")
-    return list(data.resource_metrics)
+    return [one for one in data.resource_metrics if any(scope.metrics for scope in one.scope_metrics)]
 
 
 def instances(value: bytes) -> set[str]:
@@ -105,6 +105,8 @@ def snapshots(resource: pb.ResourceMetrics, append_ms: int) -> ResourceSnapshots
     grouped: dict[tuple[bytes, int, int], list[Metric]] = defaultdict(list)
     rejected: list[tuple[str, str]] = []
     for scope in resource.scope_metrics:
+        if not scope.metrics:
+            continue
         scope_id = _scope_id(scope.scope)
         for metric in scope.metrics:
             for point in read_metric(metric):

@@ -28,7 +28,7 @@ Group = tuple[str, int]
 
 
 def read(value: bytes) -> list[dict[str, Any]]:
-    """Return the resources of a record.
+    """Return the resources of a record that have metrics.
 
     Raises:
         RejectedError: it is not OTLP.
@@ -44,7 +44,7 @@ def read(value: bytes) -> list[dict[str, Any]]:
     resources: list[dict[str, Any]] = json_format.MessageToDict(data).get("resourceMetrics", [])
     if not resources and value[:1] == b"{" and b"esource" not in value:
         raise RejectedError("no OTLP metrics")
-    return resources
+    return [one for one in resources if any(scoped.get("metrics") for scoped in one.get("scopeMetrics", []))]
 
 
 def snapshots(

@@ -251,8 +251,11 @@ def test_a_record_without_an_instance_is_a_dead_letter(value: bytes, reason: str
 
 def test_an_empty_batch_is_nothing() -> None:
     """A record without resources, or with empty ones, changes nothing and makes no dead letter."""
-    changes = apply(b"", encode(), encode(pb.ResourceMetrics()), b'{"resourceMetrics":[]}')
+    without_data = resource_metrics([], service__instance__id="\0")
+    values = (b"", encode(), encode(pb.ResourceMetrics()), b'{"resourceMetrics":[]}', encode(without_data))
+    changes = apply(*values)
     assert (changes.totals, changes.dead) == ([], [])
+    assert verified(*values) == ({}, [])
 
 
 def test_streams_of_two_scopes_are_added() -> None:
@@ -262,6 +265,26 @@ def test_streams_of_two_scopes_are_added() -> None:
         resource_metrics([counter("n", number(3))], scope="two", **APP),
     )
     assert sums_of(apply(value)) == {"counter n": {"count": 8}}
+    assert verified(value)[0]["counter n"]["count"] == 8
+
+
+def test_of_two_points_with_one_time_the_first_one_counts() -> None:
+    """In one batch the second one is a dead letter; in another one it is taken to be the same point again."""
+    one, other = (resource_metrics([counter("n", number(count))], **APP) for count in (5, 9))
+    both = resource_metrics([counter("n", number(5), number(9))], **APP)
+    for values, letters in (([encode(both)], 1), ([encode(one, other)], 0), ([encode(one), encode(other)], 0)):
+        changes = apply(*values)
+        assert sums_of(changes) == {"counter n": {"count": 5}}
+        assert len(changes.dead) == letters
+        found, refused = verified(*values)
+        assert (found["counter n"]["count"], len(refused)) == (5, letters)
+
+
+def test_another_start_time_is_another_stream() -> None:
+    """However small the difference is: OTLP calls it a reset."""
+    value = encode(resource_metrics([counter("n", number(5), number(9, BEGIN_NS + 1000))], **APP))
+    assert sums_of(apply(value)) == {"counter n": {"count": 14}}
+    assert verified(value)[0]["counter n"]["count"] == 14
 
 
 def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
