@@ -72,7 +72,7 @@ def test_an_otlp_topic_is_summed(
         assert aggregator.stop() == 0, aggregator.output()
     assert dead_letters(broker, topics) == set()
     where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
-    verified = run("verify", *where, "--otlp-topic", name)
+    verified = run("verify", *where)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     again = tmp_path / "again"
     rebuilt = run("rebuild", *where, "--checkpoint", str(again))
@@ -82,3 +82,45 @@ def test_an_otlp_topic_is_summed(
     )
     assert caught_up.returncode == 0, caught_up.stderr
     assert counts(servers, topics) == fleet.counted
+
+
+def test_an_otlp_topic_is_added_to_a_table_and_stays(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
+) -> None:
+    """An existing table reads a new topic from its first record. Without the topic it does not start any more.
+
+    Verify knows the topic without an option, and refuses another one. Forgetting an instance removes its streams.
+    """
+    servers, name, topics = broker.bootstrap_servers, f"{topic_prefix}otlp", Topics(topic_prefix)
+    where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
+    aggregate = ("aggregate", *where, "--checkpoint", str(tmp_path / "checkpoint"), "--no-own-metrics", "--catch-up")
+    for topic in (topics.metrics, name):
+        admin.create_topics([NewTopic(topic, 2, 1, config=dict(policies(topics)[topics.metrics]))])[topic].result(30)
+    short = otlp.Appended(0, 0, 0, b"app-0", b'{"name":"n","tags":{"topic":"a"},"value":7}')
+    publish(servers, topics.metrics, [short])
+    began = run(*aggregate)
+    assert began.returncode == 0, began.stderr
+    fleet = otlp.Fleet(5, begin_ns=time.time_ns() - 3600 * otlp.SECOND_NS)
+    for _ in range(60):
+        fleet.step()
+    fleet.end()
+    publish(servers, name, fleet.records)
+    added = run(*aggregate, "--otlp-topic", name)
+    assert added.returncode == 0, added.stderr
+    assert counts(servers, topics) == {**fleet.counted, ("n", "a"): 7}
+    refused = run(*aggregate, "--topic-pattern", f"{topic_prefix}.*")
+    assert refused.returncode == 2
+    assert f"add --otlp-topic {name}" in refused.stderr
+    verified = run("verify", *where)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    wrong = run("verify", *where, "--otlp-topic", "other")
+    assert wrong.returncode == 2
+    assert "leave the option out" in wrong.stderr
+    instance = otlp.instance_of(fleet.records[0])
+    forgotten = run("forget", *where, "--instance", instance, "--yes", "--timeout", "0")
+    assert forgotten.returncode == 1, forgotten.stdout + forgotten.stderr  # no aggregator runs
+    applied = run(*aggregate, "--otlp-topic", name)
+    assert applied.returncode == 0, applied.stderr
+    assert counts(servers, topics) == {**fleet.counted_without(instance), ("n", "a"): 7}
+    verified = run("verify", *where)
+    assert verified.returncode == 0, verified.stdout + verified.stderr

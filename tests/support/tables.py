@@ -21,7 +21,7 @@ from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
 from tallystream_aggregator.table.outputs import Total
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
 from tallystream_aggregator.table.restore.restore import included_by_all, restore
-from tallystream_aggregator.table.shards import ShardSum, group_of, shard_of
+from tallystream_aggregator.table.shards import ShardSum, group_of, shard_of, shards_of
 from tallystream_aggregator.table.shards import decode as decode_shard_sum
 from tallystream_aggregator.table.shards import encode as encode_shard_sum
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from support.batches import Batch
     from support.schedules import TopicRecord
     from tallystream_aggregator.table import Changes, Record
+    from tallystream_aggregator.table.state import Life
     from tallystream_aggregator.table.storage import StoredTable
     from tallystream_aggregator.versions import Version
 
@@ -118,6 +119,11 @@ class Tables:
         return [self._load(shard).table.state for shard in range(self.shards)]
 
     @property
+    def lives_on_disk(self) -> list[Life]:
+        """The lives on disk, of all shards."""
+        return [life for shard in range(self.shards) for life in self._load(shard).table.disk]
+
+    @property
     def has_read(self) -> bool:
         """Whether a batch has read something."""
         return any(self._at.values())
@@ -141,7 +147,8 @@ class Tables:
             return []
         by_shard: dict[int, list[Record]] = {}
         for record in self._compacted(table_records(records)):
-            by_shard.setdefault(shard_of(record.key, self.shards), []).append(record)
+            for shard in shards_of(record, self.shards, self.settings.otlp_topics):
+                by_shard.setdefault(shard, []).append(record)
         now_ms = max(batch.wall_ms, self.now_ms + 1)  # two batches of Spark never have the same time
         waiting = [] if batch.all_read else [f"metrics:{partition}" for partition in batch.ends]
         ran: dict[int, tuple[StoredTable, Changes]] = {}

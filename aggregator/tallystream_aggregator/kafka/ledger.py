@@ -39,7 +39,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     partition → the offset before which nothing of a replaced writer is left to repair; only the first row after a
     change has it (jobs.aggregate.repair). A row "opened" has the table's number of `shards`, and `max_records`, the
     most records of a batch. 0 means unknown. It also has the tags that the sums do not have, `drop_tags`, or the only
-    ones that they have, `keep_tags`.
+    ones that they have, `keep_tags`. A row "batch" has `otlp`, the topics of `end` that were read as OTLP metrics.
     """
 
     v: int = 1
@@ -56,6 +56,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     max_records: int = 0
     drop_tags: tuple[str, ...] = ()
     keep_tags: tuple[str, ...] | None = None
+    otlp: list[str] = []
 
 
 _encoder = msgspec.json.Encoder()
@@ -108,6 +109,12 @@ def read_rows(topic: str, kafka: Mapping[str, str], *, last: int = TAIL, timeout
 def highest_epoch(found: Iterable[LedgerRow]) -> int | None:
     """Return the highest epoch that a writer has taken, None if there is no row."""
     return max((row.epoch for row in found if row.query == QUERY), default=None)
+
+
+def otlp_topics(found: Iterable[LedgerRow]) -> list[str] | None:
+    """Return the topics that the table's last finished batch read as OTLP metrics, None if there is no batch."""
+    batches = [row for row in found if row.query == QUERY and row.kind == "batch"]
+    return batches[-1].otlp if batches else None
 
 
 def finished(found: Iterable[LedgerRow]) -> Offsets:

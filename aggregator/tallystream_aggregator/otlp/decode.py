@@ -21,7 +21,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from tallystream.record import Metric, Snapshot
 from tallystream.ulid import ulid
 from tallystream_aggregator.otlp.identity import app_of, instance_of, texts_of
-from tallystream_aggregator.otlp.points import RejectedPoint
+from tallystream_aggregator.otlp.points import Read, RejectedPoint
 from tallystream_aggregator.otlp.repeated import RepeatedScopes
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 EVERY_MS = 60_000
 """The reporting interval that is assumed: the default of the SDKs."""
 
-MAX_AHEAD_MS = 86_400_000
-"""How far the time of a point may be ahead of the append time of its record, in ms."""
+DAY_MS = 86_400_000
+"""How long before the append time of its record the time of a point may be, and how far ahead it may be, in ms."""
 
 
 _scopes = RepeatedScopes()
@@ -53,7 +53,7 @@ class ResourceSnapshots(NamedTuple):
 
 
 def read(value: bytes) -> list[pb.ResourceMetrics]:
-    """Return the resources in a record, in protobuf or in JSON.
+    """Return the resources in a record that have data, in protobuf or in JSON.
 
     Raises:
         OtlpError: it is neither.
@@ -65,10 +65,12 @@ def read(value: bytes) -> list[pb.ResourceMetrics]:
         else:
             data.ParseFromString(value)
     except (DecodeError, ParseError, UnicodeDecodeError, RecursionError) as error:
-        raise OtlpError(f"the value is not OTLP metrics in protobuf or JSON: {error}") from error
+        # An error in JSON may quote half of a surrogate pair, which UTF-8 does not have.
+        reason = str(error).encode(errors="backslashreplace").decode()
+        raise OtlpError(f"the value is not OTLP metrics in protobuf or JSON: {reason}") from error
     if not data.resource_metrics and value.startswith(b"{") and b"esource" not in value:
         raise OtlpError("the value is JSON without resourceMetrics")
-    return list(data.resource_metrics)
+    return [one for one in data.resource_metrics if any(scope.metrics for scope in one.scope_metrics)]
 
 
 def instances(value: bytes) -> set[str]:
@@ -106,15 +108,15 @@ def snapshots(resource: pb.ResourceMetrics, append_ms: int) -> ResourceSnapshots
         raise OtlpError(str(error)) from error
     grouped: dict[tuple[bytes, int, int], list[Metric]] = defaultdict(list)
     rejected: list[tuple[str, str]] = []
-    latest_ns = (append_ms + MAX_AHEAD_MS + 1) * 1_000_000 - 1
     for scope in resource.scope_metrics:
+        if not scope.metrics:
+            continue
         scope_id = _scope_id(scope.scope)
         for point in _scopes.read(scope):
             if isinstance(point, RejectedPoint):
                 rejected.append((point.reason, _text(point.name, point.tags)))
-            elif point.time_ns > latest_ns:
-                early = f"too early: the point's time is more than {MAX_AHEAD_MS} ms after the append time"
-                rejected += [(early, _text(one.name, one.tags)) for one in point.metrics[:1]]
+            elif reason := _out_of_bounds(point, append_ms):
+                rejected.append((reason, _text(point.metrics[0].name, point.metrics[0].tags)))
             else:
                 grouped[scope_id, point.start_ns, point.time_ns] += point.metrics
     made = [
@@ -134,6 +136,17 @@ def snapshots(resource: pb.ResourceMetrics, append_ms: int) -> ResourceSnapshots
     ]
     made.sort(key=lambda snapshot: (snapshot.life, snapshot.seq))
     return ResourceSnapshots(name, made, rejected)
+
+
+def _out_of_bounds(point: Read, append_ms: int) -> str | None:
+    """Return why a point is too late or too early, None if it is neither. The append time is that of its record."""
+    ahead_ms = point.time_ns // 1_000_000 - append_ms
+    if ahead_ms <= -DAY_MS:
+        return f"too late: appended {-ahead_ms} ms after the point's time, less than {DAY_MS} ms are taken"
+    what, start_ahead_ms = "the point's time", point.start_ns // 1_000_000 - append_ms
+    if start_ahead_ms > ahead_ms:
+        what, ahead_ms = "the point's start time", start_ahead_ms
+    return f"too early: {what} is {ahead_ms} ms ahead, {DAY_MS} ms at most are taken" if ahead_ms > DAY_MS else None
 
 
 def _scope_id(scope: InstrumentationScope) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
@@ -144,8 +145,12 @@ def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> 
         raise ValueError(
             f"{len(counts)} buckets with {sum(counts)} values do not fit {len(bounds)} bounds and the count"
         )
-    if len(name) + len(BUCKET) > MAX_NAME or len(tags) >= record.MAX_TAGS:
-        raise ValueError("the name or the attributes leave no room for the counters of the buckets")
+    if not all(low < high for low, high in pairwise(bounds)):
+        raise ValueError("the bounds of the buckets do not rise")
+    if len(name) + len(BUCKET) > MAX_NAME or len(tags) >= record.MAX_TAGS or BOUND in tags:
+        raise ValueError(
+            f"the name or the attributes leave no room for the counters of the buckets and their tag {BOUND}"
+        )
     total = 0
     for bound, count in zip(bounds, counts, strict=False):  # the last bucket ends at infinity: it is the count
         total += count

@@ -79,7 +79,7 @@ _ALLOWED = {
 }
 
 MAX_METRIC_LETTERS = 10
-"""The most dead letters of single metrics of one record. One more has the number of the other metrics."""
+"""The most dead letters of a record about single metrics, and about its other parts. One more counts the others."""
 
 DAY_MS = 24 * 3_600_000
 """How long after its `prev`, and how far from its life's ULID, a record may be appended: part of the contract."""
@@ -103,11 +103,18 @@ def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
 
 def limit_letters(refused: Sequence[Refusal]) -> Sequence[Refusal]:
     """Return the refusals that become dead letters of one record (rule 8)."""
-    metrics = [one for one in refused if one.metric is not None]
-    if len(metrics) <= MAX_METRIC_LETTERS:
+    if len(refused) <= MAX_METRIC_LETTERS:
         return refused
-    others = Refusal(f"limit: {len(metrics) - MAX_METRIC_LETTERS} more metrics of this record are rejected")
-    return [*metrics[:MAX_METRIC_LETTERS], others, *(one for one in refused if one.metric is None)]
+    metrics = [one for one in refused if one.metric is not None]
+    parts = [one for one in refused if one.metric is None]
+    return [*_limited(metrics, "metrics"), *_limited(parts, "parts")]
+
+
+def _limited(refused: list[Refusal], what: str) -> list[Refusal]:
+    more = len(refused) - MAX_METRIC_LETTERS
+    if more <= 0:
+        return refused
+    return [*refused[:MAX_METRIC_LETTERS], Refusal(f"limit: {more} more {what} of this record are rejected")]
 
 
 def refuse_over_limit(limit: str, number: int, settings: TableSettings) -> Refusal:

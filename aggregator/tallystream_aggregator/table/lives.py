@@ -5,6 +5,7 @@ A record finds a life in memory and on disk alike, so no result depends on when 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tallystream.ulid import ulid_ms
@@ -103,6 +104,9 @@ SHORT_FORM_LIFE = ""
 MAX_MOVED = 1_000
 """The most lives that one batch moves to disk, or forgets. The next batch continues."""
 
+MAX_SEARCHED = 16
+"""The most lives of an instance that are searched one by one. Of an instance with more, an index finds a life."""
+
 MAX_SILENT_LIVES = 8
 """The most silent lives of one instance that stay in memory. Older ones move to disk."""
 
@@ -123,6 +127,7 @@ class Lives:
         self.life_counts = LifeCounts(state, self._retires_ms)
         self._settings = settings
         self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
+        self._index: dict[str, dict[tuple[str, str], Life]] = {}  # of instances with many lives, by app and life
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._deleted: list[TableRecord] = []
         self._due: list[Life] = []
@@ -143,13 +148,30 @@ class Lives:
 
     def find(self, instance: str, app: str, life: str) -> Life | None:
         """Return a life, or None if there is none. A life on disk is moved to memory."""
-        for known in reversed(self.lives_of(instance)):  # the newest life is the one that most records are of
-            if known.life == life and known.app == app:
-                return known
+        known = self._in_memory(instance, app, life)
+        if known is not None:
+            return known
         on_disk = self.disk.find(instance, app, life)
         if on_disk is not None:
             self._load(on_disk)
         return on_disk
+
+    def _in_memory(self, instance: str, app: str, life: str) -> Life | None:
+        lives = self.lives_of(instance)
+        if len(lives) > MAX_SEARCHED:
+            index = self._index.get(instance)
+            if index is None:
+                index = self._index[instance] = {(one.app, one.life): one for one in lives}
+            return index.get((app, life))
+        # The newest life is the one that most records are of.
+        return next((one for one in reversed(lives) if one.life == life and one.app == app), None)
+
+    def _append(self, life: Life) -> list[Life]:
+        lives = self.state.lives.setdefault(life.instance, [])
+        lives.append(life)
+        if life.instance in self._index:
+            self._index[life.instance][life.app, life.life] = life
+        return lives
 
     def load_all(self, instance: str) -> None:
         """Move every life of an instance from disk to memory."""
@@ -170,11 +192,9 @@ class Lives:
 
     def add(self, life: Life, record: Record, clock: int) -> Life:
         """Add a new life. If its instance restarted, that is a `restart` event."""
-        others = self.state.lives.setdefault(life.instance, [])
-        if life.life != SHORT_FORM_LIFE and self._is_restart(life, others):
+        if life.life != SHORT_FORM_LIFE and self._is_restart(life, self.lives_of(life.instance)):
             self.add_event("restart", life, record, clock)
-        others.append(life)
-        if len(others) > MAX_SILENT_LIVES:
+        if len(self._append(life)) > MAX_SILENT_LIVES:
             self._over_silent_limit.add(life.instance)
         return life
 
@@ -184,18 +204,28 @@ class Lives:
         A life of incomplete snapshots has the OTLP streams that began at one time, and a process has several such
         lives. The instance restarted if this life begins after every point of the others.
         """
-        of_app = [other for other in others if other.app == life.app and other.life != SHORT_FORM_LIFE]
-        if not life.complete:
-            begin_ns = ulid_ms(life.life) * 1_000_000
-            of_app = [other for other in of_app if other.complete or ulid_ms(other.life)]
-            newest_ns = max((max(other.parts.values(), default=0) for other in of_app if not other.complete), default=0)
-            if not begin_ns or newest_ns >= begin_ns:
+        if life.complete:
+            known = any(other.app == life.app and other.life != SHORT_FORM_LIFE for other in others)
+            return known or self.disk.has_life_of(life.instance, life.app)
+        begin_ns = ulid_ms(life.life) * 1_000_000
+        is_restart = False
+        # The newest lives come first: most new streams begin while other streams of their process go on.
+        for other in chain(reversed(others), self._on_disk_of(life.instance, life.app)):
+            if other.app != life.app or other.life == SHORT_FORM_LIFE or not (other.complete or ulid_ms(other.life)):
+                continue
+            if not begin_ns or (not other.complete and max(other.parts.values(), default=0) >= begin_ns):
                 return False
-        return bool(of_app) or self.disk.has_life_of(life.instance, life.app)
+            is_restart = True
+        return is_restart
+
+    def _on_disk_of(self, instance: str, app: str) -> Iterator[Life]:
+        if self.disk.has_life_of(instance, app):
+            yield from self.disk.all_of(instance)
 
     def remove(self, life: Life) -> None:
         """Remove a life and its rows from memory."""
         self.mark_dirty(life.instance)
+        self._index.pop(life.instance, None)
         others = [other for other in self.lives_of(life.instance) if other is not life]
         if others:
             self.state.lives[life.instance] = others
@@ -311,7 +341,7 @@ class Lives:
     def _load(self, life: Life) -> None:
         self.disk.remove(life)
         self.sums.move_to_memory(life)
-        self.state.lives.setdefault(life.instance, []).append(life)
+        self._append(life)
         self.mark_dirty(life.instance)
 
     def _silent_of(self, instance: str) -> list[Life]:

@@ -295,8 +295,8 @@ class MetricSums:
                 alone.update(layouts)
                 current = {number for number, row in living[0].rows.items() if living[0].is_current(row)}
             else:
-                numbers = {number for life in living for number in self._layouts.numbers(life)}
-                current = {n for n in numbers if _is_any_current(self._contribution(life, n) for life in living)}
+                current = {n for life in living for n, row in life.rows.items() if life.is_current(row)}
+                current.update(number for layout in layouts for number in layout.counters)
             for number in self.numbers.of_all(current):
                 self[number].instances += 1
         for layout, instances in alone.items():
@@ -334,7 +334,3 @@ def _lasting_contributions(life: Life) -> Iterator[tuple[int, Contribution]]:
     """Yield the contributions of a life without their momentary values."""
     for number, row in life.rows.items():
         yield number, Contribution(row.values, current=False, sketch=row.sketch)
-
-
-def _is_any_current(contributions: Iterable[Contribution | None]) -> bool:
-    return any(contribution is not None and contribution.current for contribution in contributions)

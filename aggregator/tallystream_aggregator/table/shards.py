@@ -6,6 +6,7 @@ A shard adds over its own instances, including forgotten lives, and sends the pa
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import TYPE_CHECKING
 
@@ -40,10 +41,12 @@ def shards_of(record: Record, shards: int, otlp_topics: Collection[str]) -> set[
     return {shard_of(record.key, shards)}
 
 
+_FORGET = re.compile(rb'\{\s*(?:"v"\s*:\s*1\s*,\s*)?"forget"\s*:')
+
+
 def is_otlp(record: Record, otlp_topics: Collection[str]) -> bool:
     """Tell whether a record is of an OTLP topic, and not a tombstone or a forget record there."""
-    value = record.value
-    return record.topic in otlp_topics and value is not None and not value.startswith(b'{"v":1,"forget":')
+    return record.topic in otlp_topics and record.value is not None and _FORGET.match(record.value) is None
 
 
 def group_of(metric: MetricId, groups: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, highest_epoch, read_rows, rows
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, highest_epoch, otlp_topics, read_rows, rows
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.times import parse_time_ms
 from tallystream_aggregator.verify import reader
@@ -23,7 +23,7 @@ from tallystream_aggregator.verify.published import Ends, PartitionName, Publish
 from tallystream_aggregator.verify.replay import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 TIME_HINT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
@@ -76,8 +76,10 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     check_login(kafka)
-    known = _known(kafka, topics)
-    names = sorted({reader.split(partition)[0] for partition in known}) or [topics.metrics]
+    last = _last_rows(kafka, topics)
+    known = _known(last)
+    rules = replace(settings.rules, otlp_topics=otlp_topics_of(settings.rules.otlp_topics, last))
+    names = sorted({reader.split(partition)[0] for partition in known}) or [topics.metrics, *rules.otlp_topics]
     ranges = reader.bounds(kafka, *names)
     if not ranges:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"there is no topic {', '.join(names)}")
@@ -102,7 +104,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     readers = {partition: reader.Reader(kafka, partition, begin[partition]) for partition in ranges}
     try:
         check = Check(
-            Replay(settings.rules),
+            Replay(rules),
             begin,
             ledger.end,
             lambda partition, end: readers[partition].until(end) if partition in readers else (),
@@ -128,10 +130,27 @@ def _last_rows(kafka: Mapping[str, str], topics: Topics) -> list[LedgerRow]:
     return read_rows(topics.ledger, kafka) if reader.bounds(kafka, topics.ledger) else []
 
 
-def _known(kafka: Mapping[str, str], topics: Topics) -> set[PartitionName]:
+def otlp_topics_of(given: tuple[str, ...], last: Sequence[LedgerRow]) -> tuple[str, ...]:
+    """Return the topics of OTLP metrics: those of the last batch in the ledger, or the `given` ones if it has none.
+
+    Raises:
+        ConfigError: a topic was given that the table does not read as OTLP metrics.
+    """
+    found = otlp_topics(last)
+    if found is None:
+        return given
+    wrong = sorted(set(given) - set(found))
+    if wrong:
+        read = f"OTLP metrics from {', '.join(found)}" if found else "no OTLP metrics"
+        remedy = f"the ledger says that the aggregator reads {read}: leave the option out"
+        raise ConfigError("--otlp-topic", ", ".join(wrong), remedy)
+    return tuple(found)
+
+
+def _known(last: Iterable[LedgerRow]) -> set[PartitionName]:
     """Return the partitions that the table reads: those of its last batch in the ledger."""
     partitions: set[PartitionName] = set()
-    for row in _last_rows(kafka, topics):
+    for row in last:
         if row.kind == "batch" and row.query == QUERY:
             partitions = set(by_partition(row.end))
     return partitions

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
@@ -27,7 +28,7 @@ Group = tuple[str, int]
 
 
 def read(value: bytes) -> list[dict[str, Any]]:
-    """Return the resources of a record.
+    """Return the resources of a record that have metrics.
 
     Raises:
         RejectedError: it is not OTLP.
@@ -43,7 +44,7 @@ def read(value: bytes) -> list[dict[str, Any]]:
     resources: list[dict[str, Any]] = json_format.MessageToDict(data).get("resourceMetrics", [])
     if not resources and value[:1] == b"{" and b"esource" not in value:
         raise RejectedError("no OTLP metrics")
-    return resources
+    return [one for one in resources if any(scoped.get("metrics") for scoped in one.get("scopeMetrics", []))]
 
 
 def snapshots(
@@ -175,8 +176,11 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
 
 def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], count: int) -> Iterator[Metric]:
     counts, bounds = [int(one) for one in point["bucketCounts"]], point.get("explicitBounds", [])
-    if len(counts) != len(bounds) + 1 or sum(counts) != count or len(name) > 505 or len(texts) >= 32:
+    if len(counts) != len(bounds) + 1 or sum(counts) != count or len(name) > 505 or len(texts) >= 32 or "le" in texts:
         raise RejectedError("the buckets do not fit")
+    numbers = [float(bound) for bound in bounds]
+    if any(not low < high for low, high in pairwise(numbers)):
+        raise RejectedError("the bounds do not rise")
     for at, bound in enumerate(bounds):
         tags = tuple(sorted((texts | {"le": repr(float(bound))}).items()))
         yield Metric((app, "counter", name + ".bucket", tags), {"count": sum(counts[: at + 1])})

@@ -71,7 +71,10 @@ class Replay:
 
     def _is_otlp(self, partition: str, value: bytes | None) -> bool:
         topic = partition.rpartition(":")[0]
-        return topic in self._settings.otlp_topics and value is not None and value[:16] != b'{"v":1,"forget":'
+        if value is None or topic not in self._settings.otlp_topics:
+            return False
+        begin = b"".join(value[:64].split()) if value[:1] == b"{" else b""
+        return not begin.startswith((b'{"forget":', b'{"v":1,"forget":'))
 
     def _apply_otlp(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
         """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance."""

@@ -49,7 +49,10 @@ def verify(
         str | None, typer.Option(help="Where a table with --accept-partial started: offsets as JSON.")
     ] = None,
     max_app_metrics: Annotated[int, typer.Option(help="Must equal the aggregator's --max-app-metrics.")] = 1_000_000,
-    otlp_topic: o.OtlpTopic = None,
+    otlp_topic: Annotated[
+        list[str] | None,
+        typer.Option("--otlp-topic", help="A topic of OTLP metrics; only needed if the ledger is lost; repeatable."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     most: Annotated[int, typer.Option(help="The maximum number of differences in the table.")] = 50,
 ) -> None:

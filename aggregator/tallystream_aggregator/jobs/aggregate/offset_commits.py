@@ -15,7 +15,7 @@ from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, LedgerWriter
 from tallystream_aggregator.spark.checkpoint import Finished, finished_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tallystream_aggregator.kafka.groups import GroupCommitter
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class OffsetCommits:
     """Follows a checkpoint. `last` is the last batch that the ledger already has, -1 for none.
 
-    `checked` returns the field of that name in rows of the ledger.
+    `checked` returns the field of that name in rows of the ledger, and `otlp` is the field of that name.
 
     Delivery: each finished batch is committed and written at least once, in order. If the broker does not answer, the
     next call tries again.
@@ -42,6 +42,7 @@ class OffsetCommits:
         epoch: int,
         last: int,
         checked: Callable[[], Offsets] = dict,
+        otlp: Sequence[str] = (),
     ) -> None:
         self._checkpoint = checkpoint
         self._committer = committer
@@ -51,6 +52,7 @@ class OffsetCommits:
         self._has_failed = False
         self._end: Offsets = {}
         self._checked = checked
+        self._otlp = sorted(otlp)
         self._reported: Offsets = {}
 
     def reached(self, ends: Mapping[str, Mapping[str, int]]) -> bool:
@@ -97,4 +99,5 @@ class OffsetCommits:
             ts=batch.ts_ms,
             start=batch.start or {},
             end=batch.end,
+            otlp=self._otlp,
         )

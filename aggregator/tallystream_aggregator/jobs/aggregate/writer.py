@@ -117,6 +117,7 @@ class Writer:
             epoch=self.epoch,
             last=_last(rows, settings.checkpoint),
             checked=lambda: self._repair.checked(topics.table, topics.agg),
+            otlp=self._selection.otlp,
         )
         self._offset_commits.catch_up()
 
@@ -156,8 +157,9 @@ class Writer:
             self._wake_ups.send(*self._any_partition(), shards)
 
     def _any_partition(self) -> tuple[str, int]:
-        topic, partitions = next(iter(self._read.items()))
-        return topic, next(iter(partitions))
+        """Return a partition for wake-ups. OTLP topics belong to others, which may not expect tombstones there."""
+        topic = next((topic for topic in self._read if topic not in self._selection.otlp), next(iter(self._read)))
+        return topic, self._read[topic][0]
 
     def close(self) -> None:
         """Release the connections."""

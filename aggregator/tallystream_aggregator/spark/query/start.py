@@ -13,7 +13,7 @@ from tallystream_aggregator.spark.checkpoint import last_committed
 from tallystream_aggregator.spark.query.settings import GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
@@ -49,6 +49,7 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
     if done is not None:
         if settings.start is not None:
             log.info("%s continues where it stopped; --from %s is for a new one", settings.checkpoint, settings.start)
+        require_otlp(done[1], ledger.read_rows(topics.ledger, kafka), selection, str(settings.checkpoint))
         _require_read(done[1], selection, str(settings.checkpoint))
         return StartPosition({})
     initial_state = initial_state_of(settings)
@@ -68,6 +69,7 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
         found = read_initial_state(initial_state)
         _require_current(found, settings, topics, kafka)
         restored = found.offsets
+        require_otlp(restored, ledger.read_rows(topics.ledger, kafka), selection, str(initial_state))
         _require_read(restored, selection, str(initial_state))
     missing = {
         topic: late
@@ -83,6 +85,25 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
         )
     offsets = {topic: firsts | restored.get(topic, {}) for topic, firsts in offsets.items()}
     return StartPosition(offsets, partial=bool(missing))
+
+
+def require_otlp(ends: Offsets, rows: Iterable[ledger.LedgerRow], selection: Selection, place: str) -> None:
+    """Require that topics which the table has read as OTLP metrics are selected as such.
+
+    `ends` are the offsets that the table in `place` has reached, `rows` those of the ledger.
+
+    Raises:
+        ConfigError: a topic is not.
+    """
+    left = sorted({topic for topic in ledger.otlp_topics(rows) or () if topic in ends} - set(selection.otlp))
+    if left:
+        raise ConfigError(
+            "--otlp-topic",
+            ", ".join(selection.otlp),
+            f"the table in {place} has read OTLP metrics from {', '.join(left)}: add "
+            f"{' '.join(f'--otlp-topic {name}' for name in left)}, or begin a new table with a new --checkpoint and "
+            "--from earliest",
+        )
 
 
 def _require_read(ends: Offsets, selection: Selection, place: str) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
 import pytest
 
+from support import otlp
 from tallystream.errors import TallystreamError
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.jobs.forget import Plan, plan
-from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.decode import Forget
-from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.table.shards import shard_of, shards_of
 
 BEGIN_MS = 1_700_000_000_000
 LARGEST = 2**63 - 1
@@ -91,3 +93,31 @@ def test_a_name_without_a_match_is_an_error(forget: Forget, instance: str | None
     """So a misspelt name is noticed."""
     with pytest.raises(TallystreamError, match=error):
         plan(states(1), forget, instance)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(("forget", "instance"), [(Forget(metric="n"), None), (Forget(), INSTANCES[0])])
+def test_what_arrived_by_otlp_is_removed(shards: int, forget: Forget, instance: str | None) -> None:
+    """Applied by the aggregator, the records remove what the plan says, from the streams in all partitions."""
+    settings = TableSettings(otlp_topics=(otlp.TOPIC,))
+    tables = [Table(State(shard=shard, shards=shards), settings) for shard in range(shards)]
+
+    def append(record: Record) -> None:
+        for shard in shards_of(record, shards, settings.otlp_topics):
+            tables[shard].apply([record])
+
+    for partition in range(2):
+        for place, name in enumerate(INSTANCES):
+            began_ns = otlp.BEGIN_NS + 10 * partition + place
+            metric = otlp.counter("n", otlp.number(1 + partition + 4 * place, began_ns))
+            value = otlp.encode(otlp.resource_metrics([metric], service__name="shop", service__instance__id=name))
+            append(Record(otlp.TOPIC, partition, place, BEGIN_MS + 2000, None, value))
+    for table in tables:
+        table.changes()
+    found = plan(copy.deepcopy([table.state for table in tables]), forget, instance)
+    assert changes(found, "count") == {"n": (14, 0 if instance is None else 11)}
+    for offset, record in enumerate(found.records):
+        append(Record(record.topic, record.partition, 10 + offset, BEGIN_MS + 3000, record.key, record.value))
+    assert [letter for table in tables for letter in table.changes().dead] == []
+    left = [one.partial().totals()["count"] for table in tables for one in table.shard_sums([0]) if table.state.metrics]
+    assert sum(left) == (0 if instance is None else 11)

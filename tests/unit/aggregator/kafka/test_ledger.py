@@ -7,13 +7,16 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from support.undecodable import UNDECODABLE
+from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs import rebuild
 from tallystream_aggregator.jobs.aggregate import writer
 from tallystream_aggregator.kafka import ledger, start_position
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.reader import Read
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.spark.query import start as beginning
 from tallystream_aggregator.versions import UNKNOWN
@@ -103,3 +106,22 @@ def test_a_new_table_has_the_first_epoch(monkeypatch: pytest.MonkeyPatch) -> Non
     """All topics are empty."""
     monkeypatch.setattr(ledger, "read_topic", topic_with())
     assert writer._next_epoch([], Topics(), {}) == 1
+
+
+def test_the_topics_of_otlp_metrics_are_those_of_the_last_batch() -> None:
+    """An older batch, a row "opened" and another query say nothing. Without a batch they are unknown."""
+    later = replace(BATCH, batch=2, otlp=["a", "b"])
+    assert ledger.otlp_topics([replace(BATCH, otlp=["a"]), later, OPENED, replace(BATCH, query="ship")]) == ["a", "b"]
+    assert ledger.otlp_topics([BATCH]) == []
+    assert ledger.otlp_topics([OPENED]) is None
+    assert ledger.decode(ledger.encode(later)) == later
+
+
+def test_a_topic_stays_one_of_otlp_metrics() -> None:
+    """Left out, its instances would stay in the sums; read as snapshots, its records would be dead letters."""
+    rows, ends = [replace(BATCH, otlp=["a", "b"])], {"metrics": {"0": 1}, "a": {"0": 1}, "b": {"0": 1}}
+    beginning.require_otlp(ends, rows, Selection("metrics", otlp=("b", "c", "a")), "place")
+    beginning.require_otlp({"metrics": {"0": 1}}, rows, Selection("metrics"), "place")  # a newer table
+    for selection in (Selection("metrics", otlp=("a",)), Selection("metrics", ".*", otlp=("a",))):
+        with pytest.raises(ConfigError, match="has read OTLP metrics from b: add --otlp-topic b, or begin"):
+            beginning.require_otlp(ends, rows, selection, "place")

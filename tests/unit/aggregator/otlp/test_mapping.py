@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from support.otlp import (
     resource_metrics,
 )
 from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.decode import Forget
 from tallystream_aggregator.table.table import Changes, run_batch
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
@@ -135,6 +137,12 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
         },
         [],
     ),
+    "bounds that do not rise are refused": ([explicit([1, 1, 0], [1.0, 1.0])], {}, ["do not rise"]),
+    "buckets of a point with the attribute le are refused": (
+        [explicit([1, 0], [1.0], attributes=attributes(le="x"))],
+        {},
+        ["leave no room"],
+    ),
     "a histogram without buckets": (
         [explicit([], [], count=4, sum=2.0)],
         {"histogram t": {"count": 4, "sum": 2.0}},
@@ -229,12 +237,16 @@ def test_the_resource_names_app_and_instance(resource: dict[str, Any], app: str,
     assert list(table.state.lives) == [instance]
 
 
+SURROGATE = encode(resource_metrics([gauge("g", number(1.5))], **APP), as_json=True).replace(b"1.5", b'"\\ud800"')
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
         (b"\x0a\xff", "not OTLP metrics"),
         (b"{", "not OTLP metrics"),
         (b'{"metrics":[]}', "JSON without resourceMetrics"),
+        (SURROGATE, "not OTLP metrics"),
         (encode(resource_metrics([counter("n", number(1))], service__instance__id="x" * 1025)), "can't be an instance"),
         (encode(resource_metrics([counter("n", number(1))], service__name="x" * 513)), "service.name has 513"),
     ],
@@ -243,14 +255,18 @@ def test_a_record_without_an_instance_is_a_dead_letter(value: bytes, reason: str
     """What can't be read stops nothing: a dead letter with the reason, by verify, too."""
     changes = apply(value, encode(resource_metrics([counter("n", number(5))], **APP)))
     assert [reason in letter.reason for letter in changes.dead] == [True]
+    assert reason in json.loads(changes.dead[0].value())["reason"]
     assert sums_of(changes) == {"counter n": {"count": 5}}
     assert len(verified(value)[1]) == 1
 
 
 def test_an_empty_batch_is_nothing() -> None:
     """A record without resources, or with empty ones, changes nothing and makes no dead letter."""
-    changes = apply(b"", encode(), encode(pb.ResourceMetrics()), b'{"resourceMetrics":[]}')
+    without_data = resource_metrics([], service__instance__id="\0")
+    values = (b"", encode(), encode(pb.ResourceMetrics()), b'{"resourceMetrics":[]}', encode(without_data))
+    changes = apply(*values)
     assert (changes.totals, changes.dead) == ([], [])
+    assert verified(*values) == ({}, [])
 
 
 def test_streams_of_two_scopes_are_added() -> None:
@@ -260,6 +276,26 @@ def test_streams_of_two_scopes_are_added() -> None:
         resource_metrics([counter("n", number(3))], scope="two", **APP),
     )
     assert sums_of(apply(value)) == {"counter n": {"count": 8}}
+    assert verified(value)[0]["counter n"]["count"] == 8
+
+
+def test_of_two_points_with_one_time_the_first_one_counts() -> None:
+    """In one batch the second one is a dead letter; in another one it is taken to be the same point again."""
+    one, other = (resource_metrics([counter("n", number(count))], **APP) for count in (5, 9))
+    both = resource_metrics([counter("n", number(5), number(9))], **APP)
+    for values, letters in (([encode(both)], 1), ([encode(one, other)], 0), ([encode(one), encode(other)], 0)):
+        changes = apply(*values)
+        assert sums_of(changes) == {"counter n": {"count": 5}}
+        assert len(changes.dead) == letters
+        found, refused = verified(*values)
+        assert (found["counter n"]["count"], len(refused)) == (5, letters)
+
+
+def test_another_start_time_is_another_stream() -> None:
+    """However small the difference is: OTLP calls it a reset."""
+    value = encode(resource_metrics([counter("n", number(5), number(9, BEGIN_NS + 1000))], **APP))
+    assert sums_of(apply(value)) == {"counter n": {"count": 14}}
+    assert verified(value)[0]["counter n"]["count"] == 14
 
 
 def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
@@ -267,25 +303,66 @@ def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
     day_ns = 86_400 * SECOND_NS
     late = number(1, BEGIN_NS - 2 * day_ns, BEGIN_NS - day_ns)
     early = number(1, BEGIN_NS, BEGIN_NS + 2 * day_ns)
-    values = [encode(resource_metrics([counter("n", point)], **APP)) for point in (late, early)]
+    began_early = number(1, BEGIN_NS + 2 * day_ns, BEGIN_NS)
+    values = [encode(resource_metrics([counter("n", point)], **APP)) for point in (late, early, began_early)]
     changes = apply(*values)
-    assert [letter.reason.split(":")[0] for letter in changes.dead] == ["too late", "too early"]
+    assert [letter.reason.split(",")[0] for letter in changes.dead] == [
+        "too late: appended 86403000 ms after the point's time",
+        "too early: the point's time is 172796000 ms ahead",
+        "too early: the point's start time is 172795000 ms ahead",
+    ]
+    assert {letter.metric for letter in changes.dead} == {'{"name": "n", "tags": {}}'}
     assert changes.totals == []
-    assert len(verified(*values)[1]) == 2
+    assert len(verified(*values)[1]) == 3
 
 
-def test_tombstones_and_forget_records_work_in_an_otlp_topic() -> None:
-    """`tallystream forget` writes to the partition of a life: its records are no OTLP, and are applied."""
+def test_points_just_within_a_day_count() -> None:
+    """A point 1 ms less than a day before its record, or exactly a day ahead of it, counts."""
+    day_ns, append_ns = 86_400 * SECOND_NS, BEGIN_NS + 3 * SECOND_NS
+    late = counter("a", number(1, BEGIN_NS - 9 * day_ns, append_ns - day_ns + 1_000_000))
+    early = counter("b", number(2, append_ns + day_ns, append_ns + day_ns + 999_999))
+    value = encode(resource_metrics([late, early], **APP))
+    assert sums_of(apply(value)) == {"counter a": {"count": 1}, "counter b": {"count": 2}}
+    assert verified(value)[1] == []
+
+
+def test_a_record_makes_few_dead_letters() -> None:
+    """Of many late points, and of many resources without a valid instance, there are ten dead letters and a number."""
+    late = [number(1, BEGIN_NS - n, BEGIN_NS - 86_400 * SECOND_NS) for n in range(1, 40)]
+    changes = apply(encode(resource_metrics([counter("n", *late)], **APP)))
+    assert len(changes.dead) == 11
+    assert changes.dead[-1].reason == "limit: 29 more metrics of this record are rejected"
+    bad = [resource_metrics([counter("n", number(1))], service__instance__id="\0")] * 30
+    changes = apply(encode(*bad, resource_metrics([counter("n", number(1))], **APP)))
+    assert len(changes.dead) == 11
+    assert changes.dead[-1].reason == "limit: 20 more parts of this record are rejected"
+    assert sums_of(changes) == {"counter n": {"count": 1}}
+
+
+@pytest.mark.parametrize(
+    "forget",
+    [
+        Forget(metric="m").value(),
+        b'{"v":1,"forget":{"metric":"m"}}',
+        b'{ "v": 1,\n "forget": {"metric": "m"} }',
+        b'{"forget":{"metric":"m"}}',
+    ],
+)
+def test_tombstones_and_forget_records_work_in_an_otlp_topic(forget: bytes) -> None:
+    """`tallystream forget` writes to the partition of a life: its records are no OTLP, and are applied.
+
+    So are those that people write, with or without a version and spaces.
+    """
     value = encode(resource_metrics([counter("n", number(5)), counter("m", number(1))], **APP))
     table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
     run_batch(table, [Record(TOPIC, 0, 0, BEGIN_MS, None, value)], now_ms=0)
-    forget = Record(TOPIC, 0, 1, BEGIN_MS, b"app-1", b'{"v":1,"forget":{"metric":"m"}}')
-    changes = run_batch(table, [forget], now_ms=0)
+    changes = run_batch(table, [Record(TOPIC, 0, 1, BEGIN_MS, b"app-1", forget)], now_ms=0)
+    assert changes.dead == []
     assert sums_of(changes) == {"counter m": {"count": 0}}
     changes = run_batch(table, [Record(TOPIC, 0, 2, BEGIN_MS, b"app-1", None)], now_ms=0)
     assert sums_of(changes) == {"counter n": {"count": 0}}
     replay = Replay(Settings(otlp_topics=(TOPIC,)))
-    for key, each in ((None, value), (b"app-1", forget.value), (b"app-1", None)):
+    for key, each in ((None, value), (b"app-1", forget), (b"app-1", None)):
         assert replay.apply(f"{TOPIC}:0", BEGIN_MS, key, each) == []
     assert {replay.sum(identity)["count"] for identity in replay.identities()} == {0}
 

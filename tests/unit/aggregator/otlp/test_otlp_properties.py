@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.otlp import TOPIC, Appended, Fleet
+from support.batches import divide
+from support.otlp import SECOND_NS, TOPIC, Appended, Fleet
+from support.schedules import TopicRecord
+from support.tables import Tables
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.shards import shards_of
 from tallystream_aggregator.table.table import Changes, run_batch
@@ -78,3 +82,35 @@ def test_shards_divide_the_instances_of_a_record(shards: int) -> None:
                 at = metric[1], dict(metric[3])["topic"]
                 total[at] = total.get(at, 0) + int(row.partial().totals()["count"] or 0)
     assert total == fleet.counted
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), shards=st.sampled_from([1, 3]))
+def test_disk_crashes_rebuilds_and_splits_change_no_sum(seed: int, shards: int) -> None:
+    """Streams fall silent, move to disk and go on; their lives stay incomplete wherever they are kept."""
+    chance, fleet = random.Random(seed), Fleet(seed)
+    for step in range(80):
+        fleet.now_ns += 3600 * SECOND_NS * (step % 10 == 9)
+        fleet.step()
+    fleet.end()
+    records = [TopicRecord(one.key, one.value, one.timestamp_ms, one.partition, one.offset) for one in fleet.records]
+    tables = Tables(records, TableSettings(otlp_topics=("metrics",), retire_after_ms=60_000), shards, chance)
+    on_disk = 0
+    for batch in divide(records, [chance.randint(1, 9) for _ in range(5)]):
+        event = chance.random()
+        if event < 0.1:
+            tables.batch(batch, written=chance)
+        if event < 0.2:
+            tables.rebuild(chance.choice([0, 0, 1]), behind=chance.random() < 0.3)
+        tables.batch(batch)
+        on_disk += len(tables.lives_on_disk)
+    lives = [life for state in tables.states for known in state.lives.values() for life in known]
+    assert {life.complete for life in [*lives, *tables.lives_on_disk]} == {False}
+    assert on_disk
+    found = {
+        (name, dict(tags)["topic"]): fields["count"]
+        for (_, name, kind, tags), fields in tables.sums.items()
+        if kind == "counter"
+    }
+    assert found == fleet.counted
+    assert not tables.dead

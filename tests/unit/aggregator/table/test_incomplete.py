@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
+import pytest
+
+from support import otlp
 from support.memory_store import MemoryStore
 from tallystream_aggregator.table import Record, State, Table, TableSettings, storage
 from tallystream_aggregator.table.table import Changes, run_batch
@@ -81,3 +85,67 @@ def test_a_loaded_table_accepts_older_metrics_of_an_incomplete_life() -> None:
     found.save(store)
     changes = apply(storage.load(store, TableSettings()).table, snapshot(4, a=40, b=4))
     assert sums(changes) == {"b": 4}
+
+
+def otlp_record(offset: int, time_ns: int, *streams: tuple[str, int]) -> Record:
+    """Return a record with a point of each stream, given by its name and its start time."""
+    metrics = [otlp.counter(name, otlp.number(1, start_ns, time_ns)) for name, start_ns in streams]
+    value = otlp.encode(otlp.resource_metrics(metrics, service__name="shop", service__instance__id="app-1"))
+    return Record(otlp.TOPIC, 0, offset, time_ns // 1_000_000, None, value)
+
+
+def otlp_table(**settings: int) -> Table:
+    return Table(State(), TableSettings(otlp_topics=(otlp.TOPIC,), **settings))
+
+
+@pytest.mark.parametrize("retire_after_ms", [0, 10**9])
+@pytest.mark.parametrize(("begin_s", "restarts"), [(1800, 0), (3601, 1)])
+def test_a_restart_does_not_depend_on_what_is_on_disk(retire_after_ms: int, begin_s: int, restarts: int) -> None:
+    """A new stream is a restart if it begins after all points of its instance, in memory and on disk."""
+    hour_ns = 3600 * otlp.SECOND_NS
+    first, second = otlp.BEGIN_NS + hour_ns, otlp.BEGIN_NS + 2 * hour_ns
+    table = otlp_table(retire_after_ms=retire_after_ms)
+    run_batch(table, [otlp_record(0, first, ("a", otlp.BEGIN_NS))], now_ms=0)
+    run_batch(table, [Record(otlp.TOPIC, 0, 1, second // 1_000_000, b"other", None)], now_ms=0)
+    assert len(table.disk) == (retire_after_ms == 0)
+    changes = run_batch(table, [otlp_record(2, second + 1, ("b", otlp.BEGIN_NS + begin_s * otlp.SECOND_NS))], now_ms=0)
+    assert [event.kind for event in changes.events] == ["restart"] * restarts
+
+
+@pytest.mark.parametrize("retire_after_ms", [0, 10**9])
+def test_the_first_counter_of_an_instance_with_gauges_is_no_restart(retire_after_ms: int) -> None:
+    """Gauges have no start, in memory and on disk."""
+    table = otlp_table(retire_after_ms=retire_after_ms)
+    metric = otlp.gauge("g", otlp.number(1, 0))
+    value = otlp.encode(otlp.resource_metrics([metric], service__name="shop", service__instance__id="app-1"))
+    run_batch(table, [Record(otlp.TOPIC, 0, 0, BEGIN_MS, None, value)], now_ms=0)
+    run_batch(table, [Record(otlp.TOPIC, 0, 1, BEGIN_MS + 10**7, b"other", None)], now_ms=0)
+    assert len(table.disk) == (retire_after_ms == 0)
+    begin_ns = otlp.BEGIN_NS + 10**4 * otlp.SECOND_NS
+    assert run_batch(table, [otlp_record(2, begin_ns + 1, ("a", begin_ns))], now_ms=0).events == []
+
+
+def test_many_lives_of_an_instance_cost_about_as_much_as_one() -> None:
+    """Some SDKs give each stream a start time of its own: 2,000 lives of a process do not cost their square.
+
+    This holds when they begin, continue, are read from the stored state and fall silent.
+    """
+
+    def cost(*starts_ns: int) -> float:
+        began_s = time.process_time()
+        store = MemoryStore()
+        settings = TableSettings(otlp_topics=(otlp.TOPIC,))
+        for offset in range(2):
+            stored = storage.load(store, settings)
+            streams = [(f"n{place}", start_ns) for place, start_ns in enumerate(starts_ns)]
+            record = otlp_record(offset, otlp.BEGIN_NS + (1 + offset) * otlp.SECOND_NS, *streams)
+            changes = run_batch(stored.table, [record], now_ms=0)
+            assert {total.instances for total in changes.totals} == {1}
+            stored.save(store)
+        stored = storage.load(store, settings)
+        silent = run_batch(stored.table, [Record(otlp.TOPIC, 0, 2, BEGIN_MS + 10**6, b"x", None)], now_ms=0)
+        assert {total.instances for total in silent.totals} == {0}
+        return time.process_time() - began_s
+
+    one = cost(*[otlp.BEGIN_NS] * 2000)
+    assert cost(*range(otlp.BEGIN_NS, otlp.BEGIN_NS + 2000)) < 30 * one

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
+from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.verify.job import otlp_topics_of
 from tallystream_aggregator.verify.ledger import LedgerBatches, Limit
 
 
@@ -89,3 +92,15 @@ def test_a_rebuilt_table_continues_the_batches_and_a_new_table_does_not() -> Non
     before = (opened(1, start=0), batch(0, 10))
     assert [one.begins for one in read(*before, opened(2, start=10), batch(0, 20)).batches] == [True, True]
     assert len(read(*before, opened(2, start=0), batch(0, 10)).batches) == 1
+
+
+def test_the_topics_of_otlp_metrics_come_from_the_ledger() -> None:
+    """An option may repeat them, and is needed only for a ledger without batches. Any other topic is refused."""
+    last = [replace(batch(0, 10), otlp=["a", "b"])]
+    assert otlp_topics_of((), last) == otlp_topics_of(("b",), last) == ("a", "b")
+    assert otlp_topics_of(("a",), [opened(1)]) == ("a",)
+    assert otlp_topics_of((), [batch(0, 10)]) == ()
+    with pytest.raises(ConfigError, match="reads OTLP metrics from a, b: leave the option out"):
+        otlp_topics_of(("c",), last)
+    with pytest.raises(ConfigError, match="reads no OTLP metrics: leave the option out"):
+        otlp_topics_of(("c",), [batch(0, 10)])
