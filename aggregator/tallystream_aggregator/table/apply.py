@@ -205,6 +205,8 @@ class RecordApplier:
             new = Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms, complete=snapshot.complete)
             return self._lives.add(new, record, clock)
         if life.complete != snapshot.complete:
+            if record.superseded is not None:
+                self.unexpanded.add(instance)
             return Refusal("complete: the earlier snapshots of this life have the other value")
         return life
 

@@ -42,6 +42,9 @@ def test_superseded_records_are_counted_in_the_state() -> None:
             Topic().snapshots(2, metrics=[counter(9)]), Topic().snapshots(3, 4, 5), id="a count falls within the life"
         ),
         pytest.param(Topic().snapshots(3), Topic().snapshots(2, 3, 4), id="some are stale"),
+        pytest.param(
+            Topic().snapshots(1, complete=False), Topic().snapshots(2, 3, 4), id="the life has incomplete snapshots"
+        ),
         pytest.param(Topic().snapshots(1, part=1), Topic().snapshots(1, 2, 3), id="the metric was in another part"),
         pytest.param(
             Topic().counts(2**62, 2**62 - 1),
