@@ -94,12 +94,10 @@ def running_system(bootstrap_servers: str, prefix: str, folder: Path) -> Iterato
     topic, spec = f"{prefix}flights", f"local:{folder / 'store.db'}"
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
-    options = {
-        "--bootstrap-servers": bootstrap_servers,
-        "--topic": topic,
-        "--group": topic,
-        "--metrics-topic": f"{prefix}metrics",
-    }
+    options = (
+        *("--bootstrap-servers", bootstrap_servers, "--topic", topic),
+        *("--group", topic, "--metrics-topic", f"{prefix}metrics"),
+    )
     consumers = [AppProcess(name, folder, options) for name in ("orders-1", "orders-2")]
     for name in ("ship", "aggregate"):
         (folder / name).mkdir()
