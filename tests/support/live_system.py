@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 RULES = ("--interval", "1", "--window", "12", "--allowed-lag", "500")
-"""A group without progress for half the window is STOP, here after seconds. A busy machine lags by less than 500."""
+"""A group is stopped after half the window without progress: within seconds. A busy machine lags by less than 500."""
 
 
 class EventProducer:
-    """Produces 200 flights a second from its start to its stop. `sent` counts the acknowledged ones."""
+    """Produces 200 flights a second from its start to its stop; `sent` counts those that the broker acknowledged."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._topic = topic
@@ -51,7 +51,7 @@ class EventProducer:
         self.sent += 1
 
     def stop(self) -> None:
-        """Stop, and wait until all are acknowledged."""
+        """Stop, and return when all are acknowledged."""
         self._stopped.set()
         self._thread.join(90)
 
@@ -75,12 +75,12 @@ class LiveSystem:
             one.start()
 
     def stop(self) -> None:
-        """Stop both consumers. They commit and leave the group."""
+        """Stop both consumers: they commit, and leave the group."""
         for one in self.consumers:
             one.stop()
 
     def processed(self) -> Counter[tuple[int, int]]:
-        """Return how often each flight was processed, by partition and offset, from the consumers' journals.
+        """Return how often each flight, by partition and offset, was processed, by the consumers' journals.
 
         A flight is processed twice if a rebalance comes between a report and its commit.
         """
@@ -90,12 +90,14 @@ class LiveSystem:
 
 @contextmanager
 def running_system(bootstrap_servers: str, prefix: str, folder: Path) -> Iterator[LiveSystem]:
-    """Start the system on existing topics with the prefix. Yield when flights are consumed and every component runs."""
+    """Start the system on existing topics with the prefix; yields when flights are consumed and every part runs."""
     topic, spec = f"{prefix}flights", f"local:{folder / 'store.db'}"
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
-    options = ["--bootstrap-servers", bootstrap_servers, "--topic", topic, "--group", topic]
-    options += ["--metrics-topic", f"{prefix}metrics"]
+    options = (
+        *("--bootstrap-servers", bootstrap_servers, "--topic", topic),
+        *("--group", topic, "--metrics-topic", f"{prefix}metrics"),
+    )
     consumers = [AppProcess(name, folder, options) for name in ("orders-1", "orders-2")]
     for name in ("ship", "aggregate"):
         (folder / name).mkdir()

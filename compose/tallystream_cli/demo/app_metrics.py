@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 APP = "flights"
 PROCESSED, DELAY, BATCH, IN_FLIGHT = "flights.processed", "flights.delay", "flights.batch", "flights.in_flight"
+DURATION = "flights.batch.duration"
+"""The histogram that OpenTelemetry has for the timer `BATCH`: metrics of two types have two names."""
 DIRECTION, EARLY, LATE = "direction", "early", "late"
 """A tag of `DELAY` and its values, in OpenTelemetry: a histogram takes no negative values there."""
 

@@ -24,7 +24,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 
 from tallystream_aggregator.kafka import clients
-from tallystream_cli.demo.app_metrics import APP, BATCH, DELAY, DIRECTION, EARLY, IN_FLIGHT, LATE, PROCESSED
+from tallystream_cli.demo.app_metrics import APP, DELAY, DIRECTION, DURATION, EARLY, IN_FLIGHT, LATE, PROCESSED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ class OtlpMetrics:
         meter = self._provider.get_meter(__name__)
         self._counter = meter.create_counter(PROCESSED)
         self._delay = meter.create_histogram(DELAY, unit="min")
-        self._batch = meter.create_histogram(BATCH, unit="s")
+        self._duration = meter.create_histogram(DURATION, unit="s")
         self._in_flight = meter.create_gauge(IN_FLIGHT)
         self._in_flight.set(0)
 
@@ -119,7 +119,7 @@ class OtlpMetrics:
         """Count a batch."""
         for delay in delays:
             self._delay.record(abs(delay), {DIRECTION: EARLY if delay < 0 else LATE})
-        self._batch.record(seconds)
+        self._duration.record(seconds)
         self._counter.add(len(messages))
 
     def publish(self, timeout_s: float) -> bool:

@@ -11,7 +11,7 @@ from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.reader import bounds, read_all
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_cli.demo import journal, offsets
-from tallystream_cli.demo.app_metrics import APP, BATCH, DELAY, DIRECTION, EARLY, PROCESSED
+from tallystream_cli.demo.app_metrics import APP, BATCH, DELAY, DIRECTION, DURATION, EARLY, PROCESSED
 from tallystream_cli.demo.sums import FIELDS, positions_covered, read_points
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def rows(results: Results) -> list[Row]:
         ),
         _equal(
             "batches, by the sums",
-            _sum_of(results, BATCH, "count"),
+            _sum_of(results, BATCH, "count") + _sum_of(results, DURATION, "count"),
             "by the journals",
             results.journal_batches,
         ),

@@ -46,7 +46,7 @@ CONSISTENT = Results(
 
 LATE: Key = ("flights", "flights.delay", "histogram", (("direction", "late"),))
 EARLY: Key = ("flights", "flights.delay", "histogram", (("direction", "early"),))
-OTLP_BATCH: Key = ("flights", "flights.batch", "histogram", ())
+OTLP_BATCH: Key = ("flights", "flights.batch.duration", "histogram", ())
 OTLP_SUMS: dict[Key, Values] = {
     PROCESSED: {"count": 110},
     DELAY: {"count": 50, "sum": 300.0, "min": -5, "max": 60},
