@@ -10,34 +10,15 @@ Requires tallystream, Flask and gunicorn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from flask import Flask, g, request
+from flask import Flask
 
 from tallystream import report
-
-if TYPE_CHECKING:
-    from flask import Response
+from tallystream.web import WsgiMiddleware
 
 registry = report("shop")
 orders = registry.counter("orders.placed")
-http = registry.child("http")
 app = Flask(__name__)
-
-
-@app.before_request
-def begin() -> None:
-    """Start the timer of the request."""
-    g.timing = http.timer("requests", tags={"route": str(request.url_rule), "method": request.method}).time()
-    g.timing.__enter__()
-
-
-@app.after_request
-def end(response: Response) -> Response:
-    """Stop the timer, and count the response by status."""
-    g.timing.__exit__(None, None, None)
-    http.counter("responses", tags={"status": str(response.status_code)}).inc()
-    return response
+app.wsgi_app = WsgiMiddleware(app.wsgi_app, registry=registry)  # type: ignore[method-assign]
 
 
 @app.post("/orders/<int:items>")

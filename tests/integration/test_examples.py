@@ -191,7 +191,7 @@ def test_flask_under_several_workers(system: System) -> None:
         assert order(0) == 200
         with ThreadPoolExecutor(8) as pool:
             assert set(pool.map(order, range(200))) == {200}
-            wait_until(lambda: system.count("http.responses") == 201, 120, "all are reported")
+            wait_until(lambda: system.count("http.server.requests") == 201, 120, "all are reported")
             workers = psutil.Process(process.pid).children()
             workers[0].kill()
             wait_until(lambda: new_worker(process.pid, workers), 120, "another worker runs")
@@ -201,7 +201,7 @@ def test_flask_under_several_workers(system: System) -> None:
         process.kill()
         process.wait()
     assert system.count("orders.placed") == sum(range(400))
-    assert system.count("http.responses") == system.count("http.requests") == 401
+    assert system.count("http.server.requests") == system.count("http.server.duration") == 401
     records = read_topic(system.servers, system.topics.metrics)
     assert {record.key for record in records} == {b"host-1"}
     assert system.lives() == 5  # the parent, three workers, and the replacement of the killed one
