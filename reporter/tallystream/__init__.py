@@ -14,11 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.config import report
-from tallystream.decorators import count_exceptions, counted, timed
-from tallystream.default import counter, default_registry, gauge, histogram, meter, timer, updown
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream.instrumentation.decorators import count_exceptions, counted, timed
+from tallystream.instrumentation.default import counter, default_registry, gauge, histogram, meter, timer, updown
+from tallystream.instrumentation.log_records import LogRecordCounter
 from tallystream.kafka.reporter import KafkaReporter
-from tallystream.log_records import LogRecordCounter
 from tallystream.metrics.counter import Counter, UpDownCounter
 from tallystream.metrics.gauge import Gauge, derived, ratio
 from tallystream.metrics.histogram import Histogram

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from tallystream.default import default_registry
 from tallystream.errors import ConfigError
+from tallystream.instrumentation.default import default_registry
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream.registry import MetricRegistry, registry_of
 from tallystream.validation import check_name, is_enabled

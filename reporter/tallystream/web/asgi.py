@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from tallystream.web.requests import MAX_ROUTES, RequestMetrics
+from tallystream.web.request_metrics import MAX_ROUTES, RequestMetrics
 
 if TYPE_CHECKING:
     from tallystream.metric_factory import MetricFactory

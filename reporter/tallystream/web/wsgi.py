@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tallystream.web.requests import MAX_ROUTES, RequestMetrics
+from tallystream.web.request_metrics import MAX_ROUTES, RequestMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -37,7 +37,7 @@ def registry() -> MetricRegistry:
 def default(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricRegistry]:
     """Replace the default registry by a new one for the test."""
     new = MetricRegistry("default")
-    monkeypatch.setattr("tallystream.default._registry", new)
+    monkeypatch.setattr("tallystream.instrumentation.default._registry", new)
     yield new
     if new.has_reporter:
         new.reporter.stop(timeout=0)

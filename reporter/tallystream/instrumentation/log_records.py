@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tallystream.default import default_registry
+from tallystream.instrumentation.default import default_registry
 
 if TYPE_CHECKING:
     from tallystream.metric_factory import MetricFactory

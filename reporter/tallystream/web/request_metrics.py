@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.default import default_registry
+from tallystream.instrumentation.default import default_registry
 
 if TYPE_CHECKING:
     from tallystream.metric_factory import MetricFactory

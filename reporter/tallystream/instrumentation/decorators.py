@@ -6,7 +6,7 @@ from contextlib import ContextDecorator
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
-from tallystream.default import default_registry
+from tallystream.instrumentation.default import default_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
