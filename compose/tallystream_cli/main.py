@@ -19,7 +19,7 @@ app = typer.Typer(
     cls=o.Group,
     help="Exact sums over all instances of a streaming application, and the lag of every consumer.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

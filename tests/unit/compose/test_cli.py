@@ -64,6 +64,18 @@ def test_every_command_is_listed() -> None:
     assert sorted([*top, "lag", "dashboards", *below]) == sorted(COMMANDS)
 
 
+@pytest.mark.parametrize(("words", "completed"), [("la", ["lag"]), ("sums --w", ["--watch"])])
+def test_the_shell_completes_commands_and_options(words: str, completed: list[str]) -> None:
+    """`--show-completion` prints the function of the shell, which calls the command with these variables."""
+    environment = {
+        "_TALLYSTREAM_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"tallystream {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    ended = CliRunner().invoke(main.app, [], prog_name="tallystream", env=environment)
+    assert ended.stdout.split() == completed
+
+
 def test_help_needs_no_spark_and_no_streamlit() -> None:
     """Heavy modules are imported only when a command runs."""
     script = (
