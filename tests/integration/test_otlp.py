@@ -89,9 +89,10 @@ def test_an_otlp_topic_is_added_to_a_table_and_stays(
 ) -> None:
     """An existing table reads a new topic from its first record. Without the topic it does not start any more.
 
-    Verify knows the topic without an option, and refuses another one. Forgetting an instance removes its streams.
+    Verify knows the topic without an option, and refuses another one. Forgetting an instance removes its streams. The
+    topic gets no other record of the aggregator.
     """
-    servers, name, topics = broker.bootstrap_servers, f"{topic_prefix}otlp", Topics(topic_prefix)
+    servers, name, topics = broker.bootstrap_servers, f"{topic_prefix}a-otlp", Topics(topic_prefix)
     where = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
     aggregate = ("aggregate", *where, "--checkpoint", str(tmp_path / "checkpoint"), "--no-own-metrics", "--catch-up")
     for topic in (topics.metrics, name):
@@ -124,3 +125,4 @@ def test_an_otlp_topic_is_added_to_a_table_and_stays(
     assert counts(servers, topics) == {**fleet.counted_without(instance), ("n", "a"): 7}
     verified = run("verify", *where)
     assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert sum(end_offsets(servers, name).values()) == len(fleet.records) + 1

@@ -99,7 +99,7 @@ def instance_of(resource: dict[str, Any]) -> str | None:
 
 def _instance(attributes: dict[str, str]) -> str:
     name = next((name for name in NAMES if attributes.get(name)), "")
-    instance = attributes.get(name, "unknown")
+    instance = attributes[name] if name else "unknown"
     if name in ("", "host.id", "host.name") and attributes.get("process.pid"):
         return instance + ":" + attributes["process.pid"]
     return instance

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from google.protobuf import json_format
@@ -22,9 +22,6 @@ from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.published import parse, unequal
 from tallystream_aggregator.verify.replay import Replay
 
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
 APPEND_MS = BEGIN_NS // 1_000_000 + 3000
 DAY_NS = 86_400 * SECOND_NS
 TEXTS = ["", "\0", "n", "le", "é", "\U0001f600", "\ufeff", "x" * 128, "x" * 129, "x" * 512, "x" * 513, "x" * 1025]
@@ -36,8 +33,11 @@ JSON_VALUES = [None, True, -1, 1.5, 2**70, 1e400, "", "\ud800", "NaN", "x", "AA=
 
 def valid(chance: random.Random) -> pb.MetricsData:
     """Return a record with all kinds of points."""
-    times = {"start_time_unix_nano": BEGIN_NS, "time_unix_nano": BEGIN_NS + chance.randrange(3) * SECOND_NS}
-    cumulative = {"aggregation_temporality": pb.AGGREGATION_TEMPORALITY_CUMULATIVE}
+    times: dict[str, Any] = {
+        "start_time_unix_nano": BEGIN_NS,
+        "time_unix_nano": BEGIN_NS + chance.randrange(3) * SECOND_NS,
+    }
+    cumulative: dict[str, Any] = {"aggregation_temporality": pb.AGGREGATION_TEMPORALITY_CUMULATIVE}
     explicit = pb.HistogramDataPoint(count=3, sum=4.5, bucket_counts=[1, 2, 0], explicit_bounds=[1.0, 2.0], **times)
     side = pb.ExponentialHistogramDataPoint.Buckets(offset=3, bucket_counts=[1, 0, 2])
     exponential = pb.ExponentialHistogramDataPoint(count=5, zero_count=2, scale=6, sum=1.0, positive=side, **times)
@@ -57,7 +57,7 @@ def valid(chance: random.Random) -> pb.MetricsData:
     return pb.MetricsData(resource_metrics=[resource_metrics(kept, scope=chance.choice("st"), **resource)])
 
 
-def mutate(message: Message, chance: random.Random) -> None:
+def mutate(message: Any, chance: random.Random) -> None:
     """Change a field somewhere in a message: to a hostile value, to nothing, or to a copy of itself."""
     found = message.ListFields()
     if not found or (chance.random() < 0.1 and len(message.DESCRIPTOR.fields) < 8):
@@ -125,7 +125,7 @@ def check(values: list[bytes]) -> None:
     """Apply records, and compare sums and refusals of the table and verify. All output is encoded."""
     table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
     replay = Replay(Settings(otlp_topics=(TOPIC,)))
-    sums = {}
+    sums: dict[Any, dict[str, Any]] = {}
     for offset, value in enumerate(values):
         changes = run_batch(table, [Record(TOPIC, 0, offset, APPEND_MS, None, value)], now_ms=0)
         refused = replay.apply(f"{TOPIC}:0", APPEND_MS, None, value)
@@ -172,9 +172,13 @@ def nested_json(depth: int) -> bytes:
         b'{"resourceMetrics":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"\xff"}}]}}]}',
         encode(resource_metrics([counter("\ud7ff", number(1))], as_json="\uffff")),
         encode(resource_metrics([counter("n", number(1))]), resource_metrics([counter("n", number(2))])),
+        encode(resource_metrics([counter("n", number(1))], **{"": "x" * 1025})),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_records_of_extremes(value: bytes) -> None:
-    """Empty resources, lengths beyond the record, deep nesting, bytes that are no UTF-8, a stream twice."""
+    """Empty resources, lengths beyond the record, deep nesting, bytes that are no UTF-8, a stream twice.
+
+    An attribute of the resource without a name.
+    """
     check([value])
