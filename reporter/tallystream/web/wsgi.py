@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     Environ = dict[str, Any]
     Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
+METHOD = "REQUEST_METHOD"
+
 
 class WsgiMiddleware:
     """Counts and times the requests of a WSGI application.
@@ -44,20 +46,20 @@ class WsgiMiddleware:
         self._route = route or route_of
         self._metrics = RequestMetrics(registry, max_routes=max_routes)
 
-    def __call__(self, environment: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Pass a request on to the application, and count it."""
         began = self._metrics.begin()
         found: dict[str, Any] = {"route": None, "status": 500}
 
         def start(status: str, *arguments: Any) -> Any:
-            found["route"], found["status"] = self._route(environment), int(status.split(" ", 1)[0])
+            found["route"], found["status"] = self._route(environ), int(status.split(" ", 1)[0])
             return start_response(status, *arguments)
 
         def end() -> None:
-            self._metrics.end(began, method=environment["REQUEST_METHOD"], **found)
+            self._metrics.end(began, method=environ[METHOD], **found)
 
         try:
-            body = self._app(environment, start)
+            body = self._app(environ, start)
         except BaseException:
             end()
             raise
@@ -82,7 +84,7 @@ class _Body:
             self._end()
 
 
-def route_of(environment: Environ) -> str | None:
+def route_of(environ: Environ) -> str | None:
     """Return the route of a request to Flask, None if it has none."""
-    rule = getattr(environment.get("werkzeug.request"), "url_rule", None)
+    rule = getattr(environ.get("werkzeug.request"), "url_rule", None)
     return None if rule is None else str(rule)
