@@ -120,7 +120,8 @@ QUANTILES = ("p50", "p75", "p95", "p98", "p99", "p999")
 LASTING = ("count", "sum", "min", "max", "start", "position", *QUANTILES, "sketch", "retired")
 """Fields that need no living lives, except for gauges and updowns."""
 
-MOMENTARY = ("mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate", "lives", "instances", "overflow")
+RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
+MOMENTARY = ("mean", "number", *RATES, "lives", "instances", "overflow")
 RISING = ("count", "number", "lives", "instances", "retired")
 """Fields that never decrease when a life is added."""
 
@@ -172,6 +173,9 @@ def unequal_between(
         return [], False
     # In both directions, as a sum may lack its sketch.
     uncertain = {one.field for one in (*unequal(noticed, unnoticed), *unequal(unnoticed, noticed))}
+    if "lives" in uncertain:
+        # The values of the lives in question may add up to 0, and those of some of them not.
+        uncertain |= {"mean", *RATES} | ({"sum"} if "number" in noticed else set())
     left = [
         one for one in found if not (_is_between(one, unnoticed) if one.field in RISING else one.field in uncertain)
     ]

@@ -213,6 +213,16 @@ def test_only_fields_of_living_lives_can_be_undetermined() -> None:
     assert [one.field for one in unequal_between({"count": 5, "lives": 4}, noticed, unnoticed)[0]] == ["lives"]
 
 
+def test_a_gauge_of_lives_that_add_up_to_nothing_is_undetermined() -> None:
+    """Of three lives with 2, 3 and -3, the last two may be silent: a sum of 5 is one of the possible ones."""
+    all_silent = {"sum": 2, "min": 2, "max": 2, "mean": 2.0, "number": 1, "lives": 1}
+    none_silent = {"sum": 2, "min": -3, "max": 3, "mean": 2 / 3, "number": 3, "lives": 3}
+    published = {"sum": 5, "min": 2, "max": 3, "mean": 2.5, "number": 2, "lives": 2}
+    assert unequal_between(published, all_silent, none_silent) == ([], True)
+    certain = {"sum": 2, "min": 2, "max": 2, "mean": 2.0, "number": 1, "lives": 1}
+    assert [one.field for one in unequal_between(published, certain, certain)[0]][:1] == ["sum"]
+
+
 def test_quantiles_are_equal_to_nine_digits_and_counts_exactly() -> None:
     """A quantile is computed in floating point, a count is an integer."""
     assert not unequal({"p99": 1.0}, {"p99": 1.0 + 1e-12})
