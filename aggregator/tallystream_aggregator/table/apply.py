@@ -203,7 +203,7 @@ class RecordApplier:
         if life is None:
             keep_ms = max(clock, ulid_ms(snapshot.life))  # its first record may arrive again until a day after that
             new = Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms, complete=snapshot.complete)
-            return self._lives.add(new, record, clock)
+            return self._lives.add(new, record, clock, snapshot.seq)
         if life.complete != snapshot.complete:
             return Refusal("complete: the earlier snapshots of this life have the other value")
         return life
