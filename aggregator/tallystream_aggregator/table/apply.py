@@ -203,7 +203,7 @@ class RecordApplier:
         if life is None:
             keep_ms = max(clock, ulid_ms(snapshot.life))  # its first record may arrive again until a day after that
             new = Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms, complete=snapshot.complete)
-            return self._lives.add(new, record, clock)
+            return self._lives.add(new, record, clock, snapshot.seq)
         if life.complete != snapshot.complete:
             if record.superseded is not None:
                 self.unexpanded.add(instance)

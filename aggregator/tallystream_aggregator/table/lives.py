@@ -190,24 +190,25 @@ class Lives:
         listed = (gone.life for gone in (*self.state.listed, *self.state.deleting))
         return any((gone.instance, gone.app, gone.life) == (instance, app, life) for gone in listed)
 
-    def add(self, life: Life, record: Record, clock: int) -> Life:
-        """Add a new life. If its instance restarted, that is a `restart` event."""
-        if life.life != SHORT_FORM_LIFE and self._is_restart(life, self.lives_of(life.instance)):
+    def add(self, life: Life, record: Record, clock: int, seq: int = 0) -> Life:
+        """Add a new life, whose first snapshot has this `seq`. If its instance restarted, that is a `restart` event."""
+        if life.life != SHORT_FORM_LIFE and self._is_restart(life, self.lives_of(life.instance), seq):
             self.add_event("restart", life, record, clock)
         if len(self._append(life)) > MAX_SILENT_LIVES:
             self._over_silent_limit.add(life.instance)
         return life
 
-    def _is_restart(self, life: Life, others: list[Life]) -> bool:
+    def _is_restart(self, life: Life, others: list[Life], seq: int) -> bool:
         """Tell whether a new life is a restart: its instance had a life of this app before.
 
         A life of incomplete snapshots has the OTLP streams that began at one time, and a process has several such
-        lives. The instance restarted if this life begins after every point of the others.
+        lives. The instance restarted if this life begins after every point of the others. A stream that begins while
+        the SDK collects may have a start after the time of its point, which is `seq`: then it begins at that time.
         """
         if life.complete:
             known = any(other.app == life.app and other.life != SHORT_FORM_LIFE for other in others)
             return known or self.disk.has_life_of(life.instance, life.app)
-        begin_ns = ulid_ms(life.life) * 1_000_000
+        begin_ns = min(ulid_ms(life.life) * 1_000_000, seq)
         is_restart = False
         # The newest lives come first: most new streams begin while other streams of their process go on.
         for other in chain(reversed(others), self._on_disk_of(life.instance, life.app)):
