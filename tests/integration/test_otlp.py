@@ -118,7 +118,7 @@ def test_an_otlp_topic_is_added_to_a_table_and_stays(
     assert wrong.returncode == 2
     assert "leave the option out" in wrong.stderr
     instance = otlp.instance_of(fleet.records[0])
-    forgotten = run("forget", *where, "--instance", instance, "--yes", "--timeout", "0")
+    forgotten = run("forget", *where, "--instance", instance, "--yes", "--timeout", "1")
     assert forgotten.returncode == 1, forgotten.stdout + forgotten.stderr  # no aggregator runs
     applied = run(*aggregate, "--otlp-topic", name)
     assert applied.returncode == 0, applied.stderr
