@@ -5,10 +5,12 @@ One life may have several metrics of a sum: in one snapshot, in two parts, and i
 
 from __future__ import annotations
 
-import random
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from support.schedules import Life, Play, Steady, TopicRecord, forget_value, keys_of_shards
+
+if TYPE_CHECKING:
+    import random
 
 TAGS: list[dict[str, tuple[str, ...]]] = [
     {"drop_tags": ("pod",)},

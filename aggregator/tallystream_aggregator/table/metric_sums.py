@@ -202,6 +202,8 @@ class MetricSums:
         """Count an instance once for each sum in which one of its lives has a current value."""
         of, befores = self.numbers.of, {id(life): before for life, before in dirty}
         sums = self.numbers.of_all({number for _, before in dirty for number in before})
+        if not sums:
+            return
         was, now = set[int](), set[int]()
         for life in self._state.lives.get(instance, ()):
             if life.living:

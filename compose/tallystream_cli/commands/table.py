@@ -139,7 +139,8 @@ def rebuild(
     drop_tag: Annotated[
         list[str] | None,
         typer.Option(
-            "--drop-tag", help="A tag that the sums no longer have; repeatable. By default they keep the tags they have."
+            "--drop-tag",
+            help="A tag that the sums no longer have; repeatable. By default they keep the tags they have.",
         ),
     ] = None,
     keep_tags: Annotated[

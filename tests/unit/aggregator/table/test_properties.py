@@ -43,6 +43,7 @@ from support.runs import (
 )
 from support.schedules import TopicRecord, cuts, play, play_steadily, schedules, short_schedules
 from support.tables import Tables
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 

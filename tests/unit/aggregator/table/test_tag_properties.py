@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, given
@@ -16,6 +15,7 @@ from support.schedules import cuts, schedules, short_schedules
 from support.tagged_schedules import TAGS, play_tagged
 
 if TYPE_CHECKING:
+    import random
     from support.tables import Tables
 
 RULES = {"short_form_every_ms": 5_000, "max_metrics": 25}

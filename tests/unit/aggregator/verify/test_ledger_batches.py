@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.verify.ledger import LedgerBatches, Limit
+from tallystream_aggregator.verify.tags import Tags
 
 
 def opened(epoch: int, *, partial: bool = False, start: int | None = None) -> LedgerRow:
@@ -89,3 +90,13 @@ def test_a_rebuilt_table_goes_on_with_the_batches_and_a_new_one_has_its_own() ->
     before = (opened(1, start=0), batch(0, 10))
     assert [one.begins for one in read(*before, opened(2, start=10), batch(0, 20)).batches] == [True, True]
     assert len(read(*before, opened(2, start=0), batch(0, 10)).batches) == 1
+
+
+def test_each_writer_has_the_tags_of_its_sums() -> None:
+    """Retention deletes the oldest rows. A writer without a row has the tags of the one before, or of the first."""
+    dropped = replace(opened(3), drop_tags=("pod",))
+    kept = replace(opened(5, start=10), keep_tags=("region", "topic"))
+    books = read(dropped, batch(0, 10), kept)
+    pod, two = Tags(frozenset({"pod"})), Tags(kept=frozenset({"region", "topic"}))
+    assert [books.tags_of(epoch) for epoch in (1, 3, 4, 5, 6, None)] == [pod, pod, pod, two, two, two]
+    assert [read(batch(0, 10)).tags_of(epoch) for epoch in (1, None)] == [Tags(), Tags()]
