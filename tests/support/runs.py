@@ -41,7 +41,7 @@ def check_live(
 ) -> None:
     """Run the batches, and compare the table with the replay after each one and with the oracle at the end."""
     tables = new_tables(records, rules, sum_tags=sum_tags(tags))
-    replay = Replay(Settings(**rules), replay_tags(tags))
+    replay = Replay(Settings(**rules), replay_tags(tags))  # type: ignore[arg-type]  # no topic
     newest: dict[Any, Any] = {}
     in_order: list[TopicRecord] = []
     for batch in batches:

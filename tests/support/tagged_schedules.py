@@ -5,7 +5,7 @@ One life may have several metrics of a sum: in one snapshot, in two parts, and i
 
 from __future__ import annotations
 
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from support.schedules import Life, Play, Steady, TopicRecord, forget_value, keys_of_shards
 

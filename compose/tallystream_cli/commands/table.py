@@ -140,7 +140,7 @@ def rebuild(
         list[str] | None,
         typer.Option(
             "--drop-tag",
-            help="A tag that the sums no longer have; repeatable. By default they keep the tags they have.",
+            help="A tag that the sums lack from now on; repeatable. By default they keep their tags.",
         ),
     ] = None,
     keep_tags: Annotated[

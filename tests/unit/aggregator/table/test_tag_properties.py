@@ -16,6 +16,7 @@ from support.tagged_schedules import TAGS, play_tagged
 
 if TYPE_CHECKING:
     import random
+
     from support.tables import Tables
 
 RULES = {"short_form_every_ms": 5_000, "max_metrics": 25}
