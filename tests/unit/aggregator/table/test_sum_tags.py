@@ -80,6 +80,13 @@ def test_rule_12_lost_extremes_are_found_among_all_metrics_of_the_sum() -> None:
         assert [topic.sum("h").min, topic.sum("h").max, topic.sum("h").count] == left, pod
 
 
+def test_rule_12_a_lost_extreme_of_a_gauge_is_found_among_all_metrics_of_the_sum() -> None:
+    """The gauge of one pod falls below that of another one."""
+    topic = Topic(sum_tags=NO_POD).snapshot(gauge(1, "a"), gauge(5, "b"), gauge(3, "c"))
+    topic.snapshot(gauge(1, "a"), gauge(2, "b"), gauge(3, "c"), seq=2)
+    assert (topic.sum("g").min, topic.sum("g").max) == (1, 3)
+
+
 def test_a_sum_of_metrics_that_leaves_64_bits_is_one_overflow() -> None:
     """A restart does not repeat its event, whichever metrics are new since."""
     topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(2**63 - 1), "b")).snapshot(of_pod(counter(1), "a"), part=1)
