@@ -155,7 +155,7 @@ class MetricSums:
         for life, before in self._before.values():
             for number, old in before.items():
                 self[number].replace(old, self._contribution(life, number))
-            changed |= before.keys()
+            changed.update(before)  # `|=` would copy the set
             by_instance[life.instance].append((life, before))
         for instance, lives in by_instance.items():
             self._count_instance(instance, lives)
