@@ -43,7 +43,7 @@ def assert_exact(
     wanted = expected(records, drop_tags)
     for key in set(emptied) - wanted.keys():
         row = found.pop(key)
-        assert not (row.count or row.sum or row.lives or row.instances or row.number), row
+        assert not any((row.count, row.sum, row.lives, row.instances, row.number)), row
     wrong = {
         key: (found.get(key), wanted.get(key))
         for key in found.keys() | wanted.keys()
