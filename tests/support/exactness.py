@@ -9,22 +9,30 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from support.fleet import NAME
-from support.kafka import TopicRecord, committed, latest_sums, read_topic
+from support.kafka import Key, TopicRecord, committed, latest_sums, read_topic
 from support.oracle import expected
 from support.wait import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from support.fleet import Fleet
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
 
-def assert_exact(broker: KafkaBroker, topics: Topics, earlier: Sequence[TopicRecord] = ()) -> dict[Any, Any]:
+def assert_exact(
+    broker: KafkaBroker,
+    topics: Topics,
+    earlier: Sequence[TopicRecord] = (),
+    *,
+    drop_tags: tuple[str, ...] = (),
+    emptied: Iterable[Key] = (),
+) -> dict[Any, Any]:
     """Wait until all of `metrics` is committed, then compare every field of every sum; return the expected sums.
 
-    `earlier` are the records that were read before they were deleted.
+    `earlier` are the records that were read before they were deleted. The sums lack the tags `drop_tags`. The sums
+    `emptied` were published under other tags before, and must be empty now.
     """
     records = [*earlier, *read_topic(broker.bootstrap_servers, topics.metrics)]
     ends: dict[int, int] = {}
@@ -32,7 +40,10 @@ def assert_exact(broker: KafkaBroker, topics: Topics, earlier: Sequence[TopicRec
         ends[record.partition] = max(ends.get(record.partition, 0), record.offset + 1)
     wait_all_committed(broker.bootstrap_servers, topics, ends)
     found = latest_sums(broker.bootstrap_servers, topics.agg)
-    wanted = expected(records)
+    wanted = expected(records, drop_tags)
+    for key in set(emptied) - wanted.keys():
+        row = found.pop(key)
+        assert not any((row.count, row.sum, row.lives, row.instances, row.number)), row
     wrong = {
         key: (found.get(key), wanted.get(key))
         for key in found.keys() | wanted.keys()

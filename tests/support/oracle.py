@@ -94,9 +94,9 @@ class Life:
     limits: set[str] = field(default_factory=set)
 
 
-def expected(records: Iterable[Read]) -> dict[Key, dict[str, Any]]:
+def expected(records: Iterable[Read], drop_tags: tuple[str, ...] = ()) -> dict[Key, dict[str, Any]]:
     """Return the sums by (app, name, type, tags), without the fields that depend on silence and so on the time."""
-    outcome = replay(records)
+    outcome = replay(records, drop_tags=drop_tags)
     return {
         key: {name: value for name, value in fields.items() if name in LASTING[key[2]]}
         for key, fields in outcome.sums.items()

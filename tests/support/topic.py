@@ -8,6 +8,7 @@ from typing import Any
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings
+from tallystream_aggregator.table.sum_tags import SumTags
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 BEGIN_MS = 1_700_000_000_000
@@ -27,8 +28,8 @@ def gauge(value: Any, name: str = "g") -> dict[str, Any]:
 class Topic:
     """A topic with one partition and the table that reads it. `at` is the broker's clock, in ms after the beginning."""
 
-    def __init__(self, settings: TableSettings | None = None) -> None:
-        self.table = Table(State(), settings)
+    def __init__(self, settings: TableSettings | None = None, sum_tags: SumTags | None = None) -> None:
+        self.table = Table(State(sum_tags=sum_tags or SumTags()), settings)
         self.offset = -1
         self.changes = Changes([], [], [])
 

@@ -155,7 +155,7 @@ class MetricSums:
         for life, before in self._before.values():
             for number, old in before.items():
                 self[number].replace(old, self._contribution(life, number))
-            changed |= before.keys()
+            changed.update(before)  # `|=` would copy the set
             by_instance[life.instance].append((life, before))
         for instance, lives in by_instance.items():
             self._count_instance(instance, lives)
@@ -202,6 +202,8 @@ class MetricSums:
         """Count an instance once for each sum in which one of its lives has a current value."""
         of, befores = self.numbers.of, {id(life): before for life, before in dirty}
         sums = self.numbers.of_all({number for _, before in dirty for number in before})
+        if not sums:
+            return
         was, now = set[int](), set[int]()
         for life in self._state.lives.get(instance, ()):
             if life.living:

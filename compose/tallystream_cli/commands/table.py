@@ -139,7 +139,8 @@ def rebuild(
     drop_tag: Annotated[
         list[str] | None,
         typer.Option(
-            "--drop-tag", help="A tag that the sums no longer have; repeatable. By default their tags stay the same."
+            "--drop-tag",
+            help="A tag that the sums lack from now on; repeatable. By default they keep their tags.",
         ),
     ] = None,
     keep_tags: Annotated[

@@ -10,6 +10,7 @@ from support.undecodable import UNDECODABLE
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.initial_state import InitialState, initial_state_path, write_initial_state
 from tallystream_aggregator.sharding import Sharding, require_sharding, sharding_of, sharding_path, write_sharding
+from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +37,36 @@ def test_an_existing_table_keeps_its_sharding(tmp_path: Path) -> None:
             sharding_of(checkpoint, 8, None)
         with pytest.raises(ConfigError, match=r"--state-partitions.*1.*has 2"):
             sharding_of(checkpoint, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "error"),
+    [
+        (SumTags(), SumTags(drop=("pod",)), r"--drop-tag: 'pod' .*has all tags: leave the option out, or run tally"),
+        (SumTags(drop=("pod",)), SumTags(drop=("host", "pod")), r"--drop-tag: 'host,pod' .*has --drop-tag pod: leave"),
+        (SumTags(drop=("pod",)), SumTags(keep=("topic",)), r"--keep-tags: 'topic' .*has --drop-tag pod: leave the opt"),
+        (SumTags(keep=("a", "b")), SumTags(keep=("a",)), r"--keep-tags: 'a' .*has --keep-tags a,b: leave the option"),
+    ],
+)
+def test_an_existing_table_keeps_the_tags_of_its_sums(
+    tmp_path: Path, stored: SumTags, given: SumTags, error: str
+) -> None:
+    """Its next start needs no option. Other tags are rejected; the error has both values and the remedy."""
+    checkpoint = tmp_path / "a"
+    write_sharding(checkpoint, sharding_of(checkpoint, 2, 2, stored))
+    (checkpoint / "offsets").mkdir(parents=True)
+    assert sharding_of(checkpoint, None, None).sum_tags == stored
+    assert sharding_of(checkpoint, 2, 2, stored).sum_tags == stored
+    with pytest.raises(ConfigError, match=error):
+        sharding_of(checkpoint, None, None, given)
+
+
+def test_a_table_without_stored_tags_has_all_of_them(tmp_path: Path) -> None:
+    """An earlier version wrote the file without them."""
+    checkpoint = tmp_path / "a"
+    sharding_path(checkpoint).write_text('{"shards":2,"partitions":2,"restored":false}')
+    (checkpoint / "offsets").mkdir(parents=True)
+    assert sharding_of(checkpoint, None, None) == Sharding(2, 2)
 
 
 def test_a_table_that_began_with_an_initial_state_needs_it(tmp_path: Path) -> None:

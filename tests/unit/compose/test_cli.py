@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -211,3 +212,23 @@ def test_a_kafka_option_without_a_key_does_not_show_its_value() -> None:
     with pytest.raises(ConfigError) as error:
         options.kafka_options(["=hush"], {})
     assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("aggregate", "--drop-tag", "pod", "--keep-tags", "topic"), "--keep-tags: 'topic' .*without --drop-tag"),
+        (("rebuild", "--drop-tag", "pod", "--keep-tags", "topic"), "--keep-tags: 'topic' .*without --drop-tag"),
+        (
+            ("rebuild", "--all-tags", "--drop-tag", "pod"),
+            "--all-tags: '--drop-tag pod' .*without --drop-tag and --keep",
+        ),
+    ],
+)
+def test_options_for_the_tags_of_the_sums_exclude_each_other(
+    arguments: tuple[str, ...], error: str, tmp_path: Path
+) -> None:
+    """This is found before anything is read."""
+    found = CliRunner().invoke(main.app, [*arguments, "--checkpoint", str(tmp_path / "checkpoint")])
+    assert isinstance(found.exception, ConfigError)
+    assert re.search(error, str(found.exception))

@@ -15,6 +15,7 @@ from tallystream_aggregator.jobs.forget import Plan, plan
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.decode import Forget
 from tallystream_aggregator.table.shards import shard_of, shards_of
+from tallystream_aggregator.table.sum_tags import SumTags
 
 BEGIN_MS = 1_700_000_000_000
 LARGEST = 2**63 - 1
@@ -121,3 +122,22 @@ def test_what_arrived_by_otlp_is_removed(shards: int, forget: Forget, instance: 
     assert [letter for table in tables for letter in table.changes().dead] == []
     left = [int(one.partial().totals()["count"] or 0) for table in tables for one in table.shard_sums([0])]
     assert sum(left) == (0 if instance is None else 11)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_metrics_of_one_tag_are_removed_from_a_sum_without_this_tag(shards: int) -> None:
+    """The plan has the one sum, without the share of the pod. Sums that do not change are left out."""
+    tables = [Table(State(shard=shard, shards=shards, sum_tags=SumTags(drop=("pod",)))) for shard in range(shards)]
+    header = {"v": 1, "app": "shop", "life": A, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
+    for offset, instance in enumerate(INSTANCES):
+        metrics = [
+            {"type": "counter", "name": "n", "count": 10 ** (2 * offset + pod), "tags": {"pod": str(pod)}}
+            for pod in (0, 1)
+        ]
+        value = json.dumps(header | {"metrics": metrics}).encode()
+        table = tables[shard_of(instance.encode(), shards)]
+        table.apply([Record("metrics", 0, offset, BEGIN_MS, instance.encode(), value)])
+        table.changes()
+    found = plan([table.state for table in tables], Forget(metric="n", tags={"pod": "1"}), None)
+    assert [one.before.metric for one in found.sums] == [("shop", "n", "counter", ())]
+    assert changes(found, "count") == {"n": (1111, 101)}

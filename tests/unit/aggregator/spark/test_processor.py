@@ -29,6 +29,7 @@ from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.state import State, StateVersionError, pack
 from tallystream_aggregator.table.storage import load
+from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -251,6 +252,17 @@ def test_a_state_of_another_number_of_shards_is_an_error() -> None:
     tester.processor._shards = 4
     with pytest.raises(
         StateVersionError, match=r"shard 0 is one of 2, .*CHECKPOINT\.sharding says 4; restore that file"
+    ):
+        tester.testInPandas(0, _rows((1, 950, _snapshot(2, 11))))
+
+
+def test_a_state_whose_sums_have_other_tags_is_an_error() -> None:
+    """The file beside the checkpoint was lost, or is that of another table."""
+    tester = Job()
+    tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
+    tester.processor._sum_tags = SumTags(drop=("pod",))
+    with pytest.raises(
+        StateVersionError, match=r"shard 0 has all tags, and .*CHECKPOINT\.sharding says --drop-tag pod; restore that"
     ):
         tester.testInPandas(0, _rows((1, 950, _snapshot(2, 11))))
 

@@ -13,6 +13,7 @@ from tallystream_aggregator.verify.check import Check, Difference, Outcome
 from tallystream_aggregator.verify.decode import RawRecord
 from tallystream_aggregator.verify.published import PublishedSums, parse, refused_record, unequal, unequal_between
 from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,10 +53,22 @@ class Topic:
         yield from self.records[partition][begin:end]
 
     def check(
-        self, *rows: PublishedSum, end: Ends | None = None, letters: set[tuple[str, int]] | None = None
+        self,
+        *rows: PublishedSum,
+        end: Ends | None = None,
+        letters: set[tuple[str, int]] | None = None,
+        tags: dict[int | None, Tags] | None = None,
     ) -> Outcome:
-        """Compare rows, which are the newest of their metrics."""
-        check = Check(Replay(), {ZERO: 0, ONE: 0}, end, self.until, letters=letters)
+        """Compare rows, which are the newest of their metrics. `tags` are those of the sums, by the writer's epoch."""
+        known = tags or {}
+        check = Check(
+            Replay(),
+            {ZERO: 0, ONE: 0},
+            end,
+            self.until,
+            letters=letters,
+            tags=lambda epoch: known.get(epoch, Tags()),
+        )
         highs = {partition: len(records) for partition, records in self.records.items()}
         return check.run(rows, {row.identity: row for row in rows}, set(), highs)
 
@@ -309,3 +322,19 @@ def test_a_tombstone_may_keep_forgotten_lives(days: int, count: int, retired: in
     topic = Topic().append(snapshot(5, 1)).append(None, at=days * 86_400_000)
     outcome = topic.check(published(count=count, retired=retired, lives=0, instances=0, offsets={"0": 1}))
     assert (outcome.differences == []) is agrees
+
+
+def test_each_sum_is_compared_with_the_tags_of_its_writer() -> None:
+    """A rebuild with other tags publishes the earlier sums as empty. A sum that lacks what it should have is found."""
+    metrics = ",".join(f'{{"type":"counter","name":"n","count":{n},"tags":{{"pod":"{n}"}}}}' for n in (1, 2))
+    topic = Topic().append(snapshot(0, 1, metrics)).append(snapshot(0, 2, metrics))
+    one = b'["shop","counter","n",[["pod","1"]]]'
+    tags = {2: Tags(frozenset({"pod"})), None: Tags(frozenset({"pod"}))}
+    before = published(one, count=1)
+    after = published(count=3, lives=2, offsets={"0": 1}, epoch=2)
+    emptied = published(one, count=0, lives=0, instances=0, offsets={"0": 1}, epoch=2)
+    assert not topic.check(before, after, emptied, end={ZERO: 2}, tags=tags).differences
+    topic = Topic().append(snapshot(0, 1, metrics)).append(snapshot(0, 2, metrics))
+    remained = published(one, count=1, offsets={"0": 1}, epoch=2)
+    found = topic.check(replace(after, fields=after.fields | {"count": 2}), remained, end={ZERO: 2}, tags=tags)
+    assert [row for row in fields(found) if row[0] == "count"] == [("count", 2, 3), ("count", 1, 0)]

@@ -9,6 +9,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.verify.job import otlp_topics_of
 from tallystream_aggregator.verify.ledger import LedgerBatches, Limit
+from tallystream_aggregator.verify.tags import Tags
 
 
 def opened(epoch: int, *, partial: bool = False, start: int | None = None) -> LedgerRow:
@@ -104,3 +105,13 @@ def test_the_topics_of_otlp_metrics_come_from_the_ledger() -> None:
         otlp_topics_of(("c",), last)
     with pytest.raises(ConfigError, match="reads no OTLP metrics: leave the option out"):
         otlp_topics_of(("c",), [batch(0, 10)])
+
+
+def test_each_writer_has_the_tags_of_its_sums() -> None:
+    """Retention deletes the oldest rows. A writer without a row has the tags of the one before, or of the first."""
+    dropped = replace(opened(3), drop_tags=("pod",))
+    kept = replace(opened(5, start=10), keep_tags=("region", "topic"))
+    ledger = read(dropped, batch(0, 10), kept)
+    pod, two = Tags(frozenset({"pod"})), Tags(kept=frozenset({"region", "topic"}))
+    assert [ledger.tags_of(epoch) for epoch in (1, 3, 4, 5, 6, None)] == [pod, pod, pod, two, two, two]
+    assert [read(batch(0, 10)).tags_of(epoch) for epoch in (1, None)] == [Tags(), Tags()]

@@ -1,0 +1,210 @@
+"""Rule 12: sums without some tags, from rows that have all tags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter
+from tallystream.errors import ConfigError
+from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.restore.latest_rows import LatestRows
+from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.rows import LifeRow, ShardRow
+from tallystream_aggregator.table.state import MetricId, pack, unpack
+from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
+from tallystream_aggregator.table.table import Republish, run_batch
+
+NO_POD = SumTags(drop=("pod",))
+TICK = b'{"name":"tick","value":1}'
+N: MetricId = ("shop", "n", "counter", ())
+
+
+def of_pod(metric: dict[str, Any], pod: str) -> dict[str, Any]:
+    """Return a metric with the tag of a pod."""
+    return metric | {"tags": {"pod": pod}}
+
+
+def gauge(value: float, pod: str) -> dict[str, Any]:
+    """Return a gauge of a pod."""
+    return of_pod({"type": "gauge", "name": "g", "value": value}, pod)
+
+
+def test_rule_12_metrics_that_differ_only_in_a_dropped_tag_have_one_sum() -> None:
+    """The row of the life has both of them, with their tag."""
+    topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"), counter(5))
+    assert [(total.metric, total.totals["count"]) for total in topic.changes.totals] == [(N, 12)]
+    (row,) = (one.value(epoch=1, batch=1) or b"" for one in topic.changes.rows if isinstance(one.row, LifeRow))
+    assert b'"tags":{"pod":"a"},"count":3' in row
+    assert b'"tags":{"pod":"b"},"count":4' in row
+
+
+def test_rule_12_an_instance_counts_once_and_a_life_once_for_each_of_its_metrics() -> None:
+    """The mean of a gauge is that of its values: `number` counts them."""
+    topic = Topic(sum_tags=NO_POD).snapshot(gauge(1, "a"), gauge(2, "b")).snapshot(gauge(6, "a"), key=b"app-2")
+    found = topic.sum("g")
+    assert (found.sum, found.min, found.max, found.number, found.mean) == (9, 1, 6, 3, 3)
+    assert (found.lives, found.instances) == (3, 2)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_rule_12_an_instance_that_falls_silent_is_counted_no_more(parts: int) -> None:
+    """Its counters are in one block, or in the blocks of two parts. Then it is living again."""
+    topic = Topic(sum_tags=NO_POD)
+    for part in range(parts):
+        topic.snapshot(of_pod(counter(1), f"a{part}"), of_pod(counter(2), f"b{part}"), part=part)
+        topic.snapshot(of_pod(counter(1), f"a{part}"), of_pod(counter(2), f"b{part}"), part=part, seq=2)
+    topic.append(b"clock", TICK, at=3_000)
+    assert (topic.sum().count, topic.sum().lives, topic.sum().instances) == (3 * parts, 0, 0)
+    topic.snapshot(of_pod(counter(1), "a0"), of_pod(counter(9), "b0"), seq=3, at=3_000)
+    assert (topic.sum().count, topic.sum().lives, topic.sum().instances) == (3 * parts + 7, 2 * parts, 1)
+
+
+def test_rule_12_lost_extremes_are_found_among_all_metrics_of_the_sum() -> None:
+    """Also among those of lives on disk."""
+
+    def histogram(value: int, pod: str) -> dict[str, Any]:
+        return of_pod({"type": "histogram", "name": "h", "count": 1, "sum": value, "min": value, "max": value}, pod)
+
+    topic = Topic(TableSettings(retire_after_ms=HOUR_MS), NO_POD)
+    for value, pod in ((5, "a"), (9, "b"), (7, "d")):
+        topic.snapshot(histogram(value, pod), key=f"app-{pod}".encode())
+    topic.append(b"clock", TICK, at=2 * HOUR_MS)
+    assert len(topic.table.disk) == 3
+    topic.snapshot(histogram(2, "c"), key=b"app-c", at=2 * HOUR_MS)
+    assert (topic.sum("h").min, topic.sum("h").max) == (2, 9)
+    for pod, *left in (("b", 2, 7, 3), ("c", 5, 7, 2), ("a", 7, 7, 1)):
+        topic.append(f"app-{pod}".encode(), None, at=2 * HOUR_MS)
+        assert [topic.sum("h").min, topic.sum("h").max, topic.sum("h").count] == left, pod
+
+
+def test_rule_12_a_lost_extreme_of_a_gauge_is_found_among_all_metrics_of_the_sum() -> None:
+    """The gauge of one pod falls below that of another one."""
+    topic = Topic(sum_tags=NO_POD).snapshot(gauge(1, "a"), gauge(5, "b"), gauge(3, "c"))
+    topic.snapshot(gauge(1, "a"), gauge(2, "b"), gauge(3, "c"), seq=2)
+    assert (topic.sum("g").min, topic.sum("g").max) == (1, 3)
+
+
+def test_a_sum_of_metrics_that_leaves_64_bits_is_one_overflow() -> None:
+    """A restart does not repeat its event, whichever metrics are new since."""
+    topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(2**63 - 1), "b")).snapshot(of_pod(counter(1), "a"), part=1)
+    assert (topic.sum().overflow, topic.kinds()) == (True, ["overflow"])
+    topic.table = Table(unpack(pack(topic.table.state)))
+    topic.snapshot(of_pod(counter(2), "a"), part=1, seq=2)
+    assert (topic.sum().overflow, topic.kinds()) == (True, [])
+    topic.append(b"app-1", None)
+    assert (topic.sum().overflow, topic.sum().count) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("tags", "name", "kind", "left"),
+    [
+        (SumTags(), "n", "counter", "abcd"),
+        (SumTags(drop=("a", "c")), "n", "counter", "bd"),
+        (SumTags(keep=("a", "x")), "n", "counter", "a"),
+        (SumTags(keep=()), "n", "counter", ""),
+    ],
+)
+def test_tags_are_dropped_or_kept(tags: SumTags, name: str, kind: str, left: str) -> None:
+    """The others keep their order."""
+    assert tags.of(name, kind, tuple((tag, "1") for tag in "abcd")) == tuple((tag, "1") for tag in left)
+
+
+@pytest.mark.parametrize("tags", [SumTags(keep=()), SumTags(drop=("le", "partition", "topic", "x"))])
+def test_tags_without_which_a_sum_means_nothing_are_kept(tags: SumTags) -> None:
+    """A position is one of a partition of a topic, a bucket has a bound. Other metrics lose tags with these names."""
+    position, bucket = (("partition", "0"), ("topic", "t"), ("x", "1")), (("le", "0.5"), ("topic", "t"))
+    assert tags.of("p", "position", position) == position[:2]
+    assert tags.of("p", "counter", position) == ()
+    assert tags.of("h.bucket", "counter", bucket) == bucket[:1]
+    assert tags.of("h", "counter", bucket) == tags.of("h.bucket", "gauge", bucket) == ()
+
+
+def test_the_options_exclude_each_other_and_name_tags() -> None:
+    """Without options nothing is said about tags."""
+    assert parse_sum_tags(None, None) is None
+    assert parse_sum_tags(["pod", "host", "pod"], None) == SumTags(drop=("host", "pod"))
+    assert parse_sum_tags([], "topic,region") == SumTags(keep=("region", "topic"))
+    assert parse_sum_tags(None, "") == SumTags(keep=())
+    for drop, keep, error in (
+        (["pod"], "a", "--keep-tags: 'a' can't be used; give it without --drop-tag"),
+        (["pod", ""], None, "--drop-tag: 'pod,' can't be used; name tags that are not empty"),
+        (None, "a,,b", "--keep-tags: 'a,,b' can't be used; name tags that are not empty"),
+    ):
+        with pytest.raises(ConfigError, match=error):
+            parse_sum_tags(drop, keep)
+
+
+def rebuilt(topic: Topic, *, tags: SumTags | None, summed: list[MetricId]) -> Table:
+    """Return the table that a rebuild makes of the last batch's rows."""
+    latest = LatestRows()
+    for row in topic.changes.rows:
+        latest.add(row.key, row.value(epoch=1, batch=1))
+    return Table(restore(latest, summed, finished={"metrics:0": topic.offset + 1}, sum_tags=tags).states[0])
+
+
+def test_a_rebuild_with_other_tags_publishes_the_earlier_sums_as_empty() -> None:
+    """Once, with the first batch. The sums that it has are published as they are, and the shard's row has the tags."""
+    topic = Topic().snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"))
+    summed = [total.metric for total in topic.changes.totals]
+    table = rebuilt(topic, tags=NO_POD, summed=[*summed, ("shop", "gone", "gauge", (("pod", "a"),))])
+    found = run_batch(table, [], now_ms=BEGIN_MS)
+    assert [(one.metric[1], one.metric[3], one.totals.get("count"), one.lives) for one in found.totals] == [
+        ("gone", (("pod", "a"),), None, 0),
+        ("n", (), 7, 2),
+        ("n", (("pod", "a"),), 0, 0),
+        ("n", (("pod", "b"),), 0, 0),
+    ]
+    assert [one.row.sum_tags for one in found.rows if isinstance(one.row, ShardRow)] == [NO_POD]
+    assert run_batch(table, [], now_ms=BEGIN_MS + 1).totals == []
+    topic.changes = found
+    back = run_batch(rebuilt(topic, tags=SumTags(), summed=[N, *summed]), [], now_ms=BEGIN_MS)
+    assert [(one.metric[3], one.totals["count"]) for one in back.totals] == [
+        ((), 0),
+        ((("pod", "a"),), 3),
+        ((("pod", "b"),), 4),
+    ]
+
+
+def test_a_rebuild_without_options_keeps_the_tags() -> None:
+    """They are in the row of the shard."""
+    topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"))
+    table = rebuilt(topic, tags=None, summed=[N])
+    assert [(one.metric, one.totals["count"]) for one in run_batch(table, [], now_ms=BEGIN_MS).totals] == [(N, 7)]
+
+
+def test_a_sum_that_a_replaced_writer_wrote_again_is_published_as_it_is() -> None:
+    """One with a dropped tag is empty. One of an unknown type is no sum of the table."""
+    topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"))
+    keys = [b'["shop","%s","n",%s]' % one for one in ((b"counter", b"[]"), (b"counter", b'[["pod","a"]]'))]
+    foreign = [b'["shop","?","n",[["pod","a"]]]', b'["shop","counter","unknown",[]]', b"?"]
+    found = run_batch(topic.table, [], now_ms=1, republish=Republish([], [*keys, *foreign]))
+    assert [(total.metric, total.totals["count"]) for total in found.totals] == [
+        (N, 7),
+        (("shop", "n", "counter", (("pod", "a"),)), 0),
+    ]
+
+
+def test_a_forgotten_life_stays_in_the_sum_of_its_metrics() -> None:
+    """`retired` counts the life once for each of its metrics. A forget record of one pod removes its share."""
+    topic = Topic(TableSettings(retire_after_ms=HOUR_MS, forget_after_ms=7 * DAY_MS), NO_POD)
+    topic.snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b")).append(b"clock", TICK, at=8 * DAY_MS)
+    for number in range(5):
+        topic.changes = run_batch(topic.table, [], now_ms=BEGIN_MS + 8 * DAY_MS + number)
+    topic.snapshot(of_pod(counter(5), "a"), life=SECOND, at=8 * DAY_MS, prev=BEGIN_MS + 8 * DAY_MS)
+    assert (topic.sum().count, topic.sum().retired, topic.sum().lives) == (12, 2, 1)
+    forget = b'{"v":1,"forget":{"metric":"n","tags":{"pod":"a"}}}'
+    topic.table.begin_batch()
+    topic.table.apply([Record("metrics", 0, 99, BEGIN_MS + 8 * DAY_MS, b"any", forget)])
+    topic.changes = topic.table.changes()
+    assert (topic.sum().count, topic.sum().retired, topic.sum().lives) == (4, 1, 0)
+
+
+def test_the_tags_are_part_of_the_state() -> None:
+    """A state of an earlier version has none: its sums have all tags."""
+    state = State(sum_tags=SumTags(keep=("a",)), emptied=[N])
+    assert unpack(pack(state)).sum_tags == SumTags(keep=("a",))
+    earlier = msgspec.msgpack.encode(msgspec.msgpack.decode(pack(State()))[:-2])
+    assert unpack(earlier).sum_tags.has_all
