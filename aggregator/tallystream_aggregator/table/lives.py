@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.arithmetic.partial_sums import is_kept
 from tallystream_aggregator.table.layouts import Layouts, counts_of, metric_count
-from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.outputs import Event
 from tallystream_aggregator.table.rows import MemoryCounts, TableRecord, life_key, life_row, metric_json
 from tallystream_aggregator.table.state import ListedLife, Row
+from tallystream_aggregator.table.sums.metric_sums import MetricSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -30,8 +30,8 @@ from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES_OF_A_BATCH, De
 from tallystream_aggregator.table.restore.republish import metric_of, republish
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
 from tallystream_aggregator.table.shards import ShardSum, is_otlp, shard_of, shards_of
-from tallystream_aggregator.table.sum_numbers import sum_of
-from tallystream_aggregator.table.sum_outputs import SumOutputs
+from tallystream_aggregator.table.sums.numbers import sum_of
+from tallystream_aggregator.table.sums.outputs import SumOutputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

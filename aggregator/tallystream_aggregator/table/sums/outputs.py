@@ -12,9 +12,9 @@ from tallystream_aggregator.table.shards import ShardSum
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tallystream_aggregator.table.metric_sums import MetricSums
     from tallystream_aggregator.table.outputs import Event, Offsets
     from tallystream_aggregator.table.state import MetricId, State
+    from tallystream_aggregator.table.sums.metric_sums import MetricSums
 
 
 class SumOutputs:

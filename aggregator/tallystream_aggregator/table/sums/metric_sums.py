@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, store_partial_sum
 from tallystream_aggregator.table.layouts import counts_of
-from tallystream_aggregator.table.sum_numbers import SumNumbers
+from tallystream_aggregator.table.sums.numbers import SumNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
