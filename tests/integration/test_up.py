@@ -81,7 +81,10 @@ def assert_commands_use_the_system_of_their_folder(data: Path) -> None:
 
 
 def assert_topics_are_created_on_first_use(data: Path) -> None:
-    """An application's topic is created when it is first written; a command that reads creates none."""
+    """An application's topic is created when it is first written; a command that reads creates none.
+
+    The topic of `--otlp-topic` is created for the aggregator.
+    """
     servers = system_record(data)["bootstrap_servers"]
     options = {"bootstrap.servers": servers, "log_level": 0}
     producer, errors = Producer(options), list[str]()
@@ -91,12 +94,13 @@ def assert_topics_are_created_on_first_use(data: Path) -> None:
     assert run("verify", "--bootstrap-servers", servers, "--topic-prefix", "typo-").returncode == 2
     topics = AdminClient(options).list_topics(timeout=30).topics
     assert not [name for name in topics if name.startswith("typo-")]
+    assert "otlp_metrics" in topics
 
 
 def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
     """With --detach every component starts. After kill -9 the aggregator restarts. `down` leaves no process."""
     data = tmp_path / ".tallystream"
-    up = run("up", "--detach", *FREE_PORTS, timeout=2 * LIMIT_S, folder=tmp_path)
+    up = run("up", "--detach", *FREE_PORTS, "--otlp-topic", "otlp_metrics", timeout=2 * LIMIT_S, folder=tmp_path)
     try:
         assert up.returncode == 0, up.stderr
         assert "page is up" in up.stderr

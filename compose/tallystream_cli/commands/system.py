@@ -44,6 +44,7 @@ def up(
     ] = None,
     org: o.Org = None,
     bucket: o.Bucket = None,
+    otlp_topic: o.OtlpTopic = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when everything is up.")] = False,
 ) -> None:
     """Run the local system: broker, aggregator, shipper, lag collector and page; a component that dies is restarted."""
@@ -52,7 +53,8 @@ def up(
     from tallystream_cli.local.system import SystemSettings
 
     parsed = None if store is None else StoreSettings.parse(store, org=org, bucket=bucket).require_readable()
-    settings = SystemSettings(data, broker_port=broker_port, page_port=page_port, store=parsed)
+    otlp_topics = tuple(otlp_topic or ())
+    settings = SystemSettings(data, broker_port=broker_port, page_port=page_port, store=parsed, otlp_topics=otlp_topics)
     raise typer.Exit(_start_detached(sys.argv[1:], data) if detach else _run(settings))
 
 
