@@ -90,6 +90,14 @@ def test_the_first_counter_is_the_default(sink: Sink, reader: PointReader) -> No
     assert [metric.value.last for metric in chosen.chosen] == [3]
 
 
+def test_metrics_of_two_types_are_two_lines(sink: Sink, reader: PointReader) -> None:
+    """Metrics of one name and the same tags have lines of their own, labelled by type, not one that zigzags."""
+    sink.write([counted(3, NOW - 1000), counted(900, NOW - 500, type_="histogram")])
+    view = read_metrics(reader, Selection(metric="records"), PERIOD, round_ms=NOW)
+    for chart in (view.over_time, view.instances):
+        assert sorted(line.label for line in chart.lines) == ["records (counter)", "records (histogram)"]
+
+
 def test_a_link_may_name_a_metric_without_data(sink: Sink, reader: PointReader) -> None:
     """A metric that is not in the store has no line. The table is shown."""
     sink.write([counted(2, NOW, "b")])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
@@ -12,7 +13,7 @@ from tallystream_dashboards.lag.storage import ALL as LAGS
 from tallystream_dashboards.page.data import sums
 from tallystream_dashboards.page.data.duplicates import positions_of
 from tallystream_dashboards.page.data.instances import FIELDS, by_instance
-from tallystream_dashboards.page.data.lines import ChartData, chart_data
+from tallystream_dashboards.page.data.lines import ChartData, Line, chart_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,8 +89,8 @@ def read_metrics(reader: PointReader, selection: Selection, period: Period, *, r
         names=tuple(metric_names),
         metric=name,
         chosen=tuple(chosen),
-        over_time=chart_data([metric.value for metric in chosen], start_ms, end_ms, until_ms=until_ms),
-        instances=chart_data([metric.line("instances") for metric in chosen], start_ms, end_ms, until_ms=until_ms),
+        over_time=chart_data(_lines(chosen, "value"), start_ms, end_ms, until_ms=until_ms),
+        instances=chart_data(_lines(chosen, "instances"), start_ms, end_ms, until_ms=until_ms),
         metrics=tuple(one for one in of_app if not one.of_reporter),
         own_metrics=tuple(one for one in of_app if one.of_reporter),
         by_instance=_by_instance(reader, name, app, period),
@@ -98,6 +99,16 @@ def read_metrics(reader: PointReader, selection: Selection, period: Period, *, r
         as_of_ms=as_of_ms,
         until_ms=until_ms,
     )
+
+
+def _lines(chosen: Sequence[sums.Metric], field: str) -> list[Line]:
+    """Return the values or a field over time. Of metrics that differ only in the type, the label has the type."""
+    labels = Counter(metric.label for metric in chosen)
+    lines = [metric.value if field == "value" else metric.line(field) for metric in chosen]
+    return [
+        line if labels[line.label] == 1 else replace(line, label=f"{line.label} ({metric.type})")
+        for metric, line in zip(chosen, lines, strict=True)
+    ]
 
 
 def _by_instance(reader: PointReader, name: str | None, app: str | None, period: Period) -> ChartData:

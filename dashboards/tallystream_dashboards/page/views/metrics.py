@@ -78,7 +78,7 @@ def draw_duplicates(view: MetricsView, duplicates: Duplicates | None) -> None:
     if duplicates is None:
         st.info(
             f"**{literal(view.app or 'This app')}** reports no positions of the counter "
-            f"{literal(view.metric or 'that was chosen')}, so records that were processed twice can't be duplicates. "
+            f"{literal(view.metric or 'that was chosen')}, so how many records were processed twice is not known. "
             "Choose the counter of processed records, and count with `ConsumerProgress`, or set "
             "`registry.position(topic, partition, name='NAME.position')` together with the counter NAME.",
             icon=":material/search_off:",
