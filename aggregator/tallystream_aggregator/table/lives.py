@@ -107,6 +107,9 @@ MAX_MOVED = 1_000
 MAX_SEARCHED = 16
 """The most lives of an instance that are searched one by one. Of an instance with more, an index finds a life."""
 
+MAX_COLLECTION_NS = 60_000_000_000
+"""How long the collection of an SDK may take, in ns."""
+
 MAX_SILENT_LIVES = 8
 """The most silent lives of one instance that stay in memory. Older ones move to disk."""
 
@@ -208,7 +211,9 @@ class Lives:
         if life.complete:
             known = any(other.app == life.app and other.life != SHORT_FORM_LIFE for other in others)
             return known or self.disk.has_life_of(life.instance, life.app)
-        begin_ns = min(ulid_ms(life.life) * 1_000_000, seq)
+        begin_ns = ulid_ms(life.life) * 1_000_000
+        if 0 < begin_ns - seq < MAX_COLLECTION_NS:
+            begin_ns = seq
         is_restart = False
         # The newest lives come first: most new streams begin while other streams of their process go on.
         for other in chain(reversed(others), self._on_disk_of(life.instance, life.app)):

@@ -367,6 +367,16 @@ def test_tombstones_and_forget_records_work_in_an_otlp_topic(forget: bytes) -> N
     assert {replay.sum(identity)["count"] for identity in replay.identities()} == {0}
 
 
+def test_a_stream_that_begins_while_the_sdk_collects_is_no_restart() -> None:
+    """Its start is after the time of its own point, and of the points of all other streams of the process."""
+    first = [counter("a", number(1))]
+    second = [
+        counter("a", number(2, BEGIN_NS, LATER_NS)),
+        counter("c", number(1, LATER_NS + 5_000_000, LATER_NS)),
+    ]
+    assert apply(*(encode(resource_metrics(metrics, **APP)) for metrics in (first, second))).events == []
+
+
 def test_a_restart_is_one_event_and_a_new_instrument_is_none() -> None:
     """The instruments of a process begin at several times. A stream that begins after all its points is a restart."""
     first = [counter("a", number(1, BEGIN_NS)), counter("b", number(1, BEGIN_NS + 80_000)), gauge("g", number(1, 0))]
