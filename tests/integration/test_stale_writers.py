@@ -194,8 +194,14 @@ class Outputs:
             entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
             resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
             self._admin.incremental_alter_configs([resource])[resource].result()
+            # The controller answers before the broker knows the change.
+            wait_until(lambda of=resource: self._policy(of) == "delete", 30, "the broker knows the policy")
             for deleted in self._admin.delete_records([TopicPartition(topic, 0, read.offset)]).values():
                 deleted.result()
+
+    def _policy(self, topic: ConfigResource) -> str:
+        config = self._admin.describe_configs([topic])[topic].result()
+        return str(config["cleanup.policy"].value)
 
 
 def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(

@@ -79,8 +79,9 @@ class KafkaMetricExporter(MetricExporter):
         """Return whether all records are acknowledged."""
         return self._producer.flush(timeout_millis / 1000) == 0
 
-    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
-        """Do nothing: `export` has waited for its records."""
+    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:  # noqa: ARG002 (named by the SDK)
+        """Close the producer. `export` has waited for its records."""
+        self._producer.close()
 
 
 def _key(resource: pb.ResourceMetrics) -> bytes:
