@@ -62,11 +62,13 @@ def run_batch(
     `now_ms` is the time of the batch by the wall clock, epoch ms. `waiting` are the partitions, as in "metrics:0", that
     may have unread records: their lives fall silent only by the partition's clock, and no life is forgotten. Both must
     be the same when the batch runs again. `load` returns a record with its value. `republish` names keys that are
-    published from the state, whether they change or not.
+    published from the state, whether they change or not. Such a batch takes no step of forgetting: the row of a life
+    that it adds to the forgotten sums could not be published again.
     """
-    if republish is not None:
+    if republish is None:
+        table.begin_batch()
+    else:
         table.republish(republish.keys, republish.sums)
-    table.begin_batch()
     in_order = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
     table.apply(map(load, in_order))
     table.record_read_times(records, now_ms)

@@ -20,6 +20,8 @@ _encode = msgspec.json.Encoder().encode
 _decode_key = json_decoder(list[object])
 _decode_sum = json_decoder(tuple[str, str, str, tuple[tuple[str, str], ...]])
 
+_FORGOTTEN = b'["forgotten",'
+
 
 def republish(lives: Lives, keys: Iterable[bytes]) -> list[TableRecord]:
     """Return the records of forgotten sums and lists with these keys, and deletions of keys that the state lacks.
@@ -27,7 +29,10 @@ def republish(lives: Lives, keys: Iterable[bytes]) -> list[TableRecord]:
     Lives in memory and on disk are only marked: `lives.pop_rows` returns their records. The shard's own record is
     published with every batch.
     """
-    found = {key: _row(lives, key) for key in keys}
+    keys = list(keys)
+    # If none of them is a forgotten sum, those on the topic are those of the state.
+    sums_are_written = not any(key.startswith(_FORGOTTEN) for key in keys)
+    found = {key: _row(lives, key, sums_are_written=sums_are_written) for key in keys}
     return [row for row in found.values() if row is not None]
 
 
@@ -40,7 +45,7 @@ def metric_of(key: bytes) -> MetricId | None:
     return app, name, type_, tags
 
 
-def _row(lives: Lives, key: bytes) -> TableRecord | None:
+def _row(lives: Lives, key: bytes, *, sums_are_written: bool) -> TableRecord | None:
     try:
         parts = _decode_key(key)
     except msgspec.DecodeError:
@@ -50,7 +55,7 @@ def _row(lives: Lives, key: bytes) -> TableRecord | None:
         case ["shard", int(shard)] if shard == state.shard:
             return None
         case ["life", str(app), str(instance), str(life), int(part)]:
-            if not _is_absent(lives, (app, instance, life), part, key):
+            if not _is_absent(lives, (app, instance, life), part, key, sums_are_written=sums_are_written):
                 return None
         case ["forgotten", int(shard), *name] if shard == state.shard:
             metric = metric_of(_encode(name))
@@ -63,12 +68,12 @@ def _row(lives: Lives, key: bytes) -> TableRecord | None:
     return row if row is not None and row.key == key else TableRecord(key, None)
 
 
-def _is_absent(lives: Lives, name: LifeId, part: int, key: bytes) -> bool:
+def _is_absent(lives: Lives, name: LifeId, part: int, key: bytes, *, sums_are_written: bool) -> bool:
     """Tell whether the shard has to delete the record of a part of a life. If the shard has the part, mark it."""
     state = lives.state
     app, instance, life = name
     if any(_name(one.life) == name for one in state.deleting):
-        return False  # The next batch deletes it, after this one has written the sums of forgotten lives.
+        return sums_are_written  # If not, the next batch deletes it, after this one has written these sums.
     listed = [one.life for one in state.listed if _name(one.life) == name]
     if not listed and shard_of(instance.encode(), state.shards) != state.shard:
         return False  # The row of another shard never counts here, or only until that shard has written its own.
