@@ -5,10 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.terminal import printable
-
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
     from datetime import tzinfo
 
 DASH = "\N{EN DASH}"
@@ -63,20 +60,3 @@ def clock(time_ms: int, zone: tzinfo = UTC, *, now_ms: int) -> str:
     """Return the time of day in `zone`, with the date if it is not today's."""
     time, now = (datetime.fromtimestamp(ms / 1000, zone) for ms in (time_ms, now_ms))
     return time.strftime("%H:%M:%S" if time.date() == now.date() else "%Y-%m-%d %H:%M:%S")
-
-
-def aligned(rows: Sequence[tuple[str, ...]], *, right: Collection[int]) -> str:
-    """Return rows as a table for a terminal, the first one as its head. The columns `right` are aligned to the right.
-
-    The last column of a row is never padded. Characters that are not printable are escaped.
-    """
-    rows = [tuple(printable(cell) for cell in row) for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if column in right and column < len(row) - 1 else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
-    return "\n".join(lines) + "\n"

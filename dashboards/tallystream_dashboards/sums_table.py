@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.shipping.points import is_sum
-from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
-from tallystream_aggregator.terminal import printable, printable_json
+from tallystream_aggregator.terminal import printable_json
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.storage import ALL as LAGS
 from tallystream_dashboards.page.data import sums
 from tallystream_dashboards.page.data.lines import rate
+from tallystream_dashboards.terminal import Shown, aligned, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +33,6 @@ WINDOW_MS = 60_000
 
 _COLUMNS = ("APP", "NAME", "TAGS", "TYPE", "VALUE", "RATE/S", "INSTANCES", "CHANGED")
 _RIGHT = frozenset({4, 5, 6})
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +75,13 @@ def run(settings: SumsSettings, out: TextIO | None = None, *, clock: Callable[[]
     Raises:
         ConfigError: the store's settings can't work.
     """
-    out = out or sys.stdout
-    with stop_on_signals() as stop:
-        while True:
-            at_ms = settings.at_ms if settings.at_ms is not None else round(clock() * 1000)
-            found, problem, code = _read(settings, at_ms)
-            out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
-            out.write(_text(found, at_ms, as_json=settings.json))
-            # With --json the output is for programs, so the sentence goes to standard error.
-            (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")
-            out.flush()
-            if not settings.watch or stop.wait(settings.every_s):
-                return code
+
+    def read() -> Shown:
+        at_ms = settings.at_ms if settings.at_ms is not None else round(clock() * 1000)
+        found, problem, code = _read(settings, at_ms)
+        return Shown(_text(found, at_ms, as_json=settings.json), problem, code)
+
+    return show(read, watch=settings.watch, json=settings.json, every_s=settings.every_s, out=out)
 
 
 def read_sums(
@@ -152,7 +145,7 @@ def _text(found: Sequence[sums.Metric], at_ms: int, *, as_json: bool) -> str:
         )
         for one in found
     ]
-    return formatting.aligned([_COLUMNS, *rows], right=_RIGHT) if rows else ""
+    return aligned([_COLUMNS, *rows], right=_RIGHT) if rows else ""
 
 
 def rate_of(metric: sums.Metric, at_ms: int) -> float | None:

@@ -61,17 +61,10 @@ def lag_show(
     err_age: o.ErrAge = None,
 ) -> None:
     """Show the lag from the store. Exit code: 0 OK, 1 WARN, 2 ERR, 3 unknown, the worst of all groups."""
-    from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.lag.cli import ShowSettings, run
 
-    if store is None:
-        local = discovery.find()
-        if local is None:
-            raise discovery.no_store()
-        store, org, bucket = local.store(org, bucket)
-        local.announce(f"store {store}")
     settings = ShowSettings(
-        store=discovery.require_existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable()),
+        store=discovery.readable_store(store, org, bucket),
         group=group,
         watch=watch,
         json=json,

@@ -31,17 +31,10 @@ def sums(
 
     Exit code: 0 there are sums, 1 there are none, 3 the store can't be read.
     """
-    from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.sums_table import SumsSettings, run
 
-    if store is None:
-        local = discovery.find()
-        if local is None:
-            raise discovery.no_store()
-        store, org, bucket = local.store(org, bucket)
-        local.announce(f"store {store}")
     settings = SumsSettings(
-        store=discovery.require_existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable()),
+        store=discovery.readable_store(store, org, bucket),
         pattern=pattern,
         app=app,
         watch=watch,

@@ -102,3 +102,20 @@ def require_existing(store: StoreSettings) -> StoreSettings:
             "there is no such file: correct the path, or start what writes it first (tallystream ship, lag collect)",
         )
     return store
+
+
+def readable_store(store: str | None, org: str | None, bucket: str | None) -> StoreSettings:
+    """Return the store of the options, or that of the local system if none is given; announce the latter.
+
+    Raises:
+        ConfigError: no store is given and no local system runs, or the store can't be read.
+    """
+    from tallystream_aggregator.sinks.stores import StoreSettings  # here, as the stores are slow to import
+
+    if store is None:
+        local = find()
+        if local is None:
+            raise no_store()
+        store, org, bucket = local.store(org, bucket)
+        local.announce(f"store {store}")
+    return require_existing(StoreSettings.parse(store, org=org, bucket=bucket).require_readable())

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
-from tallystream_aggregator.terminal import printable, printable_json
+from tallystream_aggregator.terminal import printable_json
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.formatting import catches_up_in, group_json, lag_range, time_lag, why
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups, read_groups_by_rules
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import SLOT_MS
+from tallystream_dashboards.terminal import Shown, aligned, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +32,6 @@ OK, WARN, ERR, UNKNOWN = 0, 1, 2, 3
 _CODES = {Status.OK: OK, Status.WARN: WARN, Status.NOTFOUND: UNKNOWN}
 _COLUMNS = ("GROUP", "STATUS", "LAG", "TIME LAG", "PRODUCED/S", "CONSUMED/S", "CATCHES UP IN", "REASON")
 _RIGHT = frozenset({2, 3, 4, 5})
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +76,13 @@ def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[]
     Raises:
         ConfigError: the store's settings can't work.
     """
-    out = out or sys.stdout
-    with stop_on_signals() as stop:
-        while True:
-            states, problem = _read(settings, clock())
-            out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
-            out.write(_text(states, settings) if states or settings.json else "")
-            # With --json the output is for programs, so the sentence goes to standard error.
-            (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")
-            out.flush()
-            if not settings.watch or stop.wait(settings.every_s):
-                return UNKNOWN if problem else exit_code(states, group=settings.group)
+
+    def read() -> Shown:
+        states, problem = _read(settings, clock())
+        text = _text(states, settings) if states or settings.json else ""
+        return Shown(text, problem, UNKNOWN if problem else exit_code(states, group=settings.group))
+
+    return show(read, watch=settings.watch, json=settings.json, every_s=settings.every_s, out=out)
 
 
 def exit_code(states: Sequence[GroupState], *, group: str | None = None) -> int:
@@ -118,7 +112,7 @@ def table(states: Sequence[GroupState]) -> str:
         )
         for state in states
     ]
-    return formatting.aligned([_COLUMNS, *rows], right=_RIGHT)
+    return aligned([_COLUMNS, *rows], right=_RIGHT)
 
 
 def partitions_table(state: GroupState) -> str:
@@ -133,7 +127,7 @@ def partitions_table(state: GroupState) -> str:
         )
         for one in state.partitions
     ]
-    return formatting.aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows], right=_RIGHT)
+    return aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows], right=_RIGHT)
 
 
 def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
