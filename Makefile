@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration faults bench-reporter bench-aggregator lint format docs lock clean
+.PHONY: help setup demo test unit integration faults fuzz bench-reporter bench-aggregator lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +32,9 @@ bench-aggregator: setup ## the aggregator beside Kafka Streams (45 minutes): mak
 
 faults: setup ## the fault suite in full, forty minutes: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)
+
+fuzz: setup ## the property tests with 20 times as many examples (half an hour)
+	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-20} exec $(PYTHON_) -m pytest -n auto -m hypothesis tests/unit tests/contract $(ARGS)
 
 lint: setup ## ruff, its formatter's check, the contracts of imports, and mypy strict
 	@exec scripts/lint

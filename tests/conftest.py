@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from support import fuzz
 from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401 (hooks of pytest)
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 os.environ["TALLYSTREAM_NO_OWN_METRICS"] = "true"
 
 # No test fails because a busy machine is slow.
-settings.register_profile("tests", deadline=None)
+settings.register_profile("tests", deadline=None, max_examples=round(100 * fuzz.FACTOR))
 settings.load_profile("tests")
 
 

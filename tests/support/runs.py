@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from support.tables import Sums
 
 RULES: dict[str, Any] = {"short_form_every_ms": 5_000, "max_metrics": 8, "max_app_metrics": 12}
+UNLIMITED: dict[str, Any] = {"short_form_every_ms": 5_000}
+"""For tables that are rebuilt: docs/table.md exempts the limit of metrics per life after a rebuild."""
 
 
 def new_tables(records: Iterable[TopicRecord], rules: Mapping[str, Any], *args: Any, **kwargs: Any) -> Tables:

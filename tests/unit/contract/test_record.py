@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from support.malformed import BAD_METRICS, ODD, POISON
 from tallystream import record
 from tallystream.ulid import new_ulid, ulid_ms
@@ -70,7 +71,7 @@ def value(*metrics: Any, **header: Any) -> bytes:
     return json.dumps({**HEADER, **header, "metrics": metrics}).encode()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(snapshots)
 def test_decoding_returns_the_encoded_snapshot(snapshot: record.Snapshot) -> None:
     """Snapshots with any names, all types and the bounds of 64 bits are decoded unchanged; `v` is always written."""
@@ -79,7 +80,7 @@ def test_decoding_returns_the_encoded_snapshot(snapshot: record.Snapshot) -> Non
     assert json.loads(encoded)["v"] == 1
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(snapshots, st.sampled_from([{}, {"x": 1}, {"x": {"y": [1, {"z": None}]}}, {"x": "[[[{{{"}]), st.booleans())
 def test_both_decoders_of_the_table_return_the_same(
     snapshot: record.Snapshot, unknown: dict[str, Any], ascii_only: bool

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point, Series
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
@@ -72,7 +73,7 @@ def collected(*rounds: tuple[int, RoundOffsets], rules: Rules = RULES) -> list[S
 
 
 @given(SCHEDULES)
-@settings(max_examples=60)
+@examples(60)
 def test_points_that_are_left_out_change_nothing(schedule: list[tuple[int, int, bool]]) -> None:
     """Unchanged points are not written. The others give the lag and the status of every round."""
     rounds, points, states = Rounds(RULES), [], []

@@ -6,9 +6,10 @@ from collections import Counter as Counts
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from tallystream.kafka.life import LifeHistory
 from tallystream.record import Counter, Histogram, Position, Snapshot
 from tallystream.testing import ManualClock
@@ -163,7 +164,7 @@ MISSING_AFTER_A_FAILURE: list[tuple[str, object]] = [
 """A record that may have arrived did arrive, with a metric that is missing from all acknowledged ones of its life."""
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(STEPS)
 def test_the_sum_over_lives_is_exact(steps: list[tuple[str, object]]) -> None:
     """Schedules of acknowledged and refused records, clock jumps and new lives are summed exactly."""
@@ -173,7 +174,7 @@ def test_the_sum_over_lives_is_exact(steps: list[tuple[str, object]]) -> None:
     assert run.table.count == run.counted
 
 
-@settings(max_examples=300)
+@examples(300)
 @example(MENDED_FAILURE)
 @example(MISSING_AFTER_A_FAILURE)
 @given(FAILING)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from tallystream import ConsumerProgress, MetricRegistry
 from tallystream.kafka.life import LifeHistory
 from tallystream.kafka.parts import Parts, parts_for
@@ -80,7 +81,7 @@ ROUND = st.tuples(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(ROUND, max_size=8), st.randoms(use_true_random=False))
 def test_sums_are_exact_when_metrics_outgrow_their_parts(
     rounds: list[tuple[int, str, bool, bool]], chance: random.Random

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
 
@@ -30,7 +31,7 @@ def buckets(offset: int, *counts: int) -> record.Buckets:
     return record.Buckets(offset=offset, counts=list(counts))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(st.lists(NUMBERS, max_size=60), min_size=1, max_size=5))
 def test_merged_quantiles_are_within_their_relative_error(instances: list[list[float]]) -> None:
     """Quantiles of merged sketches are within 0.5416 % of the exact ones of all values."""

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
+from support.fuzz import examples
 from support.otlp import BEGIN_NS, SECOND_NS, TOPIC, attributes, counter, encode, gauge, number, resource_metrics
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.state import pack, unpack
@@ -142,7 +143,7 @@ def check(values: list[bytes]) -> None:
         assert not unequal(fields, replay.sum(identity)), (identity, values)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(60)
 @given(st.integers(0, 2**63))
 def test_the_table_and_verify_read_the_same_of_any_record(seed: int) -> None:
     """Mutated records in protobuf and JSON: the same sums, the same records with dead letters, and no error."""

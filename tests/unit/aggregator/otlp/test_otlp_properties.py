@@ -6,10 +6,11 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.batches import divide
+from support.fuzz import examples
 from support.otlp import SECOND_NS, TOPIC, Appended, Fleet
 from support.schedules import TopicRecord
 from support.tables import Tables
@@ -43,7 +44,7 @@ def counts(changes: list[Changes]) -> dict[tuple[str, str], Any]:
     }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(30)
 @given(seed=st.integers(0, 2**32), size=st.sampled_from([1, 3, 10, 1000]))
 def test_sums_are_what_the_applications_counted(seed: int, size: int) -> None:
     """Duplicated, divided, delayed and shuffled batches change nothing; verify's own reader says the same."""
@@ -84,7 +85,7 @@ def test_shards_divide_the_instances_of_a_record(shards: int) -> None:
     assert total == fleet.counted
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(10)
 @given(seed=st.integers(0, 2**32), shards=st.sampled_from([1, 3]))
 def test_disk_crashes_rebuilds_and_splits_change_no_sum(seed: int, shards: int) -> None:
     """Streams fall silent, move to disk and go on; their lives stay incomplete wherever they are kept."""

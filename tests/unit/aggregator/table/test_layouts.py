@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 from array import array
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from support.schedules import RETIRE_AFTER_MS, batch_sizes, in_batches, play_steadily, schedules
 from support.topic import BEGIN_MS, Topic, counter, gauge
 from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings
@@ -65,7 +66,7 @@ def run(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Changes,
     return changes._replace(rows=[]), rows
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(25)
 @given(schedules, batch_sizes)
 @example([*[0] * 17, 1, 65, 532489], [1])  # a metric of an incomplete snapshot is refused
 def test_blocks_change_nothing_that_a_batch_publishes(schedule: list[int], sizes: list[int]) -> None:

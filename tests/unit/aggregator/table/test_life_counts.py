@@ -6,9 +6,10 @@ import json
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, TopicRecord, batch_sizes, in_batches, play, schedules
 from support.topic import counter
 from tallystream.ulid import new_ulid
@@ -54,7 +55,7 @@ def record(written: TopicRecord) -> Record:
     return Record("metrics", written.partition, written.offset, written.timestamp_ms, written.key, written.value)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(100)
 @given(schedules, batch_sizes, st.integers(0, 2**32))
 def test_a_batch_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: list[int], seed: int) -> None:
     """Changes, states and stored differences are the same after every batch, also when lives fall silent or retire.

@@ -6,9 +6,10 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from support.memory_store import MemoryStore
 from support.schedules import RETIRE_AFTER_MS, TopicRecord, batch_sizes, in_batches, play, schedules
 from tallystream_aggregator.table import (
@@ -48,7 +49,7 @@ def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
     )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(50)
 @given(schedules, batch_sizes, st.integers(0, 2**32))
 def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int], sizes: list[int], seed: int) -> None:
     """After every batch the log has the state, and both tables give the same next batch, however often it is copied."""

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, example, given
-from hypothesis import settings as examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import oracle, oracle_decode
 from support.batches import DAY_MS, MODES, batches_of, divide
 from support.clock_schedules import clock_schedules
 from support.clock_schedules import play as play_programs
+from support.fuzz import examples
 from support.runs import (
+    UNLIMITED,
     check_live,
     counts,
     is_splittable,
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 
 
 SMALL = {"short_form_every_ms": 5_000, "max_metrics": 8}
-UNLIMITED = {"short_form_every_ms": 5_000}  # docs/table.md exempts the limit of metrics per life after a rebuild
-slow = list(HealthCheck)
 chances = st.randoms(use_true_random=False)
 few_or_many = st.one_of(short_schedules, short_schedules, schedules)
 
@@ -60,7 +59,7 @@ few_or_many = st.one_of(short_schedules, short_schedules, schedules)
 # Live: one writer, one shard.
 
 
-@examples(max_examples=350, deadline=None, suppress_health_check=slow)
+@examples(200)
 @given(few_or_many, batch_sizes | st.just([1_000]))
 def test_the_table_equals_the_oracle_and_the_replay_in_any_batches(schedule: list[int], sizes: list[int]) -> None:
     """Sums of every type, lives, dead letters, events and stale counts are the same, and no count falls."""
@@ -68,7 +67,7 @@ def test_the_table_equals_the_oracle_and_the_replay_in_any_batches(schedule: lis
     check_live(records, divide(records, sizes))
 
 
-@examples(max_examples=60, deadline=None, suppress_health_check=slow)
+@examples(60)
 @given(few_or_many, batch_sizes, chances)
 def test_the_table_equals_the_oracle_and_the_replay_while_instances_move(
     schedule: list[int], sizes: list[int], chance: random.Random
@@ -78,7 +77,7 @@ def test_the_table_equals_the_oracle_and_the_replay_while_instances_move(
     check_live(records, divide(records, sizes, chance))
 
 
-@examples(max_examples=50, deadline=None, suppress_health_check=slow)
+@examples(25)
 @given(schedules, batch_sizes, st.integers(1, 3))
 def test_a_batch_that_runs_again_from_its_checkpoint_gives_the_same(
     schedule: list[int], sizes: list[int], shards: int
@@ -137,7 +136,7 @@ def comparable(changes: Changes) -> Any:
     return changes.totals, letters, Counter(changes.events), rows, sums
 
 
-@examples(max_examples=100, deadline=None, suppress_health_check=slow)
+@examples(100)
 @given(few_or_many, batch_sizes | st.just([40]), st.integers(2, 100), st.sampled_from([play, play_steadily]), jumps)
 @example(list(range(60)), [100], 100, play_steadily, [0])
 def test_compaction_changes_no_result(
@@ -151,7 +150,7 @@ def test_compaction_changes_no_result(
     check_compaction(jump(play(schedule), hours), sizes, segment, shards=1)
 
 
-@examples(max_examples=25, deadline=None, suppress_health_check=slow)
+@examples(25)
 @given(few_or_many, batch_sizes | st.just([40]), st.integers(2, 100), jumps)
 def test_compaction_changes_no_result_in_shards(
     schedule: list[int], sizes: list[int], segment: int, hours: list[int]
@@ -173,7 +172,7 @@ def test_compaction_drops_many_records_and_expands_few_batches() -> None:
 # Shards, crashes, rebuilds and splits.
 
 
-@examples(max_examples=150, deadline=None, suppress_health_check=slow)
+@examples(150)
 @given(few_or_many, batch_sizes, st.integers(2, 5))
 def test_the_sums_do_not_depend_on_shards(schedule: list[int], sizes: list[int], shards: int) -> None:
     """Counts, sums, min and max, positions, living lives and dead letters equal the oracle's, which has no shards."""
@@ -186,7 +185,7 @@ def test_the_sums_do_not_depend_on_shards(schedule: list[int], sizes: list[int],
     assert tables.dead == wanted.dead
 
 
-@examples(max_examples=220, deadline=None, suppress_health_check=slow)
+@examples(220)
 @given(few_or_many, batch_sizes, st.integers(1, 4), st.booleans(), chances)
 @example([0, 0, 0, 0, 1_000_000], [3], 2, True, random.Random(23))  # the first batch of a split crashes
 def test_a_rebuilt_table_equals_the_oracle(
@@ -213,7 +212,7 @@ def test_a_rebuilt_table_equals_the_oracle(
 
 @pytest.mark.parametrize("broken", [0, 0.2])
 @pytest.mark.parametrize("mode", MODES)
-@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@examples(12)
 @given(clock_schedules, st.integers(1, 4), chances)
 def test_no_count_depends_on_clocks_settings_batches_shards_or_crashes(
     mode: str, broken: float, schedule: list[int], shards: int, chance: random.Random
@@ -237,7 +236,7 @@ def test_a_life_falls_silent_in_a_shard_that_lost_earlier_clocks() -> None:
     check_programs(schedule, "live", 1, random.Random(244), broken=0.2)
 
 
-@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@examples(12)
 @given(clock_schedules, st.integers(1, 4), chances)
 def test_every_division_into_batches_and_shards_gives_the_same(
     schedule: list[int], shards: int, chance: random.Random
@@ -261,7 +260,7 @@ def test_every_division_into_batches_and_shards_gives_the_same(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@examples(12)
 @given(clock_schedules, st.integers(1, 4), chances)
 def test_no_count_depends_on_what_replaced_writers_overwrite(
     mode: str, schedule: list[int], shards: int, chance: random.Random
@@ -282,7 +281,7 @@ def test_no_count_depends_on_what_replaced_writers_overwrite(
     require_exact(played, tables)
 
 
-@examples(max_examples=12, deadline=None, suppress_health_check=slow)
+@examples(12)
 @given(clock_schedules, chances)
 def test_living_lives_of_a_backlog_are_those_of_its_partitions_clocks(
     schedule: list[int], chance: random.Random

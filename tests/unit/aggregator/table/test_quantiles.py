@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from support.malformed import BAD_SKETCHES
 from support.schedules import RETIRE_AFTER_MS, batch_sizes, in_batches
 from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
@@ -280,7 +281,7 @@ def publish(steps: list[tuple[int, bool, int, list[float]]]) -> list[Reported]:
     return [*published, Reported(end, everything)]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(150)
 @given(reports, batch_sizes)
 def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
     steps: list[tuple[int, bool, int, list[float]]], sizes: list[int]

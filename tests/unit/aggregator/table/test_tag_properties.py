@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, given
-from hypothesis import settings as examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support import oracle
 from support.batches import divide
-from support.runs import check_live, move, new_tables, on_one_clock, require_equal, sum_tags, wake_all
+from support.fuzz import examples
+from support.runs import UNLIMITED, check_live, move, new_tables, on_one_clock, require_equal, sum_tags, wake_all
 from support.schedules import batch_sizes, schedules, short_schedules
 from support.tagged_schedules import TAGS, play_tagged
 
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from support.tables import Tables
 
 RULES = {"short_form_every_ms": 5_000, "max_metrics": 25}
-UNLIMITED = {"short_form_every_ms": 5_000}  # docs/table.md exempts the limit of metrics per life after a rebuild
-slow = list(HealthCheck)
 chances = st.randoms(use_true_random=False)
 few_or_many = st.one_of(short_schedules, short_schedules, schedules)
 tags = st.sampled_from(TAGS)
 
 
-@examples(max_examples=150, deadline=None, suppress_health_check=slow)
+@examples(60)
 @given(few_or_many, batch_sizes | st.just([1_000]), tags)
 def test_sums_without_tags_equal_the_oracle_and_the_replay_in_any_batches(
     schedule: list[int], sizes: list[int], without: dict[str, tuple[str, ...]]
@@ -37,7 +35,7 @@ def test_sums_without_tags_equal_the_oracle_and_the_replay_in_any_batches(
     check_live(records, divide(records, sizes), RULES, without)
 
 
-@examples(max_examples=40, deadline=None, suppress_health_check=slow)
+@examples(20)
 @given(few_or_many, batch_sizes, tags, chances)
 def test_sums_without_tags_equal_the_oracle_while_instances_move(
     schedule: list[int], sizes: list[int], without: dict[str, tuple[str, ...]], chance: random.Random
@@ -47,7 +45,7 @@ def test_sums_without_tags_equal_the_oracle_while_instances_move(
     check_live(records, divide(records, sizes, chance), RULES, without)
 
 
-@examples(max_examples=120, deadline=None, suppress_health_check=slow)
+@examples(50)
 @given(few_or_many, batch_sizes, st.integers(1, 4), st.booleans(), chances)
 def test_a_rebuilt_table_with_other_tags_equals_the_oracle(
     schedule: list[int], sizes: list[int], shards: int, splits: bool, chance: random.Random

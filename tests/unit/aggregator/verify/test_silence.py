@@ -7,12 +7,12 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.batches import DAY_MS, HOUR_MS, MODES, batches_of
 from support.clock_schedules import clock_schedules, play
+from support.fuzz import examples
 from support.programs import Appended
 from support.schedules import BEGIN_MS, TopicRecord
 from support.tables import Tables, table_settings
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from support.programs import Played
 
-slow = list(HealthCheck)
 choices = st.randoms(use_true_random=False)
 ZERO = "metrics:0"
 LIFE = "01HF7YAT00" + "A" * 16
@@ -186,7 +185,7 @@ def test_a_rebuilt_table_counts_the_wall_time_from_its_first_batch() -> None:
     assert schedule.wake("w", 0, partition=1).batch(3_001, epoch=2, begins=True).accepted() == [0]
 
 
-@examples(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(0, 20))
 def test_the_highest_time_since_a_batch_is_that_of_all_later_ones(times: list[int], since: int) -> None:
     """`Highest` keeps only the times that can still be the highest."""
@@ -248,7 +247,7 @@ def run(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@examples(max_examples=15, deadline=None, suppress_health_check=slow)
+@examples(15)
 @given(clock_schedules, st.integers(1, 6), choices)
 def test_verify_finds_silence_where_the_table_does(
     mode: str, schedule: list[int], shards: int, chance: random.Random
@@ -265,7 +264,7 @@ def test_verify_finds_silence_where_the_table_does(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@examples(max_examples=15, deadline=None, suppress_health_check=slow)
+@examples(15)
 @given(clock_schedules, st.integers(1, 6), choices)
 def test_verify_agrees_after_lost_checkpoints_and_splits_into_more_shards(
     mode: str, schedule: list[int], shards: int, chance: random.Random
@@ -284,7 +283,7 @@ def test_a_metric_is_forgotten_in_one_partition_before_the_other(chance: int) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
-@examples(max_examples=15, deadline=None, suppress_health_check=slow)
+@examples(15)
 @given(clock_schedules, st.integers(1, 6), choices)
 def test_verify_agrees_after_lost_checkpoints_and_with_lost_rows_of_the_ledger(
     mode: str, schedule: list[int], shards: int, chance: random.Random

@@ -7,9 +7,10 @@ import math
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from tallystream import record
 from tallystream.metrics.sketch import Sketch
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, encode, quantiles
@@ -22,7 +23,7 @@ numbers = st.integers(-12, 22) | st.sampled_from([2**31, -(2**31), 2**63, -(2**3
 scalars = st.integers(0, 5) | st.integers(-4000, 4000) | numbers
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(values, min_size=1, max_size=5))
 def test_merged_sketches_have_the_same_buckets_and_quantiles(lives: list[list[float]]) -> None:
     """Whatever the values: of both signs, zeros, of different scales, over more buckets than a sketch may have."""
@@ -43,7 +44,7 @@ def test_merged_sketches_have_the_same_buckets_and_quantiles(lives: list[list[fl
         assert math.isclose(found or 0.0, expected or 0.0, rel_tol=1e-9)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.fixed_dictionaries(
         {"scale": scalars},

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.fuzz import examples
 from support.pyformances import Clock, ours
 from support.topic import FIRST, SECOND, Topic
 from tallystream import ConfigError, ConsoleReporter, MetricRegistry, record, report
@@ -205,7 +206,7 @@ CALLS = st.one_of(
 
 
 @example([("counter", 1), ("report", 0), ("clear registry", 0), ("dec", 0), ("clear registry", 0), ("counter", 0)])
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(CALLS, max_size=60))
 def test_no_count_ever_falls(calls: list[tuple[str, int]]) -> None:
     """After any clears, the table rejects nothing, and everything that was published is counted."""

@@ -1,0 +1,15 @@
+"""How many examples a property test tries: few in each run of the tests, many in `make fuzz`."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+FACTOR = float(os.environ.get("TALLYSTREAM_FUZZ_FACTOR", "1"))
+"""By what the number of examples of every property test is multiplied."""
+
+
+def examples(count: int) -> settings:
+    """Try `count` examples times the factor, without a limit of time for any of them."""
+    return settings(max_examples=max(1, round(count * FACTOR)), deadline=None, suppress_health_check=list(HealthCheck))
