@@ -1,4 +1,4 @@
-"""The distribution `tallystream`: built, installed alone in an empty environment, and imported there."""
+"""The four distributions: built with `python -m build`, checked, and installed by name in an empty environment."""
 
 from __future__ import annotations
 
@@ -7,22 +7,66 @@ import subprocess
 import sys
 import zipfile
 from email.parser import Parser
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.commands import uv
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from email.message import Message
+
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = {
+    "reporter": "tallystream",
+    "aggregator": "tallystream_aggregator",
+    "dashboards": "tallystream_dashboards",
+    "compose": "tallystream_cli",
+}
+"""The folder of each distribution → its import package, which has the name of the distribution"""
+
+distributions = pytest.mark.parametrize("folder", PACKAGES)
 
 
-def build(kind: str, source: Path, folder: Path) -> Path:
-    """Build a wheel or sdist with this environment's hatchling, and return the file."""
-    uv("build", "-q", f"--{kind}", "--no-build-isolation", "--python", sys.executable, source, "-o", folder)
-    (built,) = [path for path in folder.iterdir() if path.name.startswith("tallystream-")]
-    return built
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel and the sdist of each distribution as a packager does: the wheel is made from the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    for source in PACKAGES:
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT / source]
+        built = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+@pytest.fixture
+def index(dist: Path) -> Iterator[str]:
+    """Serve the wheels as a package index (https://peps.python.org/pep-0503/), and yield its address."""
+    simple = dist / "simple"
+    for package in PACKAGES.values():
+        folder = simple / package.replace("_", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        (wheel,) = dist.glob(f"{package}-[0-9]*.whl")
+        (folder / wheel.name).write_bytes(wheel.read_bytes())
+    handler = partial(QuietHandler, directory=str(dist))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/simple/"
+        server.shutdown()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves the files of a folder, and logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -31,44 +75,68 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("wheel", ROOT / "reporter", tmp_path_factory.mktemp("wheel"))
+def wheel_of(dist: Path, folder: str) -> dict[str, bytes]:
+    """Return every file of the wheel of a distribution."""
+    (wheel,) = dist.glob(f"{PACKAGES[folder]}-[0-9]*.whl")
+    return contents(wheel)
 
 
-def test_the_wheel_has_all_files_of_the_reporter_and_no_others(wheel: Path) -> None:
-    """It has all modules of the reporter, py.typed and the licence, and no file of another distribution."""
-    files = contents(wheel)
-    source = ROOT / "reporter"
-    modules = {str(path.relative_to(source)) for path in source.rglob("*.py")} | {"tallystream/py.typed"}
-    assert {name for name in files if ".dist-info/" not in name} == modules
+def metadata_of(wheel: dict[str, bytes]) -> Message:
+    """Return the metadata of a wheel."""
+    (text,) = [content for name, content in wheel.items() if name.endswith(".dist-info/METADATA")]
+    return Parser().parsestr(text.decode())
+
+
+@distributions
+def test_the_wheel_has_all_files_of_its_package_and_no_others(dist: Path, folder: str) -> None:
+    """It has every file that the repository has of the package, py.typed and the licence, and no other file."""
+    files = wheel_of(dist, folder)
+    listed = subprocess.run(
+        ["git", "ls-files", PACKAGES[folder]], cwd=ROOT / folder, capture_output=True, text=True, check=True
+    )
+    assert {name for name in files if ".dist-info/" not in name} == set(listed.stdout.splitlines())
+    assert f"{PACKAGES[folder]}/py.typed" in files
     (licence,) = [content for name, content in files.items() if name.endswith("/licenses/LICENSE")]
     assert licence == (ROOT / "LICENSE").read_bytes()
 
 
-def test_the_metadata_is_complete(wheel: Path) -> None:
-    """Name, version, licence, README, Python versions, classifiers, and two dependencies."""
-    (text,) = [content for name, content in contents(wheel).items() if name.endswith(".dist-info/METADATA")]
-    metadata = Parser().parsestr(text.decode())
-    assert (metadata["Name"], metadata["Version"]) == ("tallystream", "0.1.0")
+@distributions
+def test_the_metadata_is_complete(dist: Path, folder: str) -> None:
+    """Name, version, licence, README, Python versions, classifiers, keywords and addresses are there."""
+    metadata = metadata_of(wheel_of(dist, folder))
+    assert (metadata["Name"], metadata["Version"]) == (PACKAGES[folder].replace("_", "-"), "0.1.0")
     assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_payload().strip() == (ROOT / "reporter" / "README.md").read_text().strip()
-    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
-    required = [line for line in metadata.get_all("Requires-Dist", []) if "extra" not in line]
+    assert metadata.get_payload().strip() == (ROOT / folder / "README.md").read_text().strip()
+    assert {"Typing :: Typed", "Programming Language :: Python :: 3.11"} <= set(metadata.get_all("Classifier", []))
+    assert "kafka" in metadata["Keywords"]
+    addresses = [line.partition(",")[0] for line in metadata.get_all("Project-URL", [])]
+    assert addresses == ["Documentation", "Source", "Issues", "Changelog"]
+
+
+def test_a_package_index_accepts_the_files(dist: Path) -> None:
+    """`twine check --strict` renders the README of each wheel and of each sdist without a warning."""
+    files = [*dist.glob("*.whl"), *dist.glob("*.tar.gz")]
+    assert len(files) == 2 * len(PACKAGES)
+    command = [sys.executable, "-m", "twine", "check", "--strict", *files]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert checked.stdout.count("PASSED") == len(files)
+
+
+def test_the_reporter_requires_two_packages(dist: Path) -> None:
+    """An application that embeds it installs confluent-kafka and msgspec, and nothing else."""
+    required = [
+        line for line in metadata_of(wheel_of(dist, "reporter")).get_all("Requires-Dist", []) if "extra" not in line
+    ]
     assert [line.partition(">")[0] for line in required] == ["confluent-kafka", "msgspec"]
 
 
-def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    """The wheel made from the sdist alone equals the one made from the repository, file by file."""
-    sdist = build("sdist", ROOT / "reporter", tmp_path / "sdist")
-    assert contents(build("wheel", sdist, tmp_path / "wheel")) == contents(wheel)
-
-
-def test_it_installs_alone(wheel: Path, tmp_path: Path) -> None:
+def test_the_reporter_installs_alone(dist: Path, tmp_path: Path) -> None:
     """In an empty environment it has two dependencies, and counts without a warning."""
     uv("venv", "-q", "--python", sys.executable, tmp_path / "empty")
     python = tmp_path / "empty" / "bin" / "python"
+    (wheel,) = dist.glob("tallystream-[0-9]*.whl")
     uv("pip", "install", "-q", "--python", python, "-c", ROOT / "requirements.lock", wheel)
     installed = json.loads(uv("pip", "list", "--python", python, "--format", "json"))
     assert {package["name"] for package in installed} == {"confluent-kafka", "msgspec", "tallystream"}
@@ -88,3 +156,19 @@ except ImportError as error:
         [python, "-I", "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd="/"
     )
     assert (done.returncode, done.stdout) == (0, "No module named 'tallystream_aggregator'\n"), done.stderr
+
+
+def test_the_command_installs_by_name_from_an_index(
+    index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pip install "tallystream[cli]"` installs the command with all that it needs, without a flag."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True, timeout=120)
+    programs = tmp_path / "empty" / "bin"
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", index)  # stands for the index that users install from
+    install = [programs / "python", "-m", "pip", "install", "-q", "tallystream[cli]"]
+    installed = subprocess.run(install, capture_output=True, text=True, timeout=600, check=False)
+    assert installed.returncode == 0, installed.stderr
+    version = subprocess.run([programs / "tallystream", "--version"], capture_output=True, text=True, check=True)
+    assert "0.1.0" in version.stdout
+    helped = subprocess.run([programs / "tallystream", "lag", "--help"], capture_output=True, text=True, check=True)
+    assert "consumer" in helped.stdout

@@ -93,4 +93,4 @@ def test_the_page_says_which_steps_take_minutes() -> None:
 def test_the_reporter_can_be_installed_alone() -> None:
     """An application needs one package, and the page has the command that installs only it."""
     commands = re.findall(r"^ {4}(?:\S*/)?(pip install .*)$", INSTALL, re.MULTILINE)
-    assert "pip install ./reporter" in commands
+    assert "pip install tallystream" in commands
