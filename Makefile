@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration faults fuzz bench-reporter bench-aggregator lint format docs lock clean
+.PHONY: help setup demo test unit integration faults fuzz matrix audit bench-reporter bench-aggregator lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,6 +35,12 @@ faults: setup ## the fault suite in full, forty minutes: make faults ARGS="-k di
 
 fuzz: setup ## the property tests with 20 times as many examples (half an hour)
 	@TALLYSTREAM_FUZZ_FACTOR=$${TALLYSTREAM_FUZZ_FACTOR:-20} exec $(PYTHON_) -m pytest -n auto -m hypothesis tests/unit tests/contract $(ARGS)
+
+matrix: setup ## the unit tests on each version of Python that is found, and the tests of Spark on PySpark's newest patch version
+	@scripts/matrix $(ARGS) && { [ -n "$(ARGS)" ] || scripts/matrix --pyspark 4.2.1; }
+
+audit: setup ## the packages, licences and known vulnerabilities of what each distribution and image installs (six minutes)
+	@exec scripts/audit
 
 lint: setup ## ruff, its formatter's check, the contracts of imports, and mypy strict
 	@exec scripts/lint
