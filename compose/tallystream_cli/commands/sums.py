@@ -20,12 +20,10 @@ def sums(
     org: o.Org = None,
     bucket: o.Bucket = None,
     app: Annotated[str | None, typer.Option(help="Show only the sums of this app.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two refreshes of --watch.")] = 2.0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
-    at: Annotated[
-        str | None, typer.Option(help="Show the sums at this time in the past, in UTC, as in 2026-11-20T03:12.")
-    ] = None,
+    watch: o.Watch = False,
+    every: o.Every = 2.0,
+    json: o.JsonLines = False,
+    at: o.At = None,
 ) -> None:
     """Show the sums from the store: value, rate, living instances, time since the last change.
 
@@ -39,7 +37,7 @@ def sums(
         app=app,
         watch=watch,
         json=json,
-        at_ms=None if at is None else o.time_ms("--at", at),
+        at_ms=o.at_ms(at),
         every_s=every,
     )
     raise typer.Exit(run(settings))
