@@ -43,7 +43,7 @@ class Overview:
             "well": not self.problems,
             "problems": list(self.problems),
             "groups": [group_json(state, partitions=False) for state in self.groups],
-            "sums": [sum_json(one, self.at_ms) for one in self.sums],
+            "sums": [sum_json(one, rate_of(one, self.at_ms)) for one in self.sums],
         }
 
 

@@ -1,4 +1,4 @@
-"""`tallystream sums [PATTERN] [--watch] [--json] [--at TIME]`: print the sums in the store as a table or as JSON."""
+"""`tallystream sums [PATTERN]`: print the sums in the store, or on `metrics-agg`, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from tallystream.errors import ConfigError
 from tallystream_aggregator.shipping.points import is_sum
+from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.storage import ALL as LAGS
 from tallystream_dashboards.page.data import sums
@@ -34,10 +36,23 @@ class SumsSettings(TableSettings):
     Args:
         pattern: a shell pattern of the names to show; None: all names but those of the reporters' own metrics.
         app: the app whose sums are shown; None: all apps.
+
+    Raises:
+        ConfigError: a number is out of its bounds, or `at_ms` is set together with `watch` or without a store.
     """
 
     pattern: str | None = None
     app: str | None = None
+
+    def __post_init__(self) -> None:
+        TableSettings.__post_init__(self)
+        if self.from_topic and self.at_ms is not None:
+            raise ConfigError("--at", self.at_ms, "name a store: from the topic, only the newest sums are read")
+
+    @property
+    def from_topic(self) -> bool:
+        """Whether the newest sums are read from the topic, without their rates."""
+        return not isinstance(self.store, StoreSettings)
 
 
 def run(settings: SumsSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
@@ -54,8 +69,10 @@ def run(settings: SumsSettings, out: TextIO | None = None, *, clock: Callable[[]
         found = read_sums(reader, at_ms=at_ms, pattern=settings.pattern, app=settings.app)
         if not found:
             return Shown("", _nothing(settings), NOTHING)
-        text = json_lines(sum_json(one, at_ms) for one in found) if settings.json else _table(found, at_ms)
-        return Shown(text, "", FOUND)
+        rates = [None if settings.from_topic else rate_of(one, at_ms) for one in found]
+        if settings.json:
+            return Shown(json_lines(map(sum_json, found, rates)), "", FOUND)
+        return Shown(_table(found, rates, at_ms), "", FOUND)
 
     return show(settings, read, out, clock=clock)
 
@@ -92,10 +109,11 @@ def _series(reader: PointReader, name: str, at_ms: int, app: str | None) -> list
 def _nothing(settings: SumsSettings) -> str:
     what = f"named {settings.pattern!r}" if settings.pattern is not None else "yet"
     of_app = f" of the app {settings.app!r}" if settings.app is not None else ""
-    return f"The store has no sum{of_app} {what}. Check the name, and that the shipper runs."
+    where, owner = ("topic", "aggregator") if settings.from_topic else ("store", "shipper")
+    return f"The {where} has no sum{of_app} {what}. Check the name, and that the {owner} runs."
 
 
-def _table(found: Sequence[sums.Metric], at_ms: int) -> str:
+def _table(found: Sequence[sums.Metric], rates: Sequence[float | None], at_ms: int) -> str:
     rows = [
         (
             one.app,
@@ -103,11 +121,11 @@ def _table(found: Sequence[sums.Metric], at_ms: int) -> str:
             one.tags_text,
             one.type,
             formatting.number(one.value.last),
-            formatting.rate(rate_of(one, at_ms)),
+            formatting.rate(rate_of_one),
             formatting.number(one.newest("instances")),
             f"{formatting.duration((at_ms - one.changed_ms) / 1000)} ago",
         )
-        for one in found
+        for one, rate_of_one in zip(found, rates, strict=True)
     ]
     return aligned([_COLUMNS, *rows], right=_RIGHT)
 
@@ -117,15 +135,15 @@ def rate_of(metric: sums.Metric, at_ms: int) -> float | None:
     return None if metric.type in sums.GAUGES else rate(metric.value, window_ms=WINDOW_MS, at_ms=at_ms)
 
 
-def sum_json(metric: sums.Metric, at_ms: int) -> dict[str, Any]:
-    """Return a sum as a JSON object. Times are epoch ms, the rate is per second, and null stands for no value."""
+def sum_json(metric: sums.Metric, rate_per_s: float | None) -> dict[str, Any]:
+    """Return a sum with its rate a second as a JSON object. Times are epoch ms, and null stands for no value."""
     return {
         "app": metric.app,
         "name": metric.name,
         "type": metric.type,
         "tags": dict(metric.tags),
         "value": metric.value.last,
-        "rate": rate_of(metric, at_ms),
+        "rate": rate_per_s,
         "instances": metric.newest("instances"),
         "lives": metric.newest("lives"),
         "changed_ms": metric.changed_ms,

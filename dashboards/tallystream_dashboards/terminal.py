@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tallystream.errors import ConfigError
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_aggregator.terminal import printable, printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import TextIO
 
+    from tallystream_aggregator.shipping.latest_reader import LatestSettings
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_aggregator.sinks.stores import StoreSettings
+
+    Read = Callable[[PointReader, int], "Shown"]
 
 FOUND, NOTHING, UNREADABLE = 0, 1, 3
 """Exit codes: there is something to show, there is nothing, the store can't be read."""
@@ -32,7 +34,7 @@ class TableSettings:
     """Settings of a command that shows a table from the store.
 
     Args:
-        store: the store that is read.
+        store: the store that is read, or the brokers whose newest sums are read instead.
         watch: print the table again every `every_s` seconds, until SIGTERM or Ctrl-C.
         json: print one JSON object a line instead of a table.
         at_ms: the moment to show, epoch ms; None: now.
@@ -41,7 +43,7 @@ class TableSettings:
         ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.
     """
 
-    store: StoreSettings
+    store: StoreSettings | LatestSettings
     watch: bool = False
     json: bool = False
     at_ms: int | None = None
@@ -64,26 +66,26 @@ class Shown(NamedTuple):
 
 def show(
     settings: TableSettings,
-    read: Callable[[PointReader, int], Shown],
+    read: Read,
     out: TextIO | None = None,
     *,
     clock: Callable[[], float] = time.time,
-    opened: Callable[[], PointReader] | None = None,
 ) -> int:
     """Write what `read` returns of the store at a moment, epoch ms, to `out` (standard output). Return its exit code.
 
     With `watch`, do it again every `every_s` seconds, until SIGTERM or Ctrl-C. With `json` the output is for programs,
     so the sentence goes to standard error. If the store can't be read, the sentence says so, and the code is 3.
-    `opened` returns the reader, by default one of the store. Must be called in the main thread.
+    Must be called in the main thread.
 
     Raises:
         ConfigError: the store's settings can't work.
     """
     out = out or sys.stdout
+    opened = _opener(settings.store)
     with stop_on_signals() as stop:
         while True:
             at_ms = settings.at_ms if settings.at_ms is not None else round(clock() * 1000)
-            text, problem, code = read_store(opened or (lambda: open_reader(settings.store)), read, at_ms)
+            text, problem, code = _read(settings, opened, read, at_ms)
             out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
             out.write(text)
             (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")
@@ -92,8 +94,15 @@ def show(
                 return code
 
 
-def read_store(opened: Callable[[], PointReader], read: Callable[[PointReader, int], Shown], at_ms: int) -> Shown:
-    """Return what `read` returns of a reader that is opened for this; a sentence if the store can't be read."""
+def _opener(store: StoreSettings | LatestSettings) -> Callable[[], PointReader]:
+    if isinstance(store, StoreSettings):
+        return lambda: open_reader(store)
+    from tallystream_aggregator.shipping.latest_reader import LatestReader  # here, as few commands need Kafka
+
+    return LatestReader(store).refresh
+
+
+def _read(settings: TableSettings, opened: Callable[[], PointReader], read: Read, at_ms: int) -> Shown:
     try:
         reader = opened()
         try:
@@ -101,7 +110,8 @@ def read_store(opened: Callable[[], PointReader], read: Callable[[PointReader, i
         finally:
             reader.close()
     except SinkUnavailableError as error:
-        return Shown("", f"The store can't be read: {error}", UNREADABLE)
+        what = "store" if isinstance(settings.store, StoreSettings) else "topic"
+        return Shown("", f"The {what} can't be read: {error}", UNREADABLE)
 
 
 def json_lines(objects: Iterable[dict[str, Any]]) -> str:
