@@ -98,6 +98,10 @@ class TerminalProcess:
         left = self.text.rpartition(ENTER)[2]
         return termios.tcgetattr(self._slave) == self._mode and LEAVE in left and SHOW_CURSOR in left
 
+    def suspends(self) -> bool:
+        """Return whether Ctrl-Z is a signal."""
+        return bool(termios.tcgetattr(self._slave)[6][termios.VSUSP] != b"\x00")
+
     def screens(self) -> list[list[str]]:
         """Return the lines of each screen that was drawn, without colours."""
         drawn = self.text.partition(ENTER)[2].partition(LEAVE)[0].split(_FIRST_LINE)[1:]

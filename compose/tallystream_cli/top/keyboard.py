@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 class Keyboard:
-    """A context manager that reads keys of a terminal, and restores its mode at the end. Ctrl-C is still a signal.
+    """A context manager that reads keys of a terminal, and restores its mode at the end.
 
-    Another stream has no keys.
+    Ctrl-C is still a signal. Ctrl-Z is none: a suspended command would leave its screen behind. A stream that is not a
+    terminal has no keys.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -26,6 +27,9 @@ class Keyboard:
         if self._number is not None:
             self._before = termios.tcgetattr(self._number)
             tty.setcbreak(self._number)
+            mode = termios.tcgetattr(self._number)
+            mode[6][termios.VSUSP] = os.fpathconf(self._number, "PC_VDISABLE")
+            termios.tcsetattr(self._number, termios.TCSADRAIN, mode)
         return self
 
     def __exit__(self, *_: object) -> None:

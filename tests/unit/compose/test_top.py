@@ -143,6 +143,17 @@ def test_a_signal_restores_the_terminal(tmp_path: Path, how: str) -> None:
         assert terminal.text.rpartition(LEAVE)[2].strip("\r\n\x1b[?25h") == ""
 
 
+def test_ctrl_z_does_not_suspend_it(tmp_path: Path) -> None:
+    """A suspended command would leave its screen behind, so the key is no signal until the end."""
+    with TerminalProcess(("top", "--store", fill(tmp_path / "store.db", stopped=False))) as terminal:
+        assert terminal.suspends()
+        terminal.read_until("sum.01")
+        assert not terminal.suspends()
+        terminal.press("q")
+        assert terminal.wait() == 0
+        assert terminal.suspends()
+
+
 def test_an_interval_out_of_bounds_is_refused() -> None:
     """The sentence names the option."""
     with pytest.raises(ConfigError, match=r"--interval: 0\.1"):
