@@ -46,6 +46,8 @@ def store(tmp_path: Path) -> StoreSettings:
             counted("batches", 5),
             position("batches.position", "0", 0, 5),
             counted("errors", 3),
+            counted("instance:records", 600, instance="orders-1"),
+            position("instance:records.position", "0", 100, 600),
         ]
     )
     sink.close()
@@ -64,7 +66,7 @@ def cells(lines: list[str]) -> list[list[str]]:
 
 
 def test_each_counter_with_positions_is_a_line(store: StoreSettings) -> None:
-    """A counter is the sum over its tags. A counter without positions is not shown, nor is that of another app."""
+    """A counter is the sum over its tags. A counter without positions, of another app or of one instance is not shown."""
     code, lines = printed(TwiceSettings(store=store, app="orders"))
     assert code == 0
     assert cells(lines) == [

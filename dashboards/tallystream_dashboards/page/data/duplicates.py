@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.page.data import sums
 from tallystream_dashboards.page.data.lines import Line
 
@@ -61,10 +62,10 @@ def read_duplicates_of_app(reader: PointReader, app: str, period: Period) -> dic
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    names = reader.measurements()
+    names = [name for name in reader.measurements() if is_sum(name)]
     tags = {"app": app, "metric_type": "counter"}
     found: dict[str, Duplicates] = {}
-    for name in sorted({name for name in names if positions_of(name) in names}):
+    for name in sorted(name for name in names if positions_of(name) in names):
         series = reader.read(
             name, ("count",), start_ms=period.start_ms, end_ms=period.until_ms, tags=tags, last_before=True
         )
