@@ -66,7 +66,7 @@ def cells(lines: list[str]) -> list[list[str]]:
 
 
 def test_each_counter_with_positions_is_a_line(store: StoreSettings) -> None:
-    """A counter is the sum over its tags. A counter without positions, of another app or of one instance is not shown."""
+    """A counter is the sum over its tags. One without positions, of another app or of one instance is not shown."""
     code, lines = printed(TwiceSettings(store=store, app="orders"))
     assert code == 0
     assert cells(lines) == [
