@@ -12,7 +12,7 @@ from typer.exceptions import TyperException
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import logs
 from tallystream_cli import options as o
-from tallystream_cli.commands import dashboards, forget, lag, stores, sums, system, table, verify
+from tallystream_cli.commands import dashboards, forget, instances, lag, stores, sums, system, table, top, verify
 
 app = typer.Typer(
     name="tallystream",
@@ -66,7 +66,10 @@ app.command()(forget.forget)
 app.command()(stores.ship)
 app.command()(stores.replay)
 app.command()(verify.verify)
+app.command()(top.top)
 app.command()(sums.sums)
+app.command()(instances.instances)
+app.command()(instances.twice)
 app.command()(lag.page)
 lag_app.command("show")(lag.lag_show)
 lag_app.command("collect")(lag.lag_collect)

@@ -91,6 +91,13 @@ LocalStore = Annotated[
         show_envvar=True,
     ),
 ]
+Watch = Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")]
+Every = Annotated[float, typer.Option(help="Seconds between two refreshes of --watch.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")]
+At = Annotated[
+    str | None, typer.Option(help="Show the state at this time in the past, in UTC, as in 2026-11-20T03:12.")
+]
+App = Annotated[str, typer.Argument(help="The name of the app.")]
 Store = Annotated[str, typer.Option(help="local:PATH or influxdb:URL.", envvar="TALLYSTREAM_STORE", show_envvar=True)]
 LocalAnyStore = Annotated[
     str | None,
@@ -239,6 +246,15 @@ def rules(
     }
     given = {name: value for name, value in options.items() if value is not None}
     return Rules(**given) if given else None  # type: ignore[arg-type]  # the types differ
+
+
+def at_ms(at: str | None) -> int | None:
+    """Return the time of --at as epoch milliseconds; None: now.
+
+    Raises:
+        ConfigError: it is no time.
+    """
+    return None if at is None else time_ms("--at", at)
 
 
 def time_ms(option: str, text: str) -> int:

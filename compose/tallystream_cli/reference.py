@@ -54,13 +54,14 @@ def options(command: Any) -> list[Option]:
 
 def tables() -> dict[str, list[tuple[Option, str]]]:
     """Return the rows of each table by its name: each option, with the names of the commands that have it."""
+    all_commands = commands()
     users: dict[Option, list[str]] = {}
-    for name, command in commands().items():
+    for name, command in all_commands.items():
         for option in options(command):
             users.setdefault(option, []).append(name)
-    rows: dict[str, list[tuple[Option, str]]] = {GENERAL: [], SHARED: []}
+    rows: dict[str, list[tuple[Option, str]]] = {name: [] for name in (*all_commands, SHARED)}
     for option, names in users.items():
-        rows.setdefault(names[0] if len(names) == 1 else SHARED, []).append((option, ", ".join(names)))
+        rows[names[0] if len(names) == 1 else SHARED].append((option, ", ".join(names)))
     return rows
 
 

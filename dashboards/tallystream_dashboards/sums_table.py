@@ -1,8 +1,7 @@
-"""`tallystream sums [PATTERN] [--watch] [--json] [--at TIME]`: print the sums in the store as a table or as JSON."""
+"""`tallystream sums [PATTERN]`: print the sums in the store, or on `metrics-agg`, as a table or as JSON."""
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,23 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.shipping.points import is_sum
-from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
-from tallystream_aggregator.terminal import printable_json
+from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.storage import ALL as LAGS
 from tallystream_dashboards.page.data import sums
 from tallystream_dashboards.page.data.lines import rate
-from tallystream_dashboards.terminal import Shown, aligned, show
+from tallystream_dashboards.terminal import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TextIO
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-
-FOUND, NOTHING, UNREADABLE = 0, 1, 3
-"""Exit codes: there are sums, there are none, the store can't be read."""
 
 WINDOW_MS = 60_000
 """The time over which a rate is computed."""
@@ -36,34 +30,29 @@ _RIGHT = frozenset({4, 5, 6})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SumsSettings:
-    """Settings of `tallystream sums`.
+class SumsSettings(TableSettings):
+    """Settings of `tallystream sums`, and those of every table.
 
     Args:
-        store: the store that the shipper writes to.
         pattern: a shell pattern of the names to show; None: all names but those of the reporters' own metrics.
         app: the app whose sums are shown; None: all apps.
-        watch: print the sums again every `every_s` seconds, until SIGTERM or Ctrl-C.
-        json: print one JSON object a line instead of a table.
-        at_ms: the moment to show, epoch ms; None: now.
 
     Raises:
-        ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.
+        ConfigError: a number is out of its bounds, or `at_ms` is set together with `watch` or without a store.
     """
 
-    store: StoreSettings
     pattern: str | None = None
     app: str | None = None
-    watch: bool = False
-    json: bool = False
-    at_ms: int | None = None
-    every_s: float = 2.0
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.every_s <= 3600:
-            raise ConfigError("--every", self.every_s, "give seconds from 0.5 to 3600")
-        if self.watch and self.at_ms is not None:
-            raise ConfigError("--at", self.at_ms, "leave --watch out: the past does not change")
+        TableSettings.__post_init__(self)
+        if self.from_topic and self.at_ms is not None:
+            raise ConfigError("--at", self.at_ms, "name a store: from the topic, only the newest sums are read")
+
+    @property
+    def from_topic(self) -> bool:
+        """Whether the newest sums are read from the topic, without their rates."""
+        return not isinstance(self.store, StoreSettings)
 
 
 def run(settings: SumsSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
@@ -76,12 +65,16 @@ def run(settings: SumsSettings, out: TextIO | None = None, *, clock: Callable[[]
         ConfigError: the store's settings can't work.
     """
 
-    def read() -> Shown:
-        at_ms = settings.at_ms if settings.at_ms is not None else round(clock() * 1000)
-        found, problem, code = _read(settings, at_ms)
-        return Shown(_text(found, at_ms, as_json=settings.json), problem, code)
+    def read(reader: PointReader, at_ms: int) -> Shown:
+        found = read_sums(reader, at_ms=at_ms, pattern=settings.pattern, app=settings.app)
+        if not found:
+            return Shown("", _nothing(settings), NOTHING)
+        rates = [None if settings.from_topic else rate_of(one, at_ms) for one in found]
+        if settings.json:
+            return Shown(json_lines(map(sum_json, found, rates)), "", FOUND)
+        return Shown(_table(found, rates, at_ms), "", FOUND)
 
-    return show(read, watch=settings.watch, json=settings.json, every_s=settings.every_s, out=out)
+    return show(settings, read, out, clock=clock)
 
 
 def read_sums(
@@ -113,25 +106,14 @@ def _series(reader: PointReader, name: str, at_ms: int, app: str | None) -> list
     return reader.read(name, fields, start_ms=start_ms, end_ms=at_ms + 1, tags=tags, last_before=True) if always else []
 
 
-def _read(settings: SumsSettings, at_ms: int) -> tuple[list[sums.Metric], str, int]:
-    try:
-        reader = open_reader(settings.store)
-        try:
-            found = read_sums(reader, at_ms=at_ms, pattern=settings.pattern, app=settings.app)
-        finally:
-            reader.close()
-    except SinkUnavailableError as error:
-        return [], f"The store can't be read: {error}", UNREADABLE
-    if found:
-        return found, "", FOUND
+def _nothing(settings: SumsSettings) -> str:
     what = f"named {settings.pattern!r}" if settings.pattern is not None else "yet"
     of_app = f" of the app {settings.app!r}" if settings.app is not None else ""
-    return [], f"The store has no sum{of_app} {what}. Check the name, and that the shipper runs.", NOTHING
+    where, owner = ("topic", "aggregator") if settings.from_topic else ("store", "shipper")
+    return f"The {where} has no sum{of_app} {what}. Check the name, and that the {owner} runs."
 
 
-def _text(found: Sequence[sums.Metric], at_ms: int, *, as_json: bool) -> str:
-    if as_json:
-        return "".join(printable_json(json.dumps(sum_json(one, at_ms), ensure_ascii=False)) + "\n" for one in found)
+def _table(found: Sequence[sums.Metric], rates: Sequence[float | None], at_ms: int) -> str:
     rows = [
         (
             one.app,
@@ -139,13 +121,13 @@ def _text(found: Sequence[sums.Metric], at_ms: int, *, as_json: bool) -> str:
             one.tags_text,
             one.type,
             formatting.number(one.value.last),
-            formatting.rate(rate_of(one, at_ms)),
+            formatting.rate(rate_of_one),
             formatting.number(one.newest("instances")),
             f"{formatting.duration((at_ms - one.changed_ms) / 1000)} ago",
         )
-        for one in found
+        for one, rate_of_one in zip(found, rates, strict=True)
     ]
-    return aligned([_COLUMNS, *rows], right=_RIGHT) if rows else ""
+    return aligned([_COLUMNS, *rows], right=_RIGHT)
 
 
 def rate_of(metric: sums.Metric, at_ms: int) -> float | None:
@@ -153,15 +135,15 @@ def rate_of(metric: sums.Metric, at_ms: int) -> float | None:
     return None if metric.type in sums.GAUGES else rate(metric.value, window_ms=WINDOW_MS, at_ms=at_ms)
 
 
-def sum_json(metric: sums.Metric, at_ms: int) -> dict[str, Any]:
-    """Return a sum as a JSON object. Times are epoch ms, the rate is per second, and null stands for no value."""
+def sum_json(metric: sums.Metric, rate_per_s: float | None) -> dict[str, Any]:
+    """Return a sum with its rate a second as a JSON object. Times are epoch ms, and null stands for no value."""
     return {
         "app": metric.app,
         "name": metric.name,
         "type": metric.type,
         "tags": dict(metric.tags),
         "value": metric.value.last,
-        "rate": rate_of(metric, at_ms),
+        "rate": rate_per_s,
         "instances": metric.newest("instances"),
         "lives": metric.newest("lives"),
         "changed_ms": metric.changed_ms,

@@ -1,18 +1,59 @@
-"""Show a table in a terminal, once or until a signal."""
+"""Read the store and show a table in a terminal, once or until a signal."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tallystream.errors import ConfigError
 from tallystream_aggregator.shutdown import stop_on_signals
-from tallystream_aggregator.terminal import printable
+from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
+from tallystream_aggregator.terminal import printable, printable_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import TextIO
 
+    from tallystream_aggregator.shipping.latest_reader import LatestSettings
+    from tallystream_aggregator.sinks.base import PointReader
+
+    Read = Callable[[PointReader, int], "Shown"]
+
+FOUND, NOTHING, UNREADABLE = 0, 1, 3
+"""Exit codes: there is something to show, there is nothing, the store can't be read."""
+
 _CLEAR = "\x1b[H\x1b[2J"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """Settings of a command that shows a table from the store.
+
+    Args:
+        store: the store that is read, or the brokers whose newest sums are read instead.
+        watch: print the table again every `every_s` seconds, until SIGTERM or Ctrl-C.
+        json: print one JSON object a line instead of a table.
+        at_ms: the moment to show, epoch ms; None: now.
+
+    Raises:
+        ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.
+    """
+
+    store: StoreSettings | LatestSettings
+    watch: bool = False
+    json: bool = False
+    at_ms: int | None = None
+    every_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.every_s <= 3600:
+            raise ConfigError("--every", self.every_s, "give seconds from 0.5 to 3600")
+        if self.watch and self.at_ms is not None:
+            raise ConfigError("--at", self.at_ms, "leave --watch out: the past does not change")
 
 
 class Shown(NamedTuple):
@@ -23,22 +64,59 @@ class Shown(NamedTuple):
     code: int
 
 
-def show(read: Callable[[], Shown], *, watch: bool, json: bool, every_s: float, out: TextIO | None = None) -> int:
-    """Write what `read` returns to `out` (standard output), and return its exit code.
+def show(
+    settings: TableSettings,
+    read: Read,
+    out: TextIO | None = None,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> int:
+    """Write what `read` returns of the store at a moment, epoch ms, to `out` (standard output). Return its exit code.
 
     With `watch`, do it again every `every_s` seconds, until SIGTERM or Ctrl-C. With `json` the output is for programs,
-    so the sentence goes to standard error. Must be called in the main thread.
+    so the sentence goes to standard error. If the store can't be read, the sentence says so, and the code is 3.
+    Must be called in the main thread.
+
+    Raises:
+        ConfigError: the store's settings can't work.
     """
     out = out or sys.stdout
+    opened = _opener(settings.store)
     with stop_on_signals() as stop:
         while True:
-            text, problem, code = read()
-            out.write(_CLEAR if watch and not json and out.isatty() else "")
+            at_ms = settings.at_ms if settings.at_ms is not None else round(clock() * 1000)
+            text, problem, code = _read(settings, opened, read, at_ms)
+            out.write(_CLEAR if settings.watch and not settings.json and out.isatty() else "")
             out.write(text)
-            (sys.stderr if json else out).write(printable(problem) + "\n" if problem else "")
+            (sys.stderr if settings.json else out).write(printable(problem) + "\n" if problem else "")
             out.flush()
-            if not watch or stop.wait(every_s):
+            if not settings.watch or stop.wait(settings.every_s):
                 return code
+
+
+def _opener(store: StoreSettings | LatestSettings) -> Callable[[], PointReader]:
+    if isinstance(store, StoreSettings):
+        return lambda: open_reader(store)
+    from tallystream_aggregator.shipping.latest_reader import LatestReader  # here, as few commands need Kafka
+
+    return LatestReader(store).refresh
+
+
+def _read(settings: TableSettings, opened: Callable[[], PointReader], read: Read, at_ms: int) -> Shown:
+    try:
+        reader = opened()
+        try:
+            return read(reader, at_ms)
+        finally:
+            reader.close()
+    except SinkUnavailableError as error:
+        what = "store" if isinstance(settings.store, StoreSettings) else "topic"
+        return Shown("", f"The {what} can't be read: {error}", UNREADABLE)
+
+
+def json_lines(objects: Iterable[dict[str, Any]]) -> str:
+    """Return each object as JSON in a line of its own."""
+    return "".join(printable_json(json.dumps(one, ensure_ascii=False)) + "\n" for one in objects)
 
 
 def aligned(rows: Sequence[tuple[str, ...]], *, right: Collection[int]) -> str:

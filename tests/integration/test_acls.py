@@ -128,6 +128,7 @@ def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, summ
     hour_ago = datetime.fromtimestamp(time.time() - 3600, UTC).isoformat()
     for name, arguments in (
         ("verify", ()),
+        ("sums", ("--from-topic",)),
         ("replay", ("--store", f"local:{tmp_path / 'replayed.db'}", "--from", hour_ago)),
         ("rebuild", ("--checkpoint", str(tmp_path / "rebuilt"))),
         ("forget", ("--instance", "orders-1")),

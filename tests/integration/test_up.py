@@ -17,7 +17,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from support.commands import command, run
+from support.terminal import TerminalProcess, widths
 from support.wait import wait_until
+from tallystream import KafkaReporter, MetricRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +82,41 @@ def assert_commands_use_the_system_of_their_folder(data: Path) -> None:
     assert "metrics-agg has no sum of that period" in verify.stderr
 
 
+def assert_the_terminal_shows_an_application(data: Path) -> None:
+    """An instance that processes 100 records, 10 of them twice, is shown by every command without options.
+
+    `sums` shows the same value from the topic.
+    """
+
+    def shown(*words: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in run(*words, "--json", folder=data.parent).stdout.splitlines()]
+
+    registry = MetricRegistry("terminal")
+    records = registry.counter("records")
+    position = registry.position("in", 0, name="records.position")
+    servers = system_record(data)["bootstrap_servers"]
+    with KafkaReporter(registry, bootstrap_servers=servers, instance="terminal-1", interval=0.5):
+        with registry.atomic():
+            records.inc(110)
+            position.advance(0, 100)
+        wait_until(lambda: [one["value"] for one in shown("sums", "records")] == [110], 120, "the sum is shown")
+        (instance,) = shown("instances", "terminal", "--metric", "records")
+        assert (instance["instance"], instance["state"], instance["lives"]) == ("terminal-1", "living", 1)
+        assert instance["values"] == [{"tags": {}, "value": 110}]
+        (twice,) = shown("twice", "terminal")
+        assert (twice["counted"], twice["covered"], twice["twice"]) == (110, 100, 10)
+        assert [one["value"] for one in shown("sums", "records", "--from-topic")] == [110]
+        with TerminalProcess(["top"], folder=data.parent) as terminal:
+            terminal.read_until("tallystream-aggregator")
+            terminal.press("q")
+            assert terminal.wait(60) == 0
+            assert terminal.restored()
+        screen = terminal.screens()[0]
+        assert (len(screen), set(widths(screen))) == (24, {80})
+        assert any(line.startswith("records ") for line in screen)
+    wait_until(lambda: shown("instances", "terminal")[0]["state"] == "silent", 120, "the stopped instance is silent")
+
+
 def assert_topics_are_created_on_first_use(data: Path) -> None:
     """An application's topic is created when it is first written; a command that reads creates none.
 
@@ -109,6 +146,7 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
             assert page.status == 200
         assert_topics_are_created_on_first_use(data)
         assert_commands_use_the_system_of_their_folder(data)
+        assert_the_terminal_shows_an_application(data)
         again = run("up", "--data", str(data), *FREE_PORTS)
         assert again.returncode == 2
         assert again.stderr.startswith("--data: ")

@@ -48,12 +48,10 @@ def lag_show(
     store: o.LocalStore = None,
     org: o.Org = None,
     bucket: o.Bucket = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two refreshes of --watch.")] = 2.0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
-    at: Annotated[
-        str | None, typer.Option(help="Show the lag at this time in the past, in UTC, as in 2026-11-20T03:12.")
-    ] = None,
+    watch: o.Watch = False,
+    every: o.Every = 2.0,
+    json: o.JsonLines = False,
+    at: o.At = None,
     window: o.Window = None,
     stop_after: o.StopAfter = None,
     allowed_lag: o.AllowedLag = None,
@@ -68,7 +66,7 @@ def lag_show(
         group=group,
         watch=watch,
         json=json,
-        at_ms=None if at is None else o.time_ms("--at", at),
+        at_ms=o.at_ms(at),
         every_s=every,
         rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age),
     )

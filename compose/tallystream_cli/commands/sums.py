@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tallystream_cli import options as o
 from tallystream_cli.local import discovery
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream_aggregator.shipping.latest_reader import LatestSettings
+
 
 def sums(
+    context: typer.Context,
     pattern: Annotated[
         str | None,
         typer.Argument(help="Show the names that match this shell pattern; by default all but the reporters' own."),
@@ -19,13 +25,17 @@ def sums(
     store: o.LocalStore = None,
     org: o.Org = None,
     bucket: o.Bucket = None,
+    from_topic: Annotated[
+        bool, typer.Option("--from-topic", help="Read the topic metrics-agg instead of a store, without rates.")
+    ] = False,
+    bootstrap_servers: o.LocalServers = None,
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
     app: Annotated[str | None, typer.Option(help="Show only the sums of this app.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two refreshes of --watch.")] = 2.0,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
-    at: Annotated[
-        str | None, typer.Option(help="Show the sums at this time in the past, in UTC, as in 2026-11-20T03:12.")
-    ] = None,
+    watch: o.Watch = False,
+    every: o.Every = 2.0,
+    json: o.JsonLines = False,
+    at: o.At = None,
 ) -> None:
     """Show the sums from the store: value, rate, living instances, time since the last change.
 
@@ -33,13 +43,26 @@ def sums(
     """
     from tallystream_dashboards.sums_table import SumsSettings, run
 
+    source = context.get_parameter_source("bootstrap_servers")
+    given = source is not None and source.name == "COMMANDLINE"
+    # In the environment, the address may be there for other commands.
+    no_store = store is None and bootstrap_servers is not None and (given or discovery.find() is None)
     settings = SumsSettings(
-        store=discovery.readable_store(store, org, bucket),
+        store=_topic(bootstrap_servers, topic_prefix, kafka)
+        if from_topic or no_store
+        else discovery.readable_store(store, org, bucket),
         pattern=pattern,
         app=app,
         watch=watch,
         json=json,
-        at_ms=None if at is None else o.time_ms("--at", at),
+        at_ms=o.at_ms(at),
         every_s=every,
     )
     raise typer.Exit(run(settings))
+
+
+def _topic(bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None) -> LatestSettings:
+    from tallystream_aggregator.shipping.latest_reader import LatestSettings
+
+    cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
+    return LatestSettings(cluster.bootstrap_servers, cluster.topic_prefix, cluster.kafka)

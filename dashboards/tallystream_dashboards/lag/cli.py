@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.base import SinkUnavailableError
-from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
-from tallystream_aggregator.terminal import printable_json
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.formatting import catches_up_in, group_json, lag_range, time_lag, why
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups, read_groups_by_rules
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import SLOT_MS
-from tallystream_dashboards.terminal import Shown, aligned, show
+from tallystream_dashboards.terminal import UNREADABLE, Shown, TableSettings, aligned, json_lines, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +21,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_dashboards.lag.state import GroupState
 
-OK, WARN, ERR, UNKNOWN = 0, 1, 2, 3
+OK, WARN, ERR, UNKNOWN = 0, 1, 2, UNREADABLE
 """Exit codes, as in monitoring checks."""
 
 _CODES = {Status.OK: OK, Status.WARN: WARN, Status.NOTFOUND: UNKNOWN}
@@ -35,36 +30,24 @@ _RIGHT = frozenset({2, 3, 4, 5})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowSettings:
-    """Settings of `tallystream lag`.
+class ShowSettings(TableSettings):
+    """Settings of `tallystream lag`, and those of every table.
 
     Args:
-        store: the store that the collector writes to.
         group: one group, shown by partition; None: all groups.
-        watch: print the lag again every `every_s` seconds, until SIGTERM or Ctrl-C.
-        json: print one JSON object a line instead of a table.
-        at_ms: the moment to show, epoch ms; None: now.
         rules: the rules of the statuses; None: show the collector's statuses.
 
     Raises:
         ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.
     """
 
-    store: StoreSettings
     group: str | None = None
-    watch: bool = False
-    json: bool = False
-    at_ms: int | None = None
-    every_s: float = 2.0
     rules: Rules | None = None
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.every_s <= 3600:
-            raise ConfigError("--every", self.every_s, "give seconds from 0.5 to 3600")
+        TableSettings.__post_init__(self)
         if self.rules is not None:
             self.rules.check()
-        if self.watch and self.at_ms is not None:
-            raise ConfigError("--at", self.at_ms, "leave --watch out: the past does not change")
 
 
 def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
@@ -77,12 +60,12 @@ def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[]
         ConfigError: the store's settings can't work.
     """
 
-    def read() -> Shown:
-        states, problem = _read(settings, clock())
+    def read(reader: PointReader, at_ms: int) -> Shown:
+        states, problem = _read(reader, settings, at_ms)
         text = _text(states, settings) if states or settings.json else ""
         return Shown(text, problem, UNKNOWN if problem else exit_code(states, group=settings.group))
 
-    return show(read, watch=settings.watch, json=settings.json, every_s=settings.every_s, out=out)
+    return show(settings, read, out, clock=clock)
 
 
 def exit_code(states: Sequence[GroupState], *, group: str | None = None) -> int:
@@ -130,29 +113,29 @@ def partitions_table(state: GroupState) -> str:
     return aligned([("PARTITION", "STATUS", "LAG", "TIME LAG", "REASON"), *rows], right=_RIGHT)
 
 
-def _read(settings: ShowSettings, now_s: float) -> tuple[list[GroupState], str]:
-    at_ms = settings.at_ms if settings.at_ms is not None else round(now_s * 1000)
-    try:
-        reader = open_reader(settings.store)
-        try:
-            states = _states(reader, settings, at_ms)
-            last_ms = last_round_ms(reader, at_ms=at_ms)
-        finally:
-            reader.close()
-    except SinkUnavailableError as error:
-        return [], f"The store can't be read: {error}"
+def _read(reader: PointReader, settings: ShowSettings, at_ms: int) -> tuple[list[GroupState], str]:
+    states = _states(reader, settings, at_ms)
+    problem = outdated(last_round_ms(reader, at_ms=at_ms), at_ms, past=settings.at_ms is not None)
+    if not problem and not states:
+        name = f"the group {settings.group!r}" if settings.group is not None else "any group"
+        problem = f"The store has no lag of {name}. Check the name and the collector's --include."
+    return states, problem
+
+
+def outdated(last_ms: int | None, at_ms: int, *, past: bool = False) -> str:
+    """Return a sentence if the newest round of the collector, at `last_ms`, is too old to know the lag; else nothing.
+
+    In the `past`, the history may be downsampled.
+    """
     if last_ms is None:
-        return states, "No lag has been collected: start the collector, `tallystream lag collect`."
-    if at_ms - last_ms > MAX_GAP_MS + (SLOT_MS if settings.at_ms is not None else 0):
+        return "No lag has been collected: start the collector, `tallystream lag collect`."
+    if at_ms - last_ms > MAX_GAP_MS + (SLOT_MS if past else 0):
         age = formatting.duration((at_ms - last_ms) / 1000)
-        return states, (
+        return (
             f"The newest lag in the store was collected {age} before: the lag since then is not "
             "known. Check that the collector runs: `tallystream status`."
         )
-    if not states:
-        name = f"the group {settings.group!r}" if settings.group is not None else "any group"
-        return [], f"The store has no lag of {name}. Check the name and the collector's --include."
-    return states, ""
+    return ""
 
 
 def _states(reader: PointReader, settings: ShowSettings, at_ms: int) -> list[GroupState]:
@@ -166,8 +149,7 @@ def _states(reader: PointReader, settings: ShowSettings, at_ms: int) -> list[Gro
 
 def _text(states: Sequence[GroupState], settings: ShowSettings) -> str:
     if settings.json:
-        objects = (group_json(state, partitions=settings.group is not None) for state in states)
-        return "".join(printable_json(json.dumps(one, ensure_ascii=False)) + "\n" for one in objects)
+        return json_lines(group_json(state, partitions=settings.group is not None) for state in states)
     return table(states) + ("\n" + partitions_table(states[0]) if settings.group is not None else "")
 
 

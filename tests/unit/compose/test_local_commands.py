@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.jobs.replay import ReplaySettings
     from tallystream_aggregator.verify.job import VerifySettings
     from tallystream_dashboards.lag.cli import ShowSettings
+    from tallystream_dashboards.sums_table import SumsSettings
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -91,6 +92,34 @@ def test_verify_finds_the_broker_of_the_running_system(
     assert call(monkeypatch, "verify") == 0
     assert used[-1].bootstrap_servers == "localhost:9092"
     assert capsys.readouterr().err == ""
+
+
+def test_sums_are_read_from_the_topic_without_a_store(
+    here: Path, running: state_file.SystemState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic is read with --from-topic, with --bootstrap-servers, and if only brokers are known.
+
+    Brokers in the environment do not replace the store of the local system, nor a store in the environment.
+    """
+    used: list[SumsSettings] = []
+    monkeypatch.setattr("tallystream_dashboards.sums_table.run", lambda settings: used.append(settings) or 0)
+
+    def source(*options: str) -> object:
+        assert call(monkeypatch, "sums", *options) == 0
+        store = used[-1].store
+        return store.bootstrap_servers if used[-1].from_topic else store.spec
+
+    assert source() == running.store
+    assert source("--from-topic") == "127.0.0.1:45678"
+    assert source("--bootstrap-servers", "kafka:9092") == "kafka:9092"
+    monkeypatch.setenv("TALLYSTREAM_BOOTSTRAP_SERVERS", "env:9092")
+    assert source() == running.store
+    assert source("--from-topic") == "env:9092"
+    (here / ".tallystream" / "system.json").unlink()
+    assert source() == "env:9092"
+    monkeypatch.setenv("TALLYSTREAM_STORE", running.store)
+    assert source() == running.store
+    assert call(monkeypatch, "sums", "--from-topic", "--at", "2026-11-20") == 2
 
 
 def test_replay_finds_broker_and_store_of_the_running_system(

@@ -11,7 +11,7 @@ from tallystream_aggregator.kafka.topics import Topics, policies
 from tallystream_cli import reference
 from tallystream_cli.influx_tokens import PERMISSIONS
 
-NO_KAFKA = {"page", "sums", "lag show", "dashboards generate", "dashboards push", "status", "down"}
+NO_KAFKA = {"page", "top", "instances", "twice", "lag show", "dashboards generate", "dashboards push", "status", "down"}
 OWN_BROKER = {"up", "demo"}
 
 
@@ -53,7 +53,7 @@ def test_the_page_agrees_with_the_tokens_of_compose() -> None:
     names = {
         "shipper": "`ship`",
         "lag": "`lag collect`",
-        "page": "`page`, `sums`, `lag show`",
+        "page": "`page`, `top`, `sums`, `instances`, `twice`, `lag show`",
         "grafana": "Grafana's data source",
     }
     for service, actions in PERMISSIONS.items():

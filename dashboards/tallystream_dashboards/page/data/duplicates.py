@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards.page.data import sums
 from tallystream_dashboards.page.data.lines import Line
 
@@ -53,6 +54,25 @@ class Duplicates:
 def positions_of(counter: str) -> str:
     """Return the name of the positions that are set together with a counter, as ConsumerProgress names them."""
     return f"{counter}.position"
+
+
+def read_duplicates_of_app(reader: PointReader, app: str, period: Period) -> dict[str, Duplicates]:
+    """Return the records processed twice by the name of each counter of the app that has positions.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    names = [name for name in reader.measurements() if is_sum(name)]
+    tags = {"app": app, "metric_type": "counter"}
+    found: dict[str, Duplicates] = {}
+    for name in sorted(name for name in names if positions_of(name) in names):
+        series = reader.read(
+            name, ("count",), start_ms=period.start_ms, end_ms=period.until_ms, tags=tags, last_before=True
+        )
+        duplicates_of_name = read_duplicates(reader, sums.metrics(series), period)
+        if duplicates_of_name is not None:
+            found[name] = duplicates_of_name
+    return found
 
 
 def read_duplicates(reader: PointReader, chosen: Sequence[sums.Metric], period: Period) -> Duplicates | None:

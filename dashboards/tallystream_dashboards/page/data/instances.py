@@ -1,4 +1,4 @@
-"""Compute one line for each instance from the points that the shipper writes with `--rows`. Pure.
+"""Compute one line for each instance from the points that the shipper writes with `--rows`.
 
 An instance has several lives after a restart, or if processes share its ID. The store has their points in one series,
 and each point names its life. The lives are added up, as in the sum over all instances.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
 from tallystream_dashboards.page.data.lines import Line
 from tallystream_dashboards.page.data.sums import GAUGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tallystream_aggregator.sinks.base import Series
+    from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_dashboards.page.url_state import Period
 
 FIELDS = ("count", "value", "position", "life")
 """The fields of an instance that are read."""
@@ -25,21 +27,50 @@ LIVING_MS = 180_000
 _OWN = {"app", "metric_type", "instance"}
 
 
+def read_values(reader: PointReader, metric: str, app: str, period: Period) -> list[Series]:
+    """Return the values of a metric of each instance in the period, and the last one before it.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    return reader.read(
+        INSTANCE_PREFIX + metric,
+        FIELDS,
+        start_ms=period.start_ms,
+        end_ms=period.until_ms,
+        tags={"app": app},
+        last_before=True,
+    )
+
+
 def by_instance(series: Iterable[Series]) -> list[Line]:
     """Return the value over time of each instance and combination of tags, largest first.
 
     Counts are added up over an instance's lives, gauges over its living lives. Of positions the highest is taken.
     """
+    lines = [_line(_label(tags), one, life) for tags, one, life in _by_tags(series)]
+    return sorted(lines, key=lambda line: (-(line.last or 0), line.label))
+
+
+def newest_values(series: Iterable[Series]) -> dict[str, list[tuple[dict[str, str], float | int | None]]]:
+    """Return the newest values of the lines of `by_instance`: by instance, the metric's own tags and the value."""
+    values: dict[str, list[tuple[dict[str, str], float | int | None]]] = {}
+    for tags, one, life in _by_tags(series):
+        values.setdefault(tags.get("instance", ""), []).append((_own_tags(tags), _line("", one, life).last))
+    return values
+
+
+def _by_tags(series: Iterable[Series]) -> list[tuple[dict[str, str], Series, Series | None]]:
+    """Return the series of values with their tags, each with the series of the lives."""
     by_tags: dict[tuple[tuple[str, str], ...], dict[str, Series]] = {}
     for one in series:
         by_tags.setdefault(tuple(sorted(one.tags.items())), {})[one.field] = one
-    lines = [
-        _line(_label(dict(tags)), one, fields.get("life"))
+    return [
+        (dict(tags), one, fields.get("life"))
         for tags, fields in by_tags.items()
         for field, one in fields.items()
         if field != "life" and one.times_ms
     ]
-    return sorted(lines, key=lambda line: (-(line.last or 0), line.label))
 
 
 def caption(type_: str) -> str:
@@ -52,8 +83,12 @@ def caption(type_: str) -> str:
 
 
 def _label(tags: dict[str, str]) -> str:
-    others = ", ".join(f"{key}={value}" for key, value in sorted(tags.items()) if key not in _OWN)
+    others = ", ".join(f"{key}={value}" for key, value in _own_tags(tags).items())
     return tags.get("instance", "") + (f" ({others})" if others else "")
+
+
+def _own_tags(tags: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in sorted(tags.items()) if key not in _OWN}
 
 
 def _line(label: str, series: Series, life: Series | None) -> Line:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.shipping.points import EVENTS, is_sum
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
 from tallystream_dashboards.lag.storage import ALL as LAGS
 from tallystream_dashboards.page.data import sums
 from tallystream_dashboards.page.data.duplicates import positions_of
-from tallystream_dashboards.page.data.instances import FIELDS, by_instance
+from tallystream_dashboards.page.data.instances import by_instance, read_values
 from tallystream_dashboards.page.data.lines import ChartData, Line, chart_data
 
 if TYPE_CHECKING:
@@ -114,14 +113,7 @@ def _lines(chosen: Sequence[sums.Metric], field: str) -> list[Line]:
 def _by_instance(reader: PointReader, name: str | None, app: str | None, period: Period) -> ChartData:
     if name is None:
         return ChartData()
-    series = reader.read(
-        INSTANCE_PREFIX + name,
-        FIELDS,
-        start_ms=period.start_ms,
-        end_ms=period.until_ms,
-        tags={"app": app or ""},
-        last_before=True,
-    )
+    series = read_values(reader, name, app or "", period)
     # An instance's line ends at its last point.
     return chart_data(by_instance(series), period.start_ms, period.end_ms)
 

@@ -1,0 +1,31 @@
+"""`top`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tallystream_cli import options as o  # noqa: TC001 (typer reads the annotations)
+from tallystream_cli.local import discovery
+
+
+def top(
+    *,
+    store: o.LocalStore = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    interval: Annotated[float, typer.Option(help="Seconds between two refreshes, 0.5 to 3600.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one screen and end, as without a terminal.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a screen, and end.")] = False,
+) -> None:
+    """Show, refreshed in place, whether everything is well, the groups, worst first, and the fastest sums.
+
+    It ends with q, Ctrl-C or SIGTERM. Exit code: 0, or 3 if the store can't be read with --once or --json.
+    """
+    from tallystream_cli.top.run import TopSettings, run
+
+    settings = TopSettings(
+        store=discovery.readable_store(store, org, bucket), interval_s=interval, once=once, json=json
+    )
+    raise typer.Exit(run(settings))

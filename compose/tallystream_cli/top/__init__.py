@@ -1,0 +1,1 @@
+"""`tallystream top`: `run` is the loop, `screen` what is drawn, `keyboard` the keys."""

@@ -1,0 +1,118 @@
+"""`tallystream instances APP [--metric NAME]`: print the instances of an app, from the store, as a table or as JSON."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tallystream.errors import ConfigError
+from tallystream_dashboards import formatting
+from tallystream_dashboards.page.data.instance_states import Instance, read_instances
+from tallystream_dashboards.page.url_state import RANGES, Period
+from tallystream_dashboards.terminal import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TextIO
+
+    from tallystream_aggregator.sinks.base import PointReader
+
+_COLUMNS = ("INSTANCE", "STATE", "SINCE", "LAST REPORT", "LIVES", "RESTARTS")
+_RIGHT = frozenset({2, 3, 4, 5})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstancesSettings(TableSettings):
+    """Settings of `tallystream instances`, and those of every table.
+
+    Args:
+        app: the app whose instances are shown.
+        metric: a metric whose values are shown, too; None: none.
+        range: the period in which an instance has reported, one of the page's: 5m, 15m, 1h, 6h, 24h or 7d.
+
+    Raises:
+        ConfigError: a number is out of its bounds, both `watch` and `at_ms` are set, or the period is none of these.
+    """
+
+    app: str
+    metric: str | None = None
+    range: str = "1h"
+
+    def __post_init__(self) -> None:
+        TableSettings.__post_init__(self)
+        if self.range not in RANGES:
+            raise ConfigError("--range", self.range, f"give one of {', '.join(RANGES)}")
+
+
+def run(settings: InstancesSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
+    """Print the instances to `out` (standard output) and return the exit code.
+
+    The code is 0 if there are instances, 1 if there are none, and 3 if the store can't be read; then the output says
+    so. With `watch` it is read again. Must be called in the main thread.
+
+    Raises:
+        ConfigError: the store's settings can't work.
+    """
+
+    def read(reader: PointReader, at_ms: int) -> Shown:
+        period = Period(at_ms - RANGES[settings.range] * 1000, at_ms, at_ms + 1)
+        found = read_instances(reader, settings.app, period, metric=settings.metric)
+        if not found:
+            return Shown("", _nothing(settings), NOTHING)
+        if settings.json:
+            return Shown(json_lines(_json(one, settings) for one in found), "", FOUND)
+        return Shown(_table(found, at_ms, settings), "", FOUND)
+
+    return show(settings, read, out, clock=clock)
+
+
+def _nothing(settings: InstancesSettings) -> str:
+    metric = f" with the metric {settings.metric!r}" if settings.metric is not None else ""
+    return (
+        f"The store has no instance of the app {settings.app!r}{metric} in the last {settings.range}. Check the name, "
+        "that an instance reports, and that the shipper runs with --rows."
+    )
+
+
+def _table(found: Sequence[Instance], at_ms: int, settings: InstancesSettings) -> str:
+    rows = [
+        (
+            one.name,
+            "living" if one.living else "silent",
+            _ago(at_ms, one.since_ms),
+            _ago(at_ms, one.last_ms),
+            formatting.number(one.lives),
+            formatting.number(one.restarts),
+            *([_values(one)] if settings.metric is not None else []),
+        )
+        for one in found
+    ]
+    head = (*_COLUMNS, *([settings.metric] if settings.metric is not None else []))
+    return aligned([head, *rows], right=_RIGHT)
+
+
+def _ago(at_ms: int, time_ms: int) -> str:
+    return f"{formatting.duration((at_ms - time_ms) / 1000)} ago"
+
+
+def _values(one: Instance) -> str:
+    values = [(", ".join(f"{key}={tag}" for key, tag in tags.items()), value) for tags, value in one.values]
+    return "; ".join(
+        f"{tags}: {formatting.number(value)}" if tags else formatting.number(value) for tags, value in values
+    )
+
+
+def _json(one: Instance, settings: InstancesSettings) -> dict[str, Any]:
+    """Return an instance as a JSON object. Times are epoch ms, and null stands for what is not known."""
+    values = [{"tags": tags, "value": value} for tags, value in one.values]
+    return {
+        "app": settings.app,
+        "instance": one.name,
+        "state": "living" if one.living else "silent",
+        "since_ms": one.since_ms,
+        "last_report_ms": one.last_ms,
+        "lives": one.lives,
+        "restarts": one.restarts,
+        **({"metric": settings.metric, "values": values} if settings.metric is not None else {}),
+    }

@@ -1,0 +1,174 @@
+"""The instances of an app: living or silent, since when, and their lives, from the points that `ship --rows` writes.
+
+The store does not have an instance's reporting interval. It is taken to be the median of the times between its reports.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median_low
+from typing import TYPE_CHECKING, TypeAlias
+
+from tallystream.ulid import ulid_ms
+from tallystream_aggregator.shipping.points import EVENTS
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
+from tallystream_dashboards.page.data.instances import LIVING_MS, newest_values, read_values
+from tallystream_dashboards.page.data.sums import REPORTER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_dashboards.page.url_state import Period
+
+Value: TypeAlias = "tuple[dict[str, str], float | int | None]"
+"""The tags and the value of a metric of an instance."""
+
+INTERVALS = 3
+"""An instance is silent after this many reporting intervals without a report, as in the table (docs/record.md)."""
+MIN_GAPS = 3
+"""With fewer times between reports, the interval is not known."""
+MIN_SILENT_MS = 15_000
+"""An instance is not silent before this time without a report in the store: aggregator and shipper take some time."""
+
+
+@dataclass(slots=True)
+class ReportTimes:
+    """The reports of one instance in a period: their times, and the first and the last one of each life."""
+
+    times_ms: list[int] = field(default_factory=list)
+    lives: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, reported: Iterable[tuple[int, str]]) -> None:
+        """Add reports, each with its time and its life."""
+        for ts_ms, life in reported:
+            self.times_ms.append(ts_ms)
+            first_ms, last_ms = self.lives.get(life, (ts_ms, ts_ms))
+            self.lives[life] = (min(first_ms, ts_ms), max(last_ms, ts_ms))
+
+    @property
+    def last_ms(self) -> int:
+        """The time of the last report."""
+        return max(last_ms for _, last_ms in self.lives.values())
+
+    @property
+    def since_ms(self) -> int:
+        """The time at which the newest life began: the one in its ULID, or else its first report in the period."""
+        life, (first_ms, _) = max(self.lives.items(), key=lambda one: one[1][1])
+        try:
+            return ulid_ms(life) if life else first_ms
+        except ValueError:
+            return first_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance of an app at a moment.
+
+    It has been living since its newest life began, or silent since its last report. `lives` counts those that reported
+    in the period, `restarts` the events of the period; None: not known, because the store has no events. `values` are
+    those of the chosen metric: the metric's own tags and the value.
+    """
+
+    name: str
+    living: bool
+    since_ms: int
+    last_ms: int
+    lives: int
+    restarts: int | None
+    values: tuple[Value, ...] = ()
+
+
+def read_instances(reader: PointReader, app: str, period: Period, *, metric: str | None = None) -> list[Instance]:
+    """Return the instances that reported in the period: the silent ones first, then by name.
+
+    With `metric` each has its values, with its lives in the period added up. Instances without a value are left out.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    names = reader.measurements()
+    reports = _reports(reader, [name for name in names if name.startswith(INSTANCE_PREFIX)], app, period)
+    restarts = _restarts(reader, app, period) if EVENTS in names else None
+    values = {} if metric is None else newest_values(read_values(reader, metric, app, period))
+    instances = [
+        _instance(name, one, period.end_ms, restarts, values.get(name, ()))
+        for name, one in reports.items()
+        if metric is None or name in values
+    ]
+    return sorted(instances, key=lambda one: (one.living, one.name))
+
+
+def silent_after_ms(times_ms: Iterable[int]) -> int:
+    """Return after which time without a report an instance is silent, by the times of its reports."""
+    gaps = [after - before for before, after in pairwise(sorted(times_ms))]
+    return max(MIN_SILENT_MS, INTERVALS * median_low(gaps)) if len(gaps) >= MIN_GAPS else LIVING_MS
+
+
+def _instance(
+    name: str, reports: ReportTimes, at_ms: int, restarts: Mapping[str, int] | None, values: Iterable[Value]
+) -> Instance:
+    living = at_ms - reports.last_ms <= silent_after_ms(reports.times_ms)
+    if restarts is not None:
+        count: int | None = restarts.get(name, 0)
+    else:
+        count = 0 if len(reports.lives) == 1 else None
+    return Instance(
+        name,
+        living=living,
+        since_ms=reports.since_ms if living else reports.last_ms,
+        last_ms=reports.last_ms,
+        lives=len(reports.lives),
+        restarts=count,
+        values=tuple(values),
+    )
+
+
+def _reports(reader: PointReader, names: Iterable[str], app: str, period: Period) -> dict[str, ReportTimes]:
+    """Return the reports of each instance, by the metric that it reported last: reading all metrics takes long."""
+    newest: dict[str, tuple[int, bool, str]] = {}
+    for name in names:
+        of_reporter = name.startswith(INSTANCE_PREFIX + REPORTER)
+        for one in _newest(reader, name, app, period.until_ms):
+            report = (one.times_ms[-1], of_reporter, name)
+            instance = one.tags.get("instance", "")
+            newest[instance] = max(report, newest.get(instance, report))
+    chosen = {instance: name for instance, (ts_ms, _, name) in newest.items() if ts_ms >= period.start_ms}
+    reports = {instance: ReportTimes() for instance in chosen}
+    for name in sorted(set(chosen.values())):
+        fields, tags = ("count", "life"), {"app": app}
+        series = reader.read(name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags)
+        for instance, reported in _reported(series).items():
+            if chosen.get(instance) == name:
+                reports[instance].add(reported.items())
+    return reports
+
+
+def _newest(reader: PointReader, name: str, app: str, until_ms: int) -> Iterator[Series]:
+    """Yield the newest life of each series of a metric, and the newest count, as the short form has no life."""
+    for fields, tags in ((("life",), {}), (("count",), {"metric_type": "counter"})):
+        yield from reader.read(
+            name, fields, start_ms=until_ms - 1, end_ms=until_ms, tags={"app": app, **tags}, last_before=True
+        )
+
+
+def _reported(series: Iterable[Series]) -> dict[str, dict[int, str]]:
+    """Return by instance the life of each report by its time; empty for the short form."""
+    reported: dict[str, dict[int, str]] = {}
+    for one in series:
+        lives = reported.setdefault(one.tags.get("instance", ""), {})
+        for ts_ms, value in zip(one.times_ms, one.values, strict=True):
+            lives[ts_ms] = str(value) if one.field == "life" else lives.get(ts_ms, "")
+    return reported
+
+
+def _restarts(reader: PointReader, app: str, period: Period) -> Counter[str]:
+    """Return the number of restarts of each instance in the period."""
+    tags = {"app": app, "kind": "restart"}
+    series = reader.read(EVENTS, ("text",), start_ms=period.start_ms, end_ms=period.until_ms, tags=tags)
+    restarts: Counter[str] = Counter()
+    for one in series:
+        restarts[one.tags.get("instance", "")] += len(one.times_ms)
+    return restarts

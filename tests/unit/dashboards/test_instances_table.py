@@ -1,0 +1,208 @@
+"""`tallystream instances`: which instances are living, since when, and their values, from a local store."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream.errors import ConfigError
+from tallystream.ulid import ulid
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_dashboards.formatting import DASH
+from tallystream_dashboards.instances_table import InstancesSettings, run
+from tallystream_dashboards.page.data.instance_states import MIN_SILENT_MS, silent_after_ms
+from tallystream_dashboards.page.data.instances import LIVING_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tallystream_aggregator.sinks.base import Field
+
+NOW_MS = 1_700_000_000_000
+SECOND_MS, MINUTE_MS = 1_000, 60_000
+HEAD = ["INSTANCE", "STATE", "SINCE", "LAST REPORT", "LIVES", "RESTARTS"]
+
+
+def life(began_ms: int) -> str:
+    """Return the ID of a life that began at a time."""
+    return ulid(began_ms, 1)
+
+
+def reports(
+    instance: str, times_ms: Iterable[int], life_id: str, *, name: str = "tallystream.reporter.sent", **tags: str
+) -> list[Point]:
+    """Return an instance's points of a counter, which counts the reports."""
+    fields: dict[str, Field] = {"life": life_id} if life_id else {}
+    all_tags = {"app": "orders", "metric_type": "counter", "instance": instance, **tags}
+    return [
+        Point(f"instance:{name}", all_tags, {"count": count, **fields}, ts_ms)
+        for count, ts_ms in enumerate(times_ms, start=1)
+    ]
+
+
+def every_second(first_ms: int, last_ms: int) -> range:
+    """Return the times from the first to the last one."""
+    return range(first_ms, last_ms + 1, SECOND_MS)
+
+
+def restart(instance: str, ts_ms: int) -> Point:
+    """Return the event of a restart."""
+    tags = {"kind": "restart", "app": "orders", "instance": instance}
+    return Point("tallystream.events", tags, {"text": f"restart: {instance}"}, ts_ms)
+
+
+def fill(folder: Path, points: Iterable[Point]) -> StoreSettings:
+    """Return a store with these points."""
+    store = StoreSettings.parse(f"local:{folder / 'store.db'}", retention_days=0)
+    sink = open_sink(store)
+    sink.setup()
+    sink.write(list(points))
+    sink.close()
+    return store
+
+
+def orders() -> list[Point]:
+    """Return an app with an instance that restarted, one that is silent, one of yesterday, and another app's."""
+    began = NOW_MS - 20 * MINUTE_MS
+    restarted = NOW_MS - 5 * MINUTE_MS
+    return [
+        *reports("orders-1", every_second(began, restarted - 9_000), life(began - 500)),
+        *reports("orders-1", every_second(restarted, NOW_MS - 2_000), life(restarted - 500)),
+        restart("orders-1", restarted),
+        *reports("orders-2", every_second(began, NOW_MS - 40_000), life(began - 500)),
+        *reports("orders-0", every_second(NOW_MS - 90_000_000, NOW_MS - 89_990_000), life(NOW_MS - 90_000_000)),
+        restart("orders-2", NOW_MS - 90_000_000),
+        Point("instance:tallystream.reporter.sent", {"app": "billing", "instance": "b"}, {"life": life(1)}, NOW_MS),
+        Point("tallystream.reporter.sent", {"app": "orders", "metric_type": "counter"}, {"count": 9}, NOW_MS),
+    ]
+
+
+def printed(settings: InstancesSettings) -> tuple[int, list[str]]:
+    """Run the command, and return its exit code and its lines."""
+    out = io.StringIO()
+    return run(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
+
+
+def cells(line: str) -> list[str]:
+    """Return the cells of a line."""
+    return re.split("  +", line.strip())
+
+
+def test_each_instance_is_living_or_silent_since_a_time(tmp_path: Path) -> None:
+    """A living one is so since its newest life began, a silent one since its last report. Silent ones come first.
+
+    An instance that has not reported for an hour is not shown, nor is one of another app.
+    """
+    code, lines = printed(InstancesSettings(store=fill(tmp_path, orders()), app="orders"))
+    assert code == 0
+    assert [cells(line) for line in lines] == [
+        HEAD,
+        ["orders-2", "silent", "40 s ago", "40 s ago", "1", "0"],
+        ["orders-1", "living", "5 min ago", "2 s ago", "2", "1"],
+    ]
+
+
+def test_the_period_selects_instances_lives_and_restarts(tmp_path: Path) -> None:
+    """In a longer period there are more instances, in a shorter one fewer lives."""
+    store = fill(tmp_path, orders())
+    _, lines = printed(InstancesSettings(store=store, app="orders", range="7d"))
+    assert [(cells(line)[0], cells(line)[-1]) for line in lines[1:]] == [
+        ("orders-0", "0"),
+        ("orders-2", "1"),
+        ("orders-1", "1"),
+    ]
+    _, lines = printed(InstancesSettings(store=store, app="orders", range="5m"))
+    assert [cells(line)[4:] for line in lines[1:]] == [["1", "0"], ["1", "1"]]
+
+
+def test_a_moment_in_the_past(tmp_path: Path) -> None:
+    """At a time in the past, the instances are those of that time."""
+    settings = InstancesSettings(store=fill(tmp_path, orders()), app="orders", at_ms=NOW_MS - 10 * MINUTE_MS)
+    _, lines = printed(settings)
+    assert [cells(line)[:3] for line in lines[1:]] == [
+        ["orders-1", "living", "10 min ago"],
+        ["orders-2", "living", "10 min ago"],
+    ]
+
+
+def test_the_values_of_a_metric(tmp_path: Path) -> None:
+    """The lives of an instance are added up, as on the page. Instances without the metric are not shown."""
+    restarted = NOW_MS - 5 * MINUTE_MS
+    points = [
+        *orders(),
+        *reports("orders-1", every_second(restarted - 29_000, restarted - 10_000), life(1), name="done", topic="a"),
+        *reports("orders-1", every_second(NOW_MS - 11_000, NOW_MS - 2_000), life(2), name="done", topic="a"),
+        *reports("orders-1", every_second(NOW_MS - 4_000, NOW_MS - 2_000), life(2), name="done", topic="b"),
+    ]
+    store = fill(tmp_path, points)
+    _, lines = printed(InstancesSettings(store=store, app="orders", metric="done"))
+    assert [cells(line)[-1] for line in lines] == ["done", "topic=a: 30; topic=b: 3"]
+    _, lines = printed(InstancesSettings(store=store, app="orders", metric="done", json=True))
+    (found,) = map(json.loads, lines)
+    assert found["values"] == [{"tags": {"topic": "a"}, "value": 30}, {"tags": {"topic": "b"}, "value": 3}]
+
+
+def test_json_has_one_object_a_line(tmp_path: Path) -> None:
+    """Times are epoch ms."""
+    _, lines = printed(InstancesSettings(store=fill(tmp_path, orders()), app="orders", json=True))
+    silent, living = map(json.loads, lines)
+    assert silent == {
+        "app": "orders",
+        "instance": "orders-2",
+        "state": "silent",
+        "since_ms": NOW_MS - 40_000,
+        "last_report_ms": NOW_MS - 40_000,
+        "lives": 1,
+        "restarts": 0,
+    }
+    assert (living["state"], living["since_ms"]) == ("living", NOW_MS - 5 * MINUTE_MS - 500)
+
+
+def test_the_short_form_has_no_life(tmp_path: Path) -> None:
+    """It is living since its first report in the period."""
+    store = fill(tmp_path, reports("script", [NOW_MS - 120_000, NOW_MS - 90_000], "", name="done"))
+    _, lines = printed(InstancesSettings(store=store, app="orders"))
+    assert cells(lines[1]) == ["script", "living", "2 min ago", "1 min 30 s ago", "1", "0"]
+
+
+def test_without_events_the_restarts_of_several_lives_are_not_known(tmp_path: Path) -> None:
+    """`ship --no-events` writes none: a dash is shown, and null in JSON."""
+    store = fill(tmp_path, (one for one in orders() if one.measurement != "tallystream.events"))
+    _, lines = printed(InstancesSettings(store=store, app="orders"))
+    assert [cells(line)[-1] for line in lines[1:]] == ["0", DASH]
+
+
+def test_an_app_without_instances_is_exit_code_1(tmp_path: Path) -> None:
+    """A sentence says what to check."""
+    code, lines = printed(InstancesSettings(store=fill(tmp_path, orders()), app="other"))
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith("The store has no instance of the app 'other' in the last 1h.")
+    assert "--rows" in lines[0]
+
+
+def test_an_unknown_period_is_refused() -> None:
+    """The sentence names those that exist."""
+    with pytest.raises(ConfigError, match=r"--range: '2h'.*5m, 15m, 1h, 6h, 24h, 7d"):
+        InstancesSettings(store=StoreSettings.parse("local:x"), app="orders", range="2h")
+
+
+@pytest.mark.parametrize(
+    ("times_s", "after_ms"),
+    [
+        ([0, 1, 2, 3], MIN_SILENT_MS),
+        ([0, 10, 20, 30], 30_000),
+        ([0, 60, 120, 600, 660], LIVING_MS),
+        ([0, 600, 1200, 1800], 1_800_000),
+        ([0, 1, 2], LIVING_MS),
+        ([], LIVING_MS),
+    ],
+)
+def test_silence_is_three_reporting_intervals(times_s: list[int], after_ms: int) -> None:
+    """The interval is the median of the gaps. It is not known with few reports, and short ones leave time to ship."""
+    assert silent_after_ms([second * 1000 for second in times_s]) == after_ms

@@ -1,0 +1,106 @@
+"""`tallystream twice`: what each counter counted less the offsets that its positions cover, from a local store."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_dashboards.twice_table import TwiceSettings, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW_MS = 1_700_000_000_000
+
+
+def counted(name: str, count: int, ts_ms: int = NOW_MS, app: str = "orders", **tags: str) -> Point:
+    return Point(name, {"app": app, "metric_type": "counter", **tags}, {"count": count}, ts_ms)
+
+
+def position(name: str, partition: str, start: int, at: int, ts_ms: int = NOW_MS) -> Point:
+    tags = {"app": "orders", "metric_type": "position", "topic": "in", "partition": partition}
+    return Point(name, tags, {"start": start, "position": at}, ts_ms)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreSettings:
+    """Return a store with one counter that counted 20 records twice, one that counted none twice, and one without."""
+    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
+    sink = open_sink(store)
+    sink.setup()
+    sink.write(
+        [
+            counted("records", 500, NOW_MS - 60_000, kind="a"),
+            position("records.position", "0", 100, 600, NOW_MS - 60_000),
+            counted("records", 1_000, kind="a"),
+            counted("records", 120, kind="b"),
+            counted("records", 77, app="billing"),
+            position("records.position", "0", 100, 700),
+            position("records.position", "1", 0, 500),
+            counted("batches", 5),
+            position("batches.position", "0", 0, 5),
+            counted("errors", 3),
+            counted("instance:records", 600, instance="orders-1"),
+            position("instance:records.position", "0", 100, 600),
+        ]
+    )
+    sink.close()
+    return store
+
+
+def printed(settings: TwiceSettings) -> tuple[int, list[str]]:
+    """Run the command, and return its exit code and its lines."""
+    out = io.StringIO()
+    return run(settings, out, clock=lambda: NOW_MS / 1000), out.getvalue().splitlines()
+
+
+def cells(lines: list[str]) -> list[list[str]]:
+    """Return the cells of each line."""
+    return [re.split("  +", line.strip()) for line in lines]
+
+
+def test_each_counter_with_positions_is_a_line(store: StoreSettings) -> None:
+    """A counter is the sum over its tags. One without positions, of another app or of one instance is not shown."""
+    code, lines = printed(TwiceSettings(store=store, app="orders"))
+    assert code == 0
+    assert cells(lines) == [
+        ["METRIC", "COUNTED", "COVERED", "TWICE", "PARTITIONS"],
+        ["batches", "5", "5", "0", "1"],
+        ["records", "1,120", "1,100", "20", "2"],
+    ]
+
+
+def test_a_moment_in_the_past(store: StoreSettings) -> None:
+    """At a time in the past, the numbers are those of that time."""
+    _, lines = printed(TwiceSettings(store=store, app="orders", at_ms=NOW_MS - 1))
+    assert cells(lines)[1:] == [["records", "500", "500", "0", "1"]]
+
+
+def test_json_has_the_positions(store: StoreSettings) -> None:
+    """One object a line, with the numbers that the result is computed from."""
+    _, lines = printed(TwiceSettings(store=store, app="orders", json=True))
+    assert json.loads(lines[1]) == {
+        "app": "orders",
+        "metric": "records",
+        "counted": 1120,
+        "covered": 1100,
+        "twice": 20,
+        "positions": [
+            {"topic": "in", "partition": "0", "start": 100, "position": 700},
+            {"topic": "in", "partition": "1", "start": 0, "position": 500},
+        ],
+    }
+
+
+def test_an_app_without_positions_is_exit_code_1(store: StoreSettings) -> None:
+    """A sentence says how to count with positions."""
+    code, lines = printed(TwiceSettings(store=store, app="billing"))
+    assert (code, len(lines)) == (1, 1)
+    assert "'billing'" in lines[0]
+    assert "ConsumerProgress" in lines[0]
