@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -123,23 +124,25 @@ def _draw(
     groups = read_groups_now(reader, period)
     top.draw_found(reader, settings, selection, period)
     top.draw_banner(reader, settings, selection, period, groups, zone=zone)
-    components.as_of(groups.round_ms, now_ms=period.end_ms, zone=zone, every=every, past=selection.at is not None)
-    if selection.view == "runbook":
-        return selection
+    as_of = partial(
+        components.as_of, groups.round_ms, now_ms=period.end_ms, zone=zone, every=every, past=selection.at is not None
+    )
     if selection.view in ("metrics", "twice"):
         view = read_metrics(reader, selection, period, round_ms=groups.round_ms)
         shown = replace(selection, app=view.app, metric=view.metric, from_other_view=False)
+        as_of(grafana=grafana_link(settings, shown))
         if view.as_of_ms is None:
             components.empty_store()
             return selection
         _draw_sums(reader, view, selection, period, zone=zone)
-        components.grafana(grafana_link(settings, shown))
         return shown
+    as_of(grafana=grafana_link(settings, selection))
+    if selection.view == "runbook":
+        return selection
     if groups.round_ms is None:
         _no_lag(reader)
     else:
         _draw_lag(reader, groups, selection, period, zone=zone)
-        components.grafana(grafana_link(settings, selection))
     return selection
 
 

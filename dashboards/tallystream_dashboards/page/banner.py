@@ -74,7 +74,7 @@ def banner(
     listed = f"<ol>{shown}</ol>{more}" if found else ""
     return (
         f'<section class="banner {severity}" aria-label="State of the system">'
-        f'<h2 role="status">{sentence}</h2>{listed}</section>'
+        f'<div role="status"><h2>{sentence}</h2></div>{listed}</section>'
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
@@ -33,6 +32,7 @@ ICON = (
 _LAYOUT_STYLE = """
 .stMainBlockContainer { padding-top: 2.2rem; padding-bottom: 2rem; max-width: 1500px; }
 [data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; }
+[data-testid="stCaptionContainer"] { opacity: .85 !important; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
 .stHtml .chart-legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; max-height: 6.4rem; overflow-y: auto;
   margin: 0; padding: 0; list-style: none; font-size: 0.8rem; }
@@ -40,6 +40,14 @@ _LAYOUT_STYLE = """
 .stHtml .chart-title { font-size: 1rem; font-weight: 600; padding: 0; margin: 0; }
 .sr-only { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .stHtml :focus-visible { outline: 2px solid #2b74c4; outline-offset: 2px; }
+.stHtml .found ul { margin: 0; padding-left: 1.2rem; }
+.stHtml .found p { margin: 0; }
+@media (max-width: 640px) {
+  .stMainBlockContainer { padding-top: 1rem; }
+  h1 { font-size: 1.6rem !important; padding: 0 !important; }
+  .st-key-view [role="radiogroup"] { flex-wrap: wrap; }
+  .stColumn:has(> div > [data-testid="stElementContainer"] > [data-testid="stMetric"]) { min-width: calc(50% - 1rem); }
+}
 .chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
 """
 STYLE = f"<style>{_LAYOUT_STYLE}{html_table.STYLE}{banner.STYLE}</style>"
@@ -61,7 +69,7 @@ def table(content: pd.DataFrame, rows: Rows, *, caption: str, key: str) -> None:
     colors = {status.name: color for status, color in COLORS.items()}
     with st.container(key=key, gap="xsmall"):
         st.html(html_table.html_table(content, colors, caption=caption))
-    download(rows, what=caption, key=key)
+        download(rows, what=caption, key=key)
 
 
 def download(rows: Rows, *, what: str, key: str) -> None:
@@ -98,27 +106,23 @@ def chart(
             key=key,
         )
         st.html(charts.legend(title, data))
-    download(exports.points(data), what=title, key=key)
+        download(exports.points(data), what=title, key=key)
     if data.left_out:
         st.caption(f"The largest are drawn; {data.left_out:,} more are not.")
 
 
-def as_of(round_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool) -> None:
-    """Draw the age of the newest lag as a caption."""
-    if round_ms is None:
-        return
-    ago = formatting.duration((now_ms - round_ms) / 1000)
-    moment = formatting.clock(round_ms, zone, now_ms=now_ms)
-    if past:
-        st.caption(f"History at **{moment}** · *Time* goes back to now")
-    else:
-        st.caption(f"Data as of **{moment}** · {ago} ago · refreshes every {every:g} s")
-
-
-def grafana(url: str | None) -> None:
-    """Draw a link to the dashboard that shows the same, if Grafana is known."""
-    if url is not None:
-        st.html(f'<a class="grafana" href="{escape(url)}" target="_blank">Open in Grafana: the same at the same time</a>')
+def as_of(round_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool, grafana: str | None) -> None:
+    """Draw the age of the newest lag as a caption, and a link to the dashboard that shows the same."""
+    parts = []
+    if round_ms is not None:
+        ago = formatting.duration((now_ms - round_ms) / 1000)
+        moment = formatting.clock(round_ms, zone, now_ms=now_ms)
+        now = [f"Data as of **{moment}**", f"{ago} ago", f"refreshes every {every:g} s"]
+        parts = [f"History at **{moment}**", "*Time* goes back to now"] if past else now
+    if grafana is not None:
+        parts.append(f"[Open in Grafana]({grafana})")
+    if parts:
+        st.caption(" · ".join(parts))
 
 
 def empty_store() -> None:
