@@ -18,9 +18,10 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
     Numbers have all their digits. A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
     out = io.StringIO()
+    names = list(rows[0]) if rows else []
     writer = csv.writer(out)
-    writer.writerow([_cell(name) for name in rows[0]] if rows else [])
-    writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    writer.writerow([_cell(name) for name in names])
+    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
     return out.getvalue()
 
 
