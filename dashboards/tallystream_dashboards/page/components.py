@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlencode
 
 import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.status import Status
-from tallystream_dashboards.page import banner, charts, exports, html_table
-from tallystream_dashboards.page.csv_text import csv_text
+from tallystream_dashboards.page import banner, charts, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.page.data.lines import ChartData
     from tallystream_dashboards.page.data.metrics import Event
-    from tallystream_dashboards.page.exports import Rows
+    from tallystream_dashboards.page.url_state import Selection
+
+SHOWN = "shown"
+"""The key in the session state of the parameters of what the page shows."""
 
 TILE: Any = {"border": True, "height": "stretch"}
 
@@ -40,12 +44,14 @@ _LAYOUT_STYLE = """
 .stHtml .chart-title { font-size: 1rem; font-weight: 600; padding: 0; margin: 0; }
 .sr-only { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .stHtml :focus-visible { outline: 2px solid #2b74c4; outline-offset: 2px; }
+.stHtml a.csv { font-size: .8rem; }
 .stHtml .found ul { margin: 0; padding-left: 1.2rem; }
 .stHtml .found p { margin: 0; }
 @media (max-width: 640px) {
   .stMainBlockContainer { padding-top: 1rem; }
   h1 { font-size: 1.6rem !important; padding: 0 !important; }
   .st-key-view [role="radiogroup"] { flex-wrap: wrap; }
+  [data-testid="stMetricLabel"] * { white-space: normal !important; }
   .stColumn:has(> div > [data-testid="stElementContainer"] > [data-testid="stMetric"]) { min-width: calc(50% - 1rem); }
 }
 .chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
@@ -64,27 +70,23 @@ COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
 }
 
 
-def table(content: pd.DataFrame, rows: Rows, *, caption: str, key: str) -> None:
-    """Draw a table whose text wraps, so that it is shown in full on a screen of any width, and its `rows` as CSV."""
+def table(content: pd.DataFrame, *, caption: str, key: str) -> None:
+    """Draw a table whose text wraps, so that it is shown in full on a screen of any width, and a link to its CSV."""
     colors = {status.name: color for status, color in COLORS.items()}
     with st.container(key=key, gap="xsmall"):
         st.html(html_table.html_table(content, colors, caption=caption))
-        download(rows, what=caption, key=key)
+        csv(caption, key=key)
 
 
-def download(rows: Rows, *, what: str, key: str) -> None:
-    """Draw a button that downloads rows as CSV. The text is made when the button is clicked."""
-    if rows:
-        st.download_button(
-            f"CSV: {what}",
-            lambda: csv_text(rows),
-            file_name=f"{key}.csv",
-            mime="text/csv",
-            key=f"{key}-csv",
-            on_click="ignore",
-            type="tertiary",
-            icon=":material/download:",
-        )
+def show(selection: Selection) -> None:
+    """Set what the page shows, to which the links to CSV lead."""
+    st.session_state[SHOWN] = selection.params()
+
+
+def csv(what: str, *, key: str) -> None:
+    """Draw a link to the CSV of the table or chart with this key."""
+    address = urlencode({"table": key, **st.session_state.get(SHOWN, {})})
+    st.html(f'<a class="csv" href="csv?{escape(address)}" download>CSV: {what}</a>')
 
 
 def chart(
@@ -106,7 +108,7 @@ def chart(
             key=key,
         )
         st.html(charts.legend(title, data))
-        download(exports.points(data), what=title, key=key)
+        csv(title, key=key)
     if data.left_out:
         st.caption(f"The largest are drawn; {data.left_out:,} more are not.")
 

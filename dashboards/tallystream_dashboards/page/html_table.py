@@ -68,7 +68,7 @@ STYLE = """
 .text-table .gray { background: color-mix(in srgb, currentcolor 12%, transparent); }
 .table-box { max-height: 44rem; overflow: auto; }
 @media (max-width: 640px) {
-  .text-table thead { display: none; }
+  .text-table thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
   .text-table, .text-table caption, .text-table tbody, .text-table tr { display: block; }
   .text-table tr { padding: .5rem 0; border-bottom: 1px solid color-mix(in srgb, currentcolor 25%, transparent); }
   .text-table td, .text-table tbody th, .text-table td.number { border: 0; padding: .1rem 0; display: grid;

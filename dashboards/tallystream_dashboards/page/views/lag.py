@@ -10,7 +10,7 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.catch_up import Between
 from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag, why
 from tallystream_dashboards.lag.status import Status
-from tallystream_dashboards.page import components, exports, tables
+from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.data.pipeline import role
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
@@ -55,7 +55,7 @@ def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
     components.chart("Lag by group, records", view.chart, integers=True, key="lag-chart")
     states = _filtered(view.states)
     table = tables.groups(states, view.trends, components.clock(zone, now_ms), now_ms=now_ms)
-    components.table(table, exports.groups(states), caption="Consumer groups", key="groups-table")
+    components.table(table, caption="Consumer groups", key="groups-table")
     st.caption("A group's partitions, rates and history: choose it above.")
 
 
@@ -79,7 +79,7 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
         components.chart("Time lag, seconds: age of the oldest unread record", view.time_lag, key="seconds-chart")
     partitions = _partitions(state)
     table = tables.partitions(partitions[:MAX_PARTITIONS], components.clock(zone, now_ms))
-    components.table(table, exports.partitions(partitions), caption="Partitions", key="partitions-table")
+    components.table(table, caption="Partitions", key="partitions-table")
     if len(partitions) > MAX_PARTITIONS:
         st.caption(f"The worst {MAX_PARTITIONS:,} of {len(partitions):,} partitions; the filter finds the others.")
 
@@ -96,7 +96,7 @@ def draw_pipeline(hops: Sequence[Hop], delays: ChartData) -> None:
             **components.TILE,
         )
     components.chart("Delay of each hop, seconds", delays, key="delay-chart")
-    components.table(tables.hops(hops), exports.hops(hops), caption="Hops of the pipeline", key="hops-table")
+    components.table(tables.hops(hops), caption="Hops of the pipeline", key="hops-table")
 
 
 def _tiles(present: Sequence[GroupState], *, now_ms: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.page import components, exports, tables
+from tallystream_dashboards.page import components, tables
 from tallystream_dashboards.page.data import instances
 from tallystream_dashboards.page.data.lines import chart_data, rate
 from tallystream_dashboards.page.data.sums import DISTRIBUTIONS, GAUGES, counted, mean_text, noun
@@ -64,7 +64,6 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
     if view.metrics:
         components.table(
             tables.sums(view.metrics, clock),
-            exports.sums(view.metrics),
             caption="Sums of the app",
             key="sums-table",
         )
@@ -72,16 +71,13 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
         with st.expander(f"The reporter's own metrics ({len(view.own_metrics)})", expanded=not view.metrics):
             components.table(
                 tables.sums(view.own_metrics, clock),
-                exports.sums(view.own_metrics),
                 caption="The reporter's own metrics",
                 key="own-sums-table",
             )
     if view.left_out:
         st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
     if view.events:
-        components.table(
-            tables.events(view.events, clock), exports.events(view.events), caption="Events", key="events-table"
-        )
+        components.table(tables.events(view.events, clock), caption="Events", key="events-table")
 
 
 def draw_duplicates(view: MetricsView, duplicates: Duplicates | None) -> None:
@@ -122,7 +118,6 @@ def draw_duplicates(view: MetricsView, duplicates: Duplicates | None) -> None:
     )
     components.table(
         tables.covered_offsets(duplicates.partitions),
-        exports.covered_offsets(duplicates.partitions),
         caption="Offsets covered",
         key="covered-table",
     )
