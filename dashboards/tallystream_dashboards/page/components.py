@@ -51,7 +51,8 @@ _LAYOUT_STYLE = """
   .stMainBlockContainer { padding-top: 1rem; }
   h1 { font-size: 1.6rem !important; padding: 0 !important; }
   .st-key-view [role="radiogroup"] { flex-wrap: wrap; }
-  [data-testid="stMetricLabel"] * { white-space: normal !important; }
+  [data-testid="stMetricValue"] { font-size: 1.5rem !important; }
+  :is([data-testid="stMetricLabel"], [data-testid="stMetricValue"]) * { white-space: normal !important; }
   .stColumn:has(> div > [data-testid="stElementContainer"] > [data-testid="stMetric"]) { min-width: calc(50% - 1rem); }
 }
 .chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
