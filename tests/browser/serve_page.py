@@ -1,7 +1,8 @@
-"""Serve the page until SIGTERM: `python serve_page.py STORE READY_FILE`. Secrets come from the environment."""
+"""Serve the page until SIGTERM: `python serve_page.py STORE READY_FILE`. Secrets and URLs come from the environment."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,11 @@ if __name__ == "__main__":
     store, ready = sys.argv[1:]
     secret = password.from_environment()
     settings = PageSettings(
-        store=StoreSettings.parse(store), port=0, refresh_s=0.5, password=secret, ready_file=Path(ready)
+        store=StoreSettings.parse(store),
+        port=0,
+        refresh_s=0.5,
+        password=secret,
+        ready_file=Path(ready),
+        grafana_url=os.environ.get("GRAFANA_URL", ""),
     )
     sys.exit(run(settings))

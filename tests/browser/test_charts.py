@@ -28,7 +28,7 @@ TOP = 10
 
 def chart(page: Page, title: str) -> Locator:
     """Wait until the chart with this title is drawn, and return it."""
-    found = page.locator(f'//p[normalize-space()="{title}"]/following::*[@data-testid="stVegaLiteChart"][1]')
+    found = page.locator(f'//h3[normalize-space()="{title}"]/following::*[@data-testid="stVegaLiteChart"][1]')
     found.locator(PLOT).first.wait_for(state="attached", timeout=TIMEOUT_MS)
     return found
 

@@ -54,9 +54,8 @@ def check(page: Page) -> None:
     page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
     text = page.locator("body").inner_text()
     assert f"![i](http://{HOST}/i.png)" in text
-    rendered = (
-        f'a[href*="{HOST}"], [src*="{HOST}"], .katex, [data-testid="stMain"] :is(del, em, h3, b):not(.vega-embed *)'
-    )
+    rendered = f'[src*="{HOST}"], .katex, [data-testid="stMain"] :is(del, em, h3, b):not(.vega-embed *, .chart-title)'
+    assert page.evaluate("[...document.links].filter(link => link.host !== location.host).map(link => link.href)") == []
     assert page.locator(rendered).count() == 0, page.locator(rendered).first.evaluate("element => element.outerHTML")
     assert "😄" not in text
     assert page.locator('[data-testid="stMain"] [data-testid="stIconMaterial"]', has_text="home").count() == 0

@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_row
+from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, screenshot, statuses, tile, until, until_chart, until_row
 from support.history import History, counter_point
 from support.lag import Rounds, group, round_of
 from support.stores import influx_bucket
@@ -185,7 +185,7 @@ def test_one_group_by_partition(past: Callable, open_page: Callable) -> None:
         until(page, "Worst: audit", "2,360")
         page.locator(".st-key-group input").click()
         page.get_by_role("option", name="audit").click()
-        page.get_by_text("Lag by partition").wait_for(timeout=TIMEOUT_MS)
+        until_chart(page, "Lag by partition, records")
         page.get_by_text("records wait, and the committed offset has not moved for").first.wait_for(timeout=TIMEOUT_MS)
         assert tile(page, "Members") == "0"
         page.wait_for_url(re.compile(r"group=audit"), timeout=TIMEOUT_MS)
@@ -215,7 +215,7 @@ def test_a_moment_in_the_past(past: Callable, open_page: Callable) -> None:
 def test_the_pipeline_has_four_hops(past: Callable, open_page: Callable) -> None:
     """Each hop has its delay and its details."""
     with open_page(past(view="pipeline")) as page:
-        page.get_by_text("Delay of each hop, seconds").wait_for(timeout=TIMEOUT_MS)
+        until_chart(page, "Delay of each hop, seconds")
         assert [row[0] for row in cells(page, "hops-table")[1:]] == [
             "instance → metrics",
             "metrics → sums",
@@ -254,7 +254,7 @@ def test_a_metric_with_instances_and_restarts(past: Callable, open_page: Callabl
         page.get_by_role("option", name="batch", exact=True).click()
         until(page, "Calls of batch", "640")
         assert tile(page, "Mean of batch") == "12.5 ms"
-        page.get_by_text("Calls over time").wait_for(timeout=TIMEOUT_MS)
+        until_chart(page, "Calls over time")
 
 
 def test_records_processed_twice(past: Callable, open_page: Callable) -> None:
@@ -323,10 +323,10 @@ def test_the_page_requires_its_password(
         wait_until(lambda: REFUSED in log.read_text(), 20, "the wrong password is logged")
         field.fill("open sesame")
         field.press("Enter")
-        page.get_by_text("Lag by partition").wait_for(timeout=TIMEOUT_MS)
+        until_chart(page, "Lag by partition, records")
         assert "open sesame" not in page.content()
         page.reload()
-        page.get_by_text("Lag by partition").wait_for(timeout=TIMEOUT_MS)
+        until_chart(page, "Lag by partition, records")
         assert "Too many attempts from your address" in guess_passwords(page.context.browser, page.url)
     assert "sesame" not in log.read_text()
 

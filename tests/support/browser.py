@@ -39,6 +39,11 @@ def cells(page: Page, key: str) -> list[list[str]]:
     return texts
 
 
+def until_chart(page: Page, title: str) -> None:
+    """Wait until the page has the chart's title."""
+    page.get_by_role("heading", name=title, exact=True).wait_for(timeout=TIMEOUT_MS)
+
+
 def until_row(page: Page, key: str, *row: str) -> None:
     """Wait until the table has a row that begins with these texts."""
     wait_until(

@@ -100,11 +100,12 @@ def group_json(state: GroupState, *, partitions: bool) -> dict[str, Any]:
         "drain_never": catch_up is CatchUp.NEVER,
         "seen_ms": state.seen_ms,
         "partition_count": state.partition_count,
-        **({"partitions": [_partition_json(one) for one in state.partitions]} if partitions else {}),
+        **({"partitions": [partition_json(one) for one in state.partitions]} if partitions else {}),
     }
 
 
-def _partition_json(state: PartitionState) -> dict[str, Any]:
+def partition_json(state: PartitionState) -> dict[str, Any]:
+    """Return a partition as a JSON object. Numbers that are not known are null."""
     return {
         "topic": state.topic,
         "partition": state.partition,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -14,21 +15,23 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards.formatting import duration
-from tallystream_dashboards.lag.reader import last_round_ms
 from tallystream_dashboards.page import components
 from tallystream_dashboards.page import settings as page_settings
 from tallystream_dashboards.page.data.duplicates import read_duplicates
-from tallystream_dashboards.page.data.groups import read_group_view, read_groups_view
+from tallystream_dashboards.page.data.groups import read_group_view, read_groups_now, read_groups_view
 from tallystream_dashboards.page.data.metrics import read_metrics
 from tallystream_dashboards.page.data.pipeline import read_pipeline
 from tallystream_dashboards.page.html_table import literal
+from tallystream_dashboards.page.links import grafana_link
 from tallystream_dashboards.page.url_state import RANGES, VIEWS, Selection, chosen_moment, parse, refresh_every
-from tallystream_dashboards.page.views import lag, metrics
+from tallystream_dashboards.page.views import lag, metrics, runbook, top
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
     from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.page.data.groups import GroupsNow
+    from tallystream_dashboards.page.data.metrics import MetricsView
     from tallystream_dashboards.page.settings import PageSettings
     from tallystream_dashboards.page.url_state import Period
 
@@ -53,7 +56,8 @@ def main() -> None:
         label_visibility="collapsed",
         width="stretch",
     )
-    view = st.segmented_control(
+    views, field = st.columns([10, 6], vertical_alignment="bottom")
+    view = views.segmented_control(
         "View",
         list(VIEWS),
         default=selection.view,
@@ -61,6 +65,13 @@ def main() -> None:
         key="view",
         required=True,
         label_visibility="collapsed",
+    )
+    field.text_input(
+        "Search",
+        key="search",
+        placeholder="Search: group, topic, app, metric or instance",
+        label_visibility="collapsed",
+        icon=":material/search:",
     )
     every = refresh_every(settings.refresh_s, RANGES[chosen_range])
     # History does not change, so it is read once.
@@ -91,50 +102,70 @@ def _body(settings: PageSettings, selection: Selection, every: float) -> None:
     try:
         reader = open_reader(settings.store)
         try:
-            drawn = _draw(reader, selection, period, zone=zone, every=every)
+            drawn = _draw(reader, settings, selection, period, zone=zone, every=every)
         finally:
             reader.close()
     except (SinkUnavailableError, ConfigError) as error:
         _unreachable(settings, error, every)
-        return
+        if selection.view != "runbook":
+            return
+        drawn = selection
+    if drawn.view == "runbook":
+        runbook.draw(drawn.section)
     params = drawn.params()
     if st.query_params.to_dict() != params:
         st.query_params.from_dict(params)
 
 
-def _draw(reader: PointReader, selection: Selection, period: Period, *, zone: tzinfo, every: float) -> Selection:
-    """Draw the chosen view, and return the selection that it shows."""
-    past, now_ms = selection.at is not None, period.end_ms
+def _draw(
+    reader: PointReader, settings: PageSettings, selection: Selection, period: Period, *, zone: tzinfo, every: float
+) -> Selection:
+    """Draw the top and the chosen view, and return the selection that it shows."""
+    groups = read_groups_now(reader, period)
+    top.draw_found(reader, settings, selection, period)
+    top.draw_banner(reader, settings, selection, period, groups, zone=zone)
+    as_of = partial(
+        components.as_of, groups.round_ms, now_ms=period.end_ms, zone=zone, every=every, past=selection.at is not None
+    )
     if selection.view in ("metrics", "twice"):
-        round_ms = last_round_ms(reader, at_ms=period.until_ms)
-        view = read_metrics(reader, selection, period, round_ms=round_ms)
-        components.as_of("A sum last changed at", view.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
+        view = read_metrics(reader, selection, period, round_ms=groups.round_ms)
+        shown = replace(selection, app=view.app, metric=view.metric, from_other_view=False)
+        components.show(shown)
+        as_of(grafana=grafana_link(settings, shown))
         if view.as_of_ms is None:
             components.empty_store()
             return selection
-        metrics.choose(view, selection.view)
-        if selection.view == "metrics":
-            metrics.draw_metrics(view, now_ms=now_ms, zone=zone)
-        else:
-            metrics.draw_duplicates(view, read_duplicates(reader, view.chosen, period))
-        return replace(selection, app=view.app, metric=view.metric, from_other_view=False)
-    groups = read_groups_view(reader, period)
-    if groups.as_of_ms is None:
+        _draw_sums(reader, view, selection, period, zone=zone)
+        return shown
+    components.show(selection)
+    as_of(grafana=grafana_link(settings, selection))
+    if selection.view == "runbook":
+        return selection
+    if groups.round_ms is None:
         _no_lag(reader)
-        return selection
-    components.as_of("Data as of", groups.as_of_ms, now_ms=now_ms, zone=zone, every=every, past=past)
-    components.warn_if_outdated(groups.as_of_ms, now_ms=now_ms)
+    else:
+        _draw_lag(reader, groups, selection, period, zone=zone)
+    return selection
+
+
+def _draw_sums(reader: PointReader, view: MetricsView, selection: Selection, period: Period, *, zone: tzinfo) -> None:
+    metrics.choose(view, selection.view)
+    if selection.view == "metrics":
+        metrics.draw_metrics(view, now_ms=period.end_ms, zone=zone)
+    else:
+        metrics.draw_duplicates(view, read_duplicates(reader, view.chosen, period))
+
+
+def _draw_lag(reader: PointReader, groups: GroupsNow, selection: Selection, period: Period, *, zone: tzinfo) -> None:
     if selection.view == "pipeline":
-        hops, delays = read_pipeline(reader, groups, period)
-        lag.draw_pipeline(hops, delays)
-        return selection
+        lag.draw_pipeline(*read_pipeline(reader, groups, period))
+        return
     lag.choose(groups.states, selection.group)
     if selection.group is None:
-        lag.draw_groups(groups, now_ms=now_ms, zone=zone)
-        return selection
-    one = read_group_view(reader, selection.group, period)
-    lag.draw_group(selection.group, one, now_ms=now_ms, zone=zone)
-    return selection
+        lag.draw_groups(read_groups_view(reader, groups, period), now_ms=period.end_ms, zone=zone)
+    else:
+        one = read_group_view(reader, selection.group, period)
+        lag.draw_group(selection.group, one, now_ms=period.end_ms, zone=zone)
 
 
 def _with_widgets(selection: Selection) -> Selection:

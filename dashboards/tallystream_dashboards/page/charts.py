@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import altair as alt
 import pandas as pd
 
+from tallystream_dashboards import formatting
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -71,10 +73,11 @@ def rows(chart: ChartData) -> pd.DataFrame:
     return table
 
 
-def legend(chart: ChartData) -> str:
-    """Return the legend as HTML, sorted by name; empty for a single line."""
+def legend(title: str, chart: ChartData) -> str:
+    """Return the legend as HTML, sorted by name, and a summary for screen readers. A single line has no legend."""
+    summary = f'<p class="sr-only">{escape(text(title, chart))}</p>'
     if len(chart.lines) < 2:
-        return ""
+        return summary
     colors = _color_numbers(line.label for line in chart.lines)
     entries = [(label, COLORS[number]) for label, number in colors.items()]
     if chart.others is not None:
@@ -84,7 +87,21 @@ def legend(chart: ChartData) -> str:
         f'<li title="{escape(label)}"><i style="background:{color}"></i>{escape(label)}</li>'
         for label, color in entries
     )
-    return f'<ul class="chart-legend" tabindex="0">{items}</ul>'
+    return f'{summary}<ul class="chart-legend" tabindex="0" aria-label="Lines of {escape(title)}">{items}</ul>'
+
+
+def text(title: str, chart: ChartData) -> str:
+    """Return what the chart shows as text: of each line the newest, the lowest and the highest value."""
+    parts = []
+    for line in chart.lines:
+        known = [value for _, value in zip(line.times_ms, line.values, strict=True) if value is not None]
+        if known:
+            newest = formatting.number(line.last)
+            parts.append(
+                f"{line.label}: {newest}, from {formatting.number(min(known))} to {formatting.number(max(known))}"
+            )
+    others = [chart.others.label] if chart.others is not None else []
+    return f"{title}, newest value and range of each line. {'; '.join([*parts, *others])}."
 
 
 def _color_numbers(labels: Iterable[str]) -> dict[str, int]:
@@ -155,6 +172,9 @@ def spec(
         layers = [edges.transform_filter(alt.datum[COLOR] == len(COLORS)), lines, points]
     chart: dict[str, Any] = alt.layer(*layers).properties(height=260).to_dict(validate=True)
     chart.pop("data", None)
+    # The text below the chart has the values: a description here would draw the chart again at each refresh.
+    chart["description"] = f"Chart: {title}. Its values are in the text that follows."
+    chart["config"] = {**chart.get("config", {}), "aria": True, "mark": {"aria": False}, "axis": {"aria": False}}
     for layer in chart["layer"]:
         layer.pop("data", None)
     # There are few events, so they are in the specification, which changes only when there is a new one.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlencode
 
 import streamlit as st
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.status import Status
-from tallystream_dashboards.page import charts, html_table
+from tallystream_dashboards.page import banner, charts, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,9 +20,10 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.page.data.lines import ChartData
     from tallystream_dashboards.page.data.metrics import Event
+    from tallystream_dashboards.page.url_state import Selection
 
-MAX_AGE_MS = 150_000
-"""The page warns if the newest lag is older, in ms. The longest interval of the collector is 60 s."""
+SHOWN = "shown"
+"""The key in the session state of the parameters of what the page shows."""
 
 TILE: Any = {"border": True, "height": "stretch"}
 
@@ -33,14 +36,29 @@ ICON = (
 _LAYOUT_STYLE = """
 .stMainBlockContainer { padding-top: 2.2rem; padding-bottom: 2rem; max-width: 1500px; }
 [data-testid="stMetricValue"] { font-variant-numeric: tabular-nums; }
+[data-testid="stCaptionContainer"] { opacity: .85 !important; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
 .stHtml .chart-legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; max-height: 6.4rem; overflow-y: auto;
   margin: 0; padding: 0; list-style: none; font-size: 0.8rem; }
 .stHtml .chart-legend li { max-width: 100%; margin: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.stHtml .chart-title { font-size: 1rem; font-weight: 600; padding: 0; margin: 0; }
+.sr-only { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+.stHtml :focus-visible { outline: 2px solid #2b74c4; outline-offset: 2px; }
+.stHtml a.csv { font-size: .8rem; }
+.stHtml .found ul { margin: 0; padding-left: 1.2rem; }
+.stHtml .found p { margin: 0; }
+@media (max-width: 640px) {
+  .stMainBlockContainer { padding-top: 1rem; }
+  h1 { font-size: 1.6rem !important; padding: 0 !important; }
+  .st-key-view [role="radiogroup"] { flex-wrap: wrap; }
+  [data-testid="stMetricValue"] { font-size: 1.5rem !important; }
+  :is([data-testid="stMetricLabel"], [data-testid="stMetricValue"]) * { white-space: normal !important; }
+  .stColumn:has(> div > [data-testid="stElementContainer"] > [data-testid="stMetric"]) { min-width: calc(50% - 1rem); }
+}
 .chart-legend i { display: inline-block; width: 0.7em; height: 0.7em; margin-right: 0.4em; border-radius: 50%; }
 """
-STYLE = f"<style>{_LAYOUT_STYLE}{html_table.STYLE}</style>"
-"""Narrow margins, digits of equal width, no fading during a refresh, scrolling legends, and text tables."""
+STYLE = f"<style>{_LAYOUT_STYLE}{html_table.STYLE}{banner.STYLE}</style>"
+"""Narrow margins, digits of equal width, no fading during a refresh, scrolling legends, text tables, the banner."""
 
 COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
     Status.OK: "green",
@@ -51,29 +69,25 @@ COLORS: dict[Status, Literal["green", "orange", "red", "gray"]] = {
     Status.STOP: "red",
     Status.ERR: "red",
 }
-_COLUMNS = {
-    **{name: st.column_config.NumberColumn(format="localized") for name in ("Offsets", "Counted from", "Position")},
-    **{name: st.column_config.TextColumn(alignment="right") for name in ("Sum", "Mean")},
-}
 
 
-def table(content: pd.DataFrame, *, key: str) -> None:
-    """Draw a table with scrolling."""
-    with st.container(key=key):
-        st.dataframe(
-            content,
-            hide_index=True,
-            placeholder=formatting.DASH,
-            key=f"{key}-data",
-            column_config={name: column for name, column in _COLUMNS.items() if name in content},
-        )
-
-
-def text_table(content: pd.DataFrame, *, key: str) -> None:
-    """Draw a table with text that wraps, so that it is shown in full on a screen of any width."""
+def table(content: pd.DataFrame, *, caption: str, key: str) -> None:
+    """Draw a table whose text wraps, so that it is shown in full on a screen of any width, and a link to its CSV."""
     colors = {status.name: color for status, color in COLORS.items()}
-    with st.container(key=key):
-        st.html(html_table.html_table(content, colors))
+    with st.container(key=key, gap="xsmall"):
+        st.html(html_table.html_table(content, colors, caption=caption))
+        csv(caption, key=key)
+
+
+def show(selection: Selection) -> None:
+    """Set what the page shows, to which the links to CSV lead."""
+    st.session_state[SHOWN] = selection.params()
+
+
+def csv(what: str, *, key: str) -> None:
+    """Draw a link to the CSV of the table or chart with this key."""
+    address = urlencode({"table": key, **st.session_state.get(SHOWN, {})})
+    st.html(f'<a class="csv" href="csv?{escape(address)}" download>CSV: {what}</a>')
 
 
 def chart(
@@ -83,7 +97,7 @@ def chart(
 
     The title must not include a name from outside, since Vega makes it a part of an expression.
     """
-    st.markdown(f"**{title}**")
+    st.html(f'<h3 class="chart-title">{title}</h3>')
     if not data.lines:
         st.caption("There is nothing in the chosen period.")
         return
@@ -94,33 +108,24 @@ def chart(
             charts.spec(title, step=step, integers=integers, others=data.others is not None, events=events),
             key=key,
         )
-        if len(data.lines) > 1:
-            st.html(charts.legend(data))
+        st.html(charts.legend(title, data))
+        csv(title, key=key)
     if data.left_out:
         st.caption(f"The largest are drawn; {data.left_out:,} more are not.")
 
 
-def as_of(text: str, newest_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool) -> None:
-    """Draw the age of the newest data as a caption that begins with `text`."""
-    if newest_ms is None:
-        return
-    ago = formatting.duration((now_ms - newest_ms) / 1000)
-    moment = formatting.clock(newest_ms, zone, now_ms=now_ms)
-    if past:
-        st.caption(f"History at **{moment}** · *Time* goes back to now")
-        return
-    st.caption(f"{text} **{moment}** · {ago} ago · refreshes every {every:g} s")
-
-
-def warn_if_outdated(as_of_ms: int | None, *, now_ms: int) -> None:
-    """Draw a warning if the newest lag is older than `MAX_AGE_MS`."""
-    if as_of_ms is not None and now_ms - as_of_ms > MAX_AGE_MS:
-        ago = formatting.duration((now_ms - as_of_ms) / 1000)
-        st.warning(
-            f"No lag has been collected for {ago}: this is the last known lag. "
-            "Check that the collector runs: `tallystream status`.",
-            icon=":material/schedule:",
-        )
+def as_of(round_ms: int | None, *, now_ms: int, zone: tzinfo, every: float, past: bool, grafana: str | None) -> None:
+    """Draw the age of the newest lag as a caption, and a link to the dashboard that shows the same."""
+    parts = []
+    if round_ms is not None:
+        ago = formatting.duration((now_ms - round_ms) / 1000)
+        moment = formatting.clock(round_ms, zone, now_ms=now_ms)
+        now = [f"Data as of **{moment}**", f"{ago} ago", f"refreshes every {every:g} s"]
+        parts = [f"History at **{moment}**", "*Time* goes back to now"] if past else now
+    if grafana is not None:
+        parts.append(f"[Open in Grafana]({grafana})")
+    if parts:
+        st.caption(" · ".join(parts))
 
 
 def empty_store() -> None:

@@ -47,13 +47,17 @@ def _code(word: str) -> str:
 
 
 WIDTH, HEIGHT = 100, 24
+MAX_DIGITS = 4
+"""The digits of the values in a sparkline's text."""
 
 STYLE = """
 .text-table { width: 100%; border-collapse: collapse; font-size: .875rem; }
-.text-table th { text-align: left; font-weight: 400; opacity: .7; white-space: nowrap; }
+.text-table caption { text-align: left; padding: 0 .5rem .2rem; font-weight: 600; }
+.text-table th { text-align: left; font-weight: 400; white-space: nowrap; }
+.text-table thead th { opacity: .75; }
 .text-table th, .text-table td { padding: .35rem .5rem; vertical-align: top;
   border-bottom: 1px solid color-mix(in srgb, currentcolor 15%, transparent); }
-.text-table td { white-space: nowrap; }
+.text-table td, .text-table tbody th { white-space: nowrap; }
 .text-table .words { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; }
 .text-table .number { text-align: right; font-variant-numeric: tabular-nums; }
 .text-table img { display: block; max-width: none; }
@@ -62,36 +66,47 @@ STYLE = """
 .text-table .orange { background: color-mix(in srgb, #e2660c 26%, transparent); }
 .text-table .red { background: color-mix(in srgb, #d9362b 26%, transparent); }
 .text-table .gray { background: color-mix(in srgb, currentcolor 12%, transparent); }
-.st-key-groups-table, .st-key-partitions-table { max-height: 44rem; overflow: auto; }
+.table-box { max-height: 44rem; overflow: auto; }
 @media (max-width: 640px) {
-  .text-table thead { display: none; }
-  .text-table, .text-table tbody, .text-table tr, .text-table td { display: block; }
+  .text-table thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .text-table, .text-table caption, .text-table tbody, .text-table tr { display: block; }
   .text-table tr { padding: .5rem 0; border-bottom: 1px solid color-mix(in srgb, currentcolor 25%, transparent); }
-  .text-table td, .text-table td.number { border: 0; padding: .1rem 0; display: grid; grid-template-columns: 6.5rem 1fr;
-    text-align: left; }
-  .text-table td::before { content: attr(data-name); opacity: .7; }
-  .st-key-groups-table, .st-key-partitions-table { max-height: none; }
+  .text-table td, .text-table tbody th, .text-table td.number { border: 0; padding: .1rem 0; display: grid;
+    grid-template-columns: 6.5rem 1fr; text-align: left; white-space: normal; overflow-wrap: anywhere; }
+  .text-table td::before, .text-table tbody th::before { content: attr(data-name); opacity: .75; }
+  .table-box { max-height: none; }
 }
 """
 
-_WORDS = {"Group", "Topic", "Why"}
-_NUMBERS = {"Lag", "Time lag", "Partitions", "Partition", "Produced/s", "Consumed/s", "Committed", "End"}
+_WORDS = {"Group", "Topic", "Why", "Metric", "Tags", "Event"}
+_NUMBERS = {
+    *("Lag", "Time lag", "Partitions", "Partition", "Produced/s", "Consumed/s", "Committed", "End", "Sum", "Mean"),
+    *("Living instances", "Living lives", "Counted from", "Position", "Offsets"),
+}
 
 
-def html_table(content: pd.DataFrame, colors: Mapping[str, str]) -> str:
-    """Return the table as HTML. Lists of text become badges in their `colors`, lists of numbers a sparkline."""
-    head = "".join(f"<th{_kind(name)}>{escape(name)}</th>" for name in content.columns)
-    rows = content.to_dict(orient="records")
+def html_table(content: pd.DataFrame, colors: Mapping[str, str], *, caption: str) -> str:
+    """Return the table as HTML. Lists of text become badges in their `colors`, lists of numbers a sparkline.
+
+    The roles are those that the elements have. Without them a screen reader would not find a table on a narrow screen,
+    where the rows are blocks. The box can be scrolled by keyboard.
+    """
+    head = "".join(f'<th role="columnheader" scope="col"{_kind(name)}>{escape(name)}</th>' for name in content.columns)
     body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td{_kind(str(name))} data-name="{escape(str(name))}">{_cell(value, colors)}</td>'
-            for name, value in row.items()
-        )
-        + "</tr>"
-        for row in rows
+        f'<tr role="row">{"".join(_column(str(name), value, colors, first=not at) for at, (name, value) in row)}</tr>'
+        for row in (enumerate(record.items()) for record in content.to_dict(orient="records"))
     )
-    return f'<table class="text-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return (
+        f'<div class="table-box" role="region" aria-label="{escape(caption)}" tabindex="0"><table class="text-table" '
+        f'role="table"><caption>{escape(caption)}</caption><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
+        f'<tbody role="rowgroup">{body}</tbody></table></div>'
+    )
+
+
+def _column(name: str, value: Any, colors: Mapping[str, str], *, first: bool) -> str:
+    """Return one cell of a row. The first one names the row."""
+    tag, role = ("th", 'role="rowheader" scope="row"') if first else ("td", 'role="cell"')
+    return f'<{tag} {role}{_kind(name)} data-name="{escape(name)}">{_cell(value, colors)}</{tag}>'
 
 
 def _kind(name: str) -> str:
@@ -115,4 +130,5 @@ def _sparkline(values: Sequence[float]) -> str:
     )
     line = f"<polyline points='{points}' fill='none' stroke='#4a90d9' stroke-width='1.5'/>"
     svg = f"<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{HEIGHT}'>{line}</svg>"
-    return f'<img alt="" width="{WIDTH}" height="{HEIGHT}" src="data:image/svg+xml,{quote(svg)}">'
+    text = f"from {values[0]:,.{MAX_DIGITS}g} to {values[-1]:,.{MAX_DIGITS}g}, at most {max(values):,.{MAX_DIGITS}g}"
+    return f'<img alt="{text}" width="{WIDTH}" height="{HEIGHT}" src="data:image/svg+xml,{quote(svg)}">'

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tallystream.errors import ConfigError
 
@@ -25,10 +27,13 @@ class PageSettings:
         address: the address to listen on. Beyond loopback, set a password.
         refresh_s: seconds between refreshes, 0.5 to 3,600; long periods are refreshed less often.
         password: the password of the page; empty: no login.
+        runbook_url: the runbook that problems link to; empty: the page's own copy of docs/runbook.md.
+        grafana_url: Grafana's URL, for links to the same metric and time; empty: no links.
+        grafana_uid_prefix: the prefix of the dashboards' uids, as in `tallystream dashboards push --uid-prefix`.
         ready_file: a file that is created when the page answers. Its content is the page's address.
 
     Raises:
-        ConfigError: the port or the refresh is out of its bounds.
+        ConfigError: the port or the refresh is out of its bounds, or a URL is none.
     """
 
     store: StoreSettings
@@ -37,12 +42,28 @@ class PageSettings:
     refresh_s: float = 2.0
     ready_file: Path | None = None
     password: str = field(default="", repr=False)
+    runbook_url: str = ""
+    grafana_url: str = ""
+    grafana_uid_prefix: str = "tallystream"
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise ConfigError("--port", self.port, "give a port from 1 to 65535, or 0 for a free one")
         if not MIN_REFRESH_S <= self.refresh_s <= MAX_REFRESH_S:
             raise ConfigError("--refresh", self.refresh_s, "give seconds from 0.5 to 3600")
+        for option, url in (("--runbook-url", self.runbook_url), ("--grafana-url", self.grafana_url)):
+            if url and not _is_url(url):
+                raise ConfigError(option, url, "give a URL, as in https://grafana.example.org")
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,15}", self.grafana_uid_prefix):
+            raise ConfigError("--uid-prefix", self.grafana_uid_prefix, "give 1 to 15 letters, digits, _ or -")
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # half an IPv6 address
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
 served: PageSettings | None = None

@@ -19,7 +19,13 @@ RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 
 """The periods to choose from, in seconds."""
 DEFAULT_RANGE = "15m"
 
-VIEWS = {"groups": "Consumer groups", "pipeline": "Pipeline", "metrics": "Metrics", "twice": "Processed twice"}
+VIEWS = {
+    "groups": "Consumer groups",
+    "pipeline": "Pipeline",
+    "metrics": "Metrics",
+    "twice": "Processed twice",
+    "runbook": "Runbook",
+}
 """The titles of the views by their names in the address."""
 DEFAULT_VIEW = "groups"
 
@@ -36,7 +42,8 @@ class Period(NamedTuple):
 class Selection:
     """What the page shows. None means the first one (app, metric), all (group), or now (at: a moment in UTC).
 
-    An app and a metric `from_other_view` are kept if they are among this view's choices.
+    An app and a metric `from_other_view` are kept if they are among this view's choices. `section` is that of the
+    runbook; None: all of it.
     """
 
     view: str = DEFAULT_VIEW
@@ -46,6 +53,7 @@ class Selection:
     range: str = DEFAULT_RANGE
     at: str | None = None
     from_other_view: bool = False
+    section: str | None = None
 
     @property
     def at_ms(self) -> int | None:
@@ -66,6 +74,7 @@ class Selection:
             "app": self.app if sums else None,
             "metric": self.metric if sums else None,
             "group": self.group if self.view == "groups" else None,
+            "section": self.section if self.view == "runbook" else None,
             "range": self.range,
             "at": self.at,
         }
@@ -87,6 +96,7 @@ def parse(params: Mapping[str, str]) -> Selection:
         group=params.get("group") or None,
         range=period if period in RANGES else DEFAULT_RANGE,
         at=None if at is None else text(at),
+        section=params.get("section") or None,
     )
 
 

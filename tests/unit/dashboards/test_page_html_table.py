@@ -50,10 +50,10 @@ def test_names_are_text_and_numbers_exact() -> None:
             "Partitions": [1234, 1],
         }
     )
-    parsed = Parser(html_table(content, {"ERR": "red"}))
-    assert parsed.elements == {"table", "thead", "tbody", "tr", "th", "td", "span", "img"}
-    assert parsed.texts[:5] == ["Group", "Status", "Lag", "Trend", "Partitions"]
-    assert parsed.texts[5:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", formatting.DASH, "1"]
+    parsed = Parser(html_table(content, {"ERR": "red"}, caption="Groups"))
+    assert parsed.elements == {"div", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "img"}
+    assert parsed.texts[:6] == ["Groups", "Group", "Status", "Lag", "Trend", "Partitions"]
+    assert parsed.texts[6:] == [NAME, NAME, f"{2**53 + 1:,}", "1,234", "b", formatting.DASH, "1"]
     assert "points='0.0,23.0 50.0,12.0 100.0,1.0'" in unquote(parsed.images[0])
     assert all(image.startswith("data:image/svg+xml,") for image in parsed.images)
 
@@ -61,13 +61,20 @@ def test_names_are_text_and_numbers_exact() -> None:
 def test_every_column_of_the_tables_has_its_alignment() -> None:
     """Lags, rates, offsets and partitions are aligned as numbers. Names and reasons wrap."""
     columns = tables.groups([], {}, str, now_ms=0).columns
-    html = html_table(pd.DataFrame(columns=columns), {})
+    html = html_table(pd.DataFrame(columns=columns), {}, caption="Groups")
     assert re.findall('class="number">([^<]+)', html) == ["Lag", "Time lag", "Partitions"]
     assert re.findall('class="words">([^<]+)', html) == ["Group", "Why"]
-    html = html_table(pd.DataFrame(columns=tables.partitions([], str).columns), {})
+    html = html_table(pd.DataFrame(columns=tables.partitions([], str).columns), {}, caption="Partitions")
     numbers = ["Partition", "Lag", "Time lag", "Produced/s", "Consumed/s", "Committed", "End"]
     assert re.findall('class="number">([^<]+)', html) == numbers
     assert re.findall('class="words">([^<]+)', html) == ["Topic", "Why"]
+
+
+def test_a_trend_and_a_row_have_a_name() -> None:
+    """The image of a trend has its values as text. The first cell of a row is its heading."""
+    html = html_table(pd.DataFrame({"Group": ["a"], "Trend": [[0.0, 2360.0, 7.0]]}), {}, caption="Groups")
+    assert 'alt="from 0 to 7, at most 2,360"' in html
+    assert '<th role="rowheader" scope="row" class="words" data-name="Group"><span>a</span></th>' in html
 
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

@@ -14,7 +14,9 @@ from tallystream_dashboards.page.data.groups import (
     MAX_GROUPS,
     MAX_PARTITIONS,
     WORST_GROUPS,
+    GroupsView,
     read_group_view,
+    read_groups_now,
     read_groups_view,
 )
 from tallystream_dashboards.page.data.lines import MAX_LINES, MAX_POINTS, rate
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import PointReader, Sink
+    from tallystream_dashboards.page.url_state import Period
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
@@ -59,8 +62,13 @@ def counted(count: int, ts_ms: int, name: str = "records", app: str = "orders", 
 
 
 def read_groups(reader: PointReader) -> tuple[list[tuple[str, int | None]], int, int | None]:
-    view = read_groups_view(reader, PERIOD)
-    return [(one.group, one.lag) for one in view.states], len(view.chart.lines), view.as_of_ms
+    view = groups_view(reader)
+    round_ms = read_groups_now(reader, PERIOD).round_ms
+    return [(one.group, one.lag) for one in view.states], len(view.chart.lines), round_ms
+
+
+def groups_view(reader: PointReader, period: Period = PERIOD) -> GroupsView:
+    return read_groups_view(reader, read_groups_now(reader, period), period)
 
 
 def test_an_empty_store_is_empty(reader: PointReader) -> None:
@@ -112,7 +120,7 @@ def test_charts_are_bounded(sink: Sink, reader: PointReader) -> None:
     (line,) = view.over_time.lines
     assert (len(line.times_ms) <= MAX_POINTS, line.last) == (True, 2999)
     sink.write(Rounds().points(round_of(*(group(f"g{n:02}", (0, n), topic=f"t{n}") for n in range(30))), NOW - 1))
-    groups = read_groups_view(reader, PERIOD)
+    groups = groups_view(reader)
     assert [line.label for line in groups.chart.lines] == [f"g{number}" for number in range(29, 19, -1)]
     others = groups.chart.others
     assert others is not None
@@ -146,7 +154,7 @@ def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, read
     many = (group(f"g{number:04}", (0, number), topic=f"t{number}") for number in range(MAX_GROUPS + 1))
     wide = group("wide", *((0, number + 1000) for number in range(MAX_PARTITIONS + 30)), topic="wide")
     sink.write(Rounds().points(round_of(*many, wide), NOW - 1000))
-    view = read_groups_view(reader, PERIOD)
+    view = groups_view(reader)
     assert (len(view.states), len(view.trends), view.states[0].group) == (MAX_GROUPS + 2, WORST_GROUPS, "wide")
     assert (len(view.chart.lines), view.chart.left_out) == (MAX_LINES, MAX_GROUPS + 2 - WORST_GROUPS)
     one = read_group_view(reader, "wide", PERIOD)
@@ -165,8 +173,7 @@ def test_the_pipeline_has_four_hops(sink: Sink, reader: PointReader) -> None:
         shipper = group("tallystream-shipper", (7, 7), topic="metrics-agg", members=0)
         sink.write(rounds.points(round_of(own, shipper), NOW - ago * 1000))
     sink.write([counted(1, NOW - 4000)])
-    view = read_groups_view(reader, PERIOD)
-    hops, delays = read_pipeline(reader, view, PERIOD)
+    hops, delays = read_pipeline(reader, read_groups_now(reader, PERIOD), PERIOD)
     assert [(hop.name, hop.delay) for hop in hops] == [
         ("instance → metrics", "30 s ago"),
         ("metrics → sums", "33 s"),
@@ -305,7 +312,7 @@ def test_a_past_moment_has_no_later_points(sink: Sink, reader: PointReader) -> N
     moment = Selection(at="2023-11-14T22:13:20")
     for selection, lag in ((moment, 5), (Selection(), 9)):
         period = selection.period(NOW)
-        groups = read_groups_view(reader, period)
+        groups = groups_view(reader, period)
         one = read_group_view(reader, "g", period)
         sums = read_metrics(reader, selection, selection.period(NOW), round_ms=None)
         assert one.state is not None
@@ -321,7 +328,7 @@ def test_an_unchanged_lag_is_drawn_to_the_newest_round(sink: Sink, reader: Point
     rounds = Rounds()
     for ago_s in range(20, -1, -2):
         sink.write(rounds.points(round_of(group("idle", (7, 7)), group("busy", (90 - ago_s, 100))), NOW - ago_s * 1000))
-    view = read_groups_view(reader, PERIOD)
+    view = groups_view(reader)
     assert {line.label: line.times_ms[-1] for line in view.chart.lines} == {"idle": NOW, "busy": NOW}
 
 

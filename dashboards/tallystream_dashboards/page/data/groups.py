@@ -26,13 +26,20 @@ MAX_PARTITIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
+class GroupsNow:
+    """Every group, worst first, and the time of the newest round (epoch ms; None: there is none)."""
+
+    states: tuple[GroupState, ...]
+    round_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class GroupsView:
-    """Every group, worst first, their lag over time, and the time of the newest round."""
+    """Every group, worst first, and their lag over time."""
 
     states: tuple[GroupState, ...]
     trends: Mapping[str, Line]
     chart: ChartData
-    as_of_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +52,24 @@ class GroupView:
     rates: ChartData
 
 
-def read_groups_view(reader: PointReader, period: Period) -> GroupsView:
-    """Read every group as at the end of the period, and its lag over the period.
+def read_groups_now(reader: PointReader, period: Period) -> GroupsNow:
+    """Read every group as at the end of the period.
+
+    Raises:
+        SinkUnavailableError: the store does not answer.
+    """
+    round_ms = last_round_ms(reader, at_ms=period.until_ms)
+    return GroupsNow(tuple(read_groups(reader, at_ms=max(period.end_ms, round_ms or 0))), round_ms)
+
+
+def read_groups_view(reader: PointReader, groups: GroupsNow, period: Period) -> GroupsView:
+    """Read the lag of the groups over the period.
 
     Raises:
         SinkUnavailableError: the store does not answer.
     """
     start_ms, end_ms, until_ms = period
-    as_of_ms = last_round_ms(reader, at_ms=until_ms)
-    states = read_groups(reader, at_ms=max(end_ms, as_of_ms or 0))
+    states = groups.states
     if len(states) <= MAX_GROUPS:
         history = reader.read(GROUPS, ("lag",), start_ms=start_ms, end_ms=until_ms, last_before=False)
     else:
@@ -67,8 +83,8 @@ def read_groups_view(reader: PointReader, period: Period) -> GroupsView:
     lines.sort(key=lambda line: -(line.last or 0))
     # Unchanged points are not stored: the last value is valid until the newest round.
     left_out = _left_out(len(states), MAX_GROUPS, WORST_GROUPS)
-    chart = chart_data(lines, start_ms, end_ms, until_ms=as_of_ms, left_out=left_out)
-    return GroupsView(tuple(states), trends, chart, as_of_ms)
+    chart = chart_data(lines, start_ms, end_ms, until_ms=groups.round_ms, left_out=left_out)
+    return GroupsView(states, trends, chart)
 
 
 def read_group_view(reader: PointReader, group: str, period: Period) -> GroupView:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader, Series
     from tallystream_dashboards.lag.catch_up import TimeToCatchUp
     from tallystream_dashboards.lag.state import GroupState
-    from tallystream_dashboards.page.data.groups import GroupsView
+    from tallystream_dashboards.page.data.groups import GroupsNow
     from tallystream_dashboards.page.url_state import Period
 
 AGGREGATOR, SHIPPER = "aggregator", "shipper"
@@ -40,15 +40,16 @@ _TO_SUMS, _TO_STORE = "metrics → sums", "sums → store"
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One hop: its delay as text, its status if it has one, and a sentence with details."""
+    """One hop: its delay as text and in seconds, its status if it has one, and a sentence with details."""
 
     name: str
     delay: str
     status: Status | None
     detail: str
+    delay_s: float | None = None
 
 
-def read_pipeline(reader: PointReader, groups: GroupsView, period: Period) -> tuple[list[Hop], ChartData]:
+def read_pipeline(reader: PointReader, groups: GroupsNow, period: Period) -> tuple[list[Hop], ChartData]:
     """Return the hops at the end of the period, and the time lag of the aggregator and the shipper over the period.
 
     Raises:
@@ -56,12 +57,9 @@ def read_pipeline(reader: PointReader, groups: GroupsView, period: Period) -> tu
     """
     aggregator, shipper = own_groups(groups.states)
     start_ms, end_ms, until_ms = period
-    detailed = read_group(reader, aggregator.group, at_ms=end_ms) if aggregator is not None else None
-    # The aggregator reads the topics that instances report to.
-    topics = sorted({one.topic for one in detailed.partitions}) if detailed is not None else []
     ends = [
         series
-        for topic in topics
+        for topic in reported_topics(reader, aggregator, at_ms=end_ms)
         for series in reader.read(ENDS, ("end",), start_ms=start_ms, end_ms=until_ms, tags={"topic": topic})
     ]
     lines = []
@@ -79,7 +77,13 @@ def read_pipeline(reader: PointReader, groups: GroupsView, period: Period) -> tu
     )
     # Unchanged points are not stored: the last age is valid until the newest round, unless the group is gone.
     gone = any(state.gone for state in (aggregator, shipper) if state is not None)
-    return pipeline, chart_data(lines, start_ms, end_ms, until_ms=None if gone else groups.as_of_ms)
+    return pipeline, chart_data(lines, start_ms, end_ms, until_ms=None if gone else groups.round_ms)
+
+
+def reported_topics(reader: PointReader, aggregator: GroupState | None, *, at_ms: int) -> list[str]:
+    """Return the topics that instances report to, which are those that the aggregator's group reads."""
+    detailed = read_group(reader, aggregator.group, at_ms=at_ms) if aggregator is not None else None
+    return sorted({one.topic for one in detailed.partitions}) if detailed is not None else []
 
 
 def _newest_sum_ms(reader: PointReader, *, start_ms: int, end_ms: int) -> int | None:
@@ -136,14 +140,17 @@ def _from_instances(arrived_ms: int | None, now_ms: int) -> Hop:
     late = age_ms > MAX_ARRIVAL_AGE_MS
     detail = "The newest record in `metrics`." + (" Check that an instance reports." if late else "")
     status = Status.WARN if late else Status.OK
-    return Hop("instance → metrics", f"{formatting.duration(age_ms / 1000)} ago", status, detail)
+    return Hop("instance → metrics", f"{formatting.duration(age_ms / 1000)} ago", status, detail, age_ms / 1000)
 
 
 def _group_hop(name: str, state: GroupState | None, owner: str) -> Hop:
     if state is None:
         return Hop(name, formatting.DASH, None, f"There is no consumer group of {owner}. Check that it runs.")
     details = (f"{lag_range(state)} records behind.", _catches_up(state.catch_up), why(state))
-    return Hop(name, time_lag(state.time_lag), state.evaluation.status, " ".join(one for one in details if one))
+    delay_s = None if state.time_lag is None else state.time_lag.seconds
+    return Hop(
+        name, time_lag(state.time_lag), state.evaluation.status, " ".join(one for one in details if one), delay_s
+    )
 
 
 def _catches_up(catch_up: TimeToCatchUp) -> str:
@@ -160,5 +167,6 @@ def _catches_up(catch_up: TimeToCatchUp) -> str:
 def _to_page(stored_ms: int | None, now_ms: int) -> Hop:
     if stored_ms is None:
         return Hop("store → page", formatting.DASH, None, "There is no sum in the store yet.")
-    age = f"{formatting.duration(max(0, now_ms - stored_ms) / 1000)} ago"
-    return Hop("store → page", age, None, "The newest sum in the store; a sum is written when it changes.")
+    age_s = max(0, now_ms - stored_ms) / 1000
+    detail = "The newest sum in the store; a sum is written when it changes."
+    return Hop("store → page", f"{formatting.duration(age_s)} ago", None, detail, age_s)

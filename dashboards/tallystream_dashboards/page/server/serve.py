@@ -34,12 +34,19 @@ def run(settings: PageSettings) -> int:
         ConfigError: the address or port can't be listened on.
     """
     from starlette.middleware import Middleware
+    from starlette.routing import Route
     from streamlit.starlette import App
+
+    from tallystream_dashboards.page.server import csv_route
 
     port = _free_port(settings)
     url = f"http://{_host(settings.address)}:{port}"
     page_settings.served = settings
-    app = App(APP, middleware=[Middleware(AccessMiddleware, password=settings.password)])
+    app = App(
+        APP,
+        routes=[Route(csv_route.PATH, csv_route.endpoint(settings.store))],
+        middleware=[Middleware(AccessMiddleware, password=settings.password)],
+    )
     stopped = threading.Event()
     announcer = threading.Thread(target=_announce, args=(settings, port, url, stopped), name="page-ready", daemon=True)
     previous = signal.signal(signal.SIGTERM, _interrupt)

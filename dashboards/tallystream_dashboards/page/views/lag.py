@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tallystream_dashboards.page.data.pipeline import Hop
 
 ALL = "All groups"
-MAX_REASONS = 3
-"""How many groups' reasons are shown above the table."""
 MAX_PARTITIONS = 500
 """How many partitions a table shows, the worst ones. A filter finds the others."""
 
@@ -54,11 +52,10 @@ def draw_groups(view: GroupsView, *, now_ms: int, zone: tzinfo) -> None:
     """Draw all groups: the number of bad ones, the worst, the lag over time, and a table."""
     present = [state for state in view.states if not state.gone]
     _tiles(present, now_ms=now_ms)
-    _reasons(present, now_ms=now_ms)
     components.chart("Lag by group, records", view.chart, integers=True, key="lag-chart")
     states = _filtered(view.states)
     table = tables.groups(states, view.trends, components.clock(zone, now_ms), now_ms=now_ms)
-    components.text_table(table, key="groups-table")
+    components.table(table, caption="Consumer groups", key="groups-table")
     st.caption("A group's partitions, rates and history: choose it above.")
 
 
@@ -81,9 +78,8 @@ def draw_group(name: str, view: GroupView, *, now_ms: int, zone: tzinfo) -> None
     with right:
         components.chart("Time lag, seconds: age of the oldest unread record", view.time_lag, key="seconds-chart")
     partitions = _partitions(state)
-    components.text_table(
-        tables.partitions(partitions[:MAX_PARTITIONS], components.clock(zone, now_ms)), key="partitions-table"
-    )
+    table = tables.partitions(partitions[:MAX_PARTITIONS], components.clock(zone, now_ms))
+    components.table(table, caption="Partitions", key="partitions-table")
     if len(partitions) > MAX_PARTITIONS:
         st.caption(f"The worst {MAX_PARTITIONS:,} of {len(partitions):,} partitions; the filter finds the others.")
 
@@ -100,7 +96,7 @@ def draw_pipeline(hops: Sequence[Hop], delays: ChartData) -> None:
             **components.TILE,
         )
     components.chart("Delay of each hop, seconds", delays, key="delay-chart")
-    components.text_table(tables.hops(hops), key="hops-table")
+    components.table(tables.hops(hops), caption="Hops of the pipeline", key="hops-table")
 
 
 def _tiles(present: Sequence[GroupState], *, now_ms: int) -> None:
@@ -129,17 +125,6 @@ def _tiles(present: Sequence[GroupState], *, now_ms: int) -> None:
     )
     columns[2].metric("Time lag", time_lag(worst.time_lag), **components.TILE)
     _catches_up(columns[3], worst.catch_up)
-
-
-def _reasons(present: Sequence[GroupState], *, now_ms: int) -> None:
-    """Draw the full reasons of the worst groups, for which a table's cell is too narrow."""
-    for state in [one for one in present if one.evaluation.status in (Status.ERR, Status.WARN)][:MAX_REASONS]:
-        status = f"{state.evaluation.status.name}{tables.since(state, now_ms)}"
-        message = f"**{literal(state.group)}** · {status} · {literal(why(state))}"
-        if state.evaluation.status is Status.ERR:
-            st.error(message, icon=":material/error:")
-        else:
-            st.warning(message, icon=":material/warning:")
 
 
 def _catches_up(column: Any, catch_up: TimeToCatchUp) -> None:

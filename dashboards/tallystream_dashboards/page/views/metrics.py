@@ -62,15 +62,22 @@ def draw_metrics(view: MetricsView, *, now_ms: int, zone: tzinfo) -> None:
         st.caption("To see each instance, run the shipper with `--rows`.")
     clock = components.clock(zone, now_ms)
     if view.metrics:
-        components.table(tables.sums(view.metrics, clock), key="sums-table")
+        components.table(
+            tables.sums(view.metrics, clock),
+            caption="Sums of the app",
+            key="sums-table",
+        )
     if view.own_metrics:
         with st.expander(f"The reporter's own metrics ({len(view.own_metrics)})", expanded=not view.metrics):
-            components.table(tables.sums(view.own_metrics, clock), key="own-sums-table")
+            components.table(
+                tables.sums(view.own_metrics, clock),
+                caption="The reporter's own metrics",
+                key="own-sums-table",
+            )
     if view.left_out:
         st.caption(f"{view.left_out:,} more metrics are in the store; the table has the first by name.")
     if view.events:
-        st.markdown("**Events**")
-        components.table(tables.events(view.events, clock), key="events-table")
+        components.table(tables.events(view.events, clock), caption="Events", key="events-table")
 
 
 def draw_duplicates(view: MetricsView, duplicates: Duplicates | None) -> None:
@@ -109,7 +116,11 @@ def draw_duplicates(view: MetricsView, duplicates: Duplicates | None) -> None:
         key="twice-chart",
         events=view.events,
     )
-    components.table(tables.covered_offsets(duplicates.partitions), key="covered-table")
+    components.table(
+        tables.covered_offsets(duplicates.partitions),
+        caption="Offsets covered",
+        key="covered-table",
+    )
     st.caption(
         "Consumers report, in one snapshot, how many records they processed and their positions. Records in flight are "
         "not counted. Records processed since a consumer's last report are not shown yet."

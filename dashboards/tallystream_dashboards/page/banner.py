@@ -1,0 +1,99 @@
+"""The banner at the top of every view: everything well, or what is not, since when, why, and what to do. Pure HTML."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from tallystream_aggregator.terminal import printable
+from tallystream_dashboards import formatting
+from tallystream_dashboards.page.links import page_link, runbook_link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tallystream_dashboards.page.data.problems import Problem
+    from tallystream_dashboards.page.settings import PageSettings
+    from tallystream_dashboards.page.url_state import Selection
+
+SHOWN = 3
+"""How many problems are shown at once. The others are behind a button."""
+MAX_PROBLEMS = 50
+"""How many problems are listed."""
+
+STYLE = """
+.banner { border-left: .35rem solid; border-radius: .3rem; padding: .6rem .9rem; overflow-wrap: anywhere; }
+.banner h2 { font-size: 1.15rem; padding: 0; margin: 0; }
+.banner.well { border-color: #158237; background: color-mix(in srgb, #158237 12%, transparent); }
+.banner.warning { border-color: #b85208; background: color-mix(in srgb, #e2660c 10%, transparent); }
+.banner.critical { border-color: #d9362b; background: color-mix(in srgb, #d9362b 10%, transparent); }
+.banner.unknown { border-color: #767b85; background: color-mix(in srgb, currentcolor 8%, transparent); }
+.stHtml .banner ol { margin: 0; padding: 0; list-style: none; }
+.banner li { margin: .6rem 0 0; padding: 0; }
+.banner p { margin: .1rem 0 0; font-size: .95rem; }
+.banner .severity { font-size: .75rem; text-transform: uppercase; letter-spacing: .04em; border: 1px solid;
+  border-radius: .3rem; padding: 0 .3rem; margin-right: .4rem; }
+.banner a + a { margin-left: .9rem; }
+.banner summary { margin-top: .6rem; cursor: pointer; }
+.stHtml a { color: inherit; text-decoration: underline; }
+"""
+
+
+def headline(found: Sequence[Problem], *, lag_known: bool, past: bool) -> str:
+    """Return the answer in one sentence."""
+    if not lag_known:
+        return "Whether everything is well is not known: no lag has been collected yet."
+    if not found:
+        return "Everything was well." if past else "Everything is well."
+    critical = sum(problem.severity == "critical" for problem in found)
+    if len(found) == 1:
+        return f"1 {'critical problem' if critical else 'warning'}"
+    parts = [f"{critical} critical"] if critical else []
+    warnings = len(found) - critical
+    parts += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
+    return f"{len(found)} problems: {', '.join(parts)}"
+
+
+def banner(
+    found: Sequence[Problem],
+    settings: PageSettings,
+    selection: Selection,
+    clock: Callable[[int], str],
+    *,
+    lag_known: bool,
+    now_ms: int,
+) -> str:
+    """Return the banner. A screen reader announces the headline when it changes."""
+    severity = "unknown" if not lag_known else "well"
+    if found:
+        severity = "critical" if any(problem.severity == "critical" for problem in found) else "warning"
+    sentence = headline(found, lag_known=lag_known, past=selection.at is not None)
+    items = [_item(problem, settings, selection, clock, now_ms=now_ms) for problem in found[:MAX_PROBLEMS]]
+    shown, others = "".join(items[:SHOWN]), "".join(items[SHOWN:])
+    more = f"<details><summary>{len(found) - SHOWN} more</summary><ol>{others}</ol></details>" if others else ""
+    listed = f"<ol>{shown}</ol>{more}" if found else ""
+    return (
+        f'<section class="banner {severity}" aria-label="State of the system">'
+        f'<div role="status"><h2>{sentence}</h2></div>{listed}</section>'
+    )
+
+
+def _item(
+    problem: Problem, settings: PageSettings, selection: Selection, clock: Callable[[int], str], *, now_ms: int
+) -> str:
+    since = ""
+    if problem.since_ms is not None:
+        ago = formatting.duration((now_ms - problem.since_ms) / 1000)
+        since = f" since {clock(problem.since_ms)} ({ago})"
+    runbook = runbook_link(settings, problem.slug)
+    # The runbook opens beside the page, so that the problem stays in view.
+    return (
+        f'<li><p><span class="severity">{problem.severity}</span><strong>{_text(problem.what)}</strong>{since}</p>'
+        f"<p>{_text(problem.why)}</p><p>What to do: {_text(problem.action)}</p>"
+        f'<p><a href="{escape(runbook)}" target="_blank">Runbook: {problem.slug}</a>'
+        f'<a href="{escape(page_link(problem.details, selection))}">Details</a></p></li>'
+    )
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,192 @@
+"""What is not well: a list of problems, worst first, from the newest lag and from what the pipeline reports. Pure.
+
+The conditions and their thresholds are those of the alert rules, so a problem has the rule's section of the runbook.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from tallystream_dashboards import formatting
+from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.grafana.settings import Thresholds
+from tallystream_dashboards.lag.formatting import clock_skew, time_lag, why
+from tallystream_dashboards.lag.status import Status
+from tallystream_dashboards.page.data.pipeline import AGGREGATOR, MAX_ARRIVAL_AGE_MS, SHIPPER, role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tallystream_dashboards.lag.state import GroupState
+    from tallystream_dashboards.page.data.observed import Observed
+
+MAX_AGE_MS = 150_000
+"""Lag that is older, in ms, says nothing about now. The longest interval of the collector is 60 s."""
+OWN_METRICS_MS = 86_400_000
+"""An aggregator whose last batch is longer ago, in ms, is not judged by it: it may publish no metrics of its own."""
+
+_RULES = {rule.slug: rule for rule in RULES}
+_OWN_RULES = {AGGREGATOR: "aggregator-down", SHIPPER: "sink-behind"}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem: what is not well, since when (epoch ms; None: not known) and why.
+
+    `slug` is that of the alert rule, which has the severity and what to do. `details` are the parameters of the page's
+    address that shows more.
+    """
+
+    what: str
+    why: str
+    slug: str
+    since_ms: int | None = None
+    severity: Literal["critical", "warning"] = "warning"
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def action(self) -> str:
+        """What to do first: the text of the alert rule."""
+        return _RULES[self.slug].action % asdict(Thresholds())
+
+
+def problems(
+    states: Sequence[GroupState], observed: Observed, *, now_ms: int, thresholds: Thresholds | None = None
+) -> list[Problem]:
+    """Return what is not well at `now_ms`. First comes outdated lag, then what is critical, then warnings.
+
+    `states` are the groups, worst first. Without a round there is no lag to judge.
+    """
+    limits = thresholds or Thresholds()
+    if observed.round_ms is None:
+        return []
+    outdated = list(_outdated(observed.round_ms, now_ms))
+    present = [state for state in states if not state.gone]
+    lag = list(_lag(present, limits))
+    shipper_works = not any(problem.slug == "sink-behind" for problem in lag)
+    found = [
+        *(_aggregator(observed, now_ms, limits) if shipper_works else ()),
+        *lag,
+        *(() if outdated else _arrivals(observed)),
+        *_silent_instances(observed, limits),
+        *_dead_letters(observed, limits),
+        *_not_read(present),
+        *_skew(present, limits),
+    ]
+    return [*outdated, *sorted(found, key=lambda one: one.severity != "critical")]
+
+
+def _outdated(round_ms: int, now_ms: int) -> Iterator[Problem]:
+    if now_ms - round_ms > MAX_AGE_MS:
+        ago = formatting.duration((now_ms - round_ms) / 1000)
+        yield Problem(
+            f"No lag has been collected for {ago}",
+            "The lag on this page is the last that is known.",
+            "collector-down",
+            since_ms=round_ms,
+            details={"view": "groups"},
+        )
+
+
+def _aggregator(observed: Observed, now_ms: int, limits: Thresholds) -> Iterator[Problem]:
+    if observed.batch_ms is None:
+        return
+    age_ms = now_ms - observed.batch_ms
+    if limits.aggregator_seconds * 1000 < age_ms < OWN_METRICS_MS:
+        yield Problem(
+            "No aggregator works",
+            f"The newest batch is {formatting.duration(age_ms / 1000)} old. Records wait on the topic metrics.",
+            "aggregator-down",
+            since_ms=observed.batch_ms,
+            severity="critical",
+            details={"view": "pipeline"},
+        )
+
+
+def _lag(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]:
+    """Return a problem for each group that is ERR or WARN, or whose oldest unread record is too old."""
+    for state in present:
+        status, own = state.evaluation.status, role(state.group)
+        limit_s = limits.sink_seconds if own == SHIPPER else limits.lag_seconds
+        late = state.time_lag is not None and state.time_lag.seconds > limit_s
+        if status not in (Status.ERR, Status.WARN) and not late:
+            continue
+        bad = status in (Status.ERR, Status.WARN)
+        what = (
+            f"Group {state.group} is {status.name}"
+            if bad
+            else f"Group {state.group} is {time_lag(state.time_lag)} behind"
+        )
+        yield Problem(
+            what,
+            why(state),
+            _OWN_RULES.get(own, "lag-status" if status is Status.ERR else "lag-seconds"),
+            since_ms=state.since_ms if bad else None,
+            severity="critical" if status is Status.ERR or (late and own == SHIPPER) else "warning",
+            details={"view": "groups", "group": state.group},
+        )
+
+
+def _arrivals(observed: Observed) -> Iterator[Problem]:
+    """Return a problem if the newest round found no record that is new enough in the topics of the instances."""
+    arrived_ms, round_ms = observed.arrived_ms, observed.round_ms
+    if arrived_ms is None or round_ms is None or round_ms - arrived_ms <= MAX_ARRIVAL_AGE_MS:
+        return
+    age = formatting.duration((round_ms - arrived_ms) / 1000)
+    yield Problem(
+        "No instance reports",
+        f"No record has arrived on the topic metrics for {age} or more.",
+        "instance-silent",
+        since_ms=arrived_ms,
+        details={"view": "pipeline"},
+    )
+
+
+def _silent_instances(observed: Observed, limits: Thresholds) -> Iterator[Problem]:
+    for app in observed.apps:
+        if app.most - app.living >= limits.missing_instances:
+            count = "1 instance" if app.living == 1 else f"{app.living:,} instances"
+            yield Problem(
+                f"App {app.name} has {count} instead of {app.most:,}",
+                "That is less than the maximum of the last hour. An instance without a record for three of its "
+                "reporting intervals is silent: it crashed, hangs, cannot reach Kafka, or was scaled in.",
+                "instance-silent",
+                since_ms=app.since_ms,
+                details={"view": "metrics", "app": app.name},
+            )
+
+
+def _dead_letters(observed: Observed, limits: Thresholds) -> Iterator[Problem]:
+    if observed.dead_letters > limits.dead_letters:
+        count = "1 dead letter" if observed.dead_letters == 1 else f"{observed.dead_letters:,} dead letters"
+        yield Problem(
+            f"{count} in ten minutes",
+            "Records or single metrics were rejected, and are in no sum. All other records are summed.",
+            "dead-letters",
+            since_ms=observed.dead_letters_since_ms,
+            details={"view": "pipeline"},
+        )
+
+
+def _not_read(present: Iterable[GroupState]) -> Iterator[Problem]:
+    names = [state.group for state in present if state.stale]
+    if names:
+        first, more = names[0], f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        yield Problem(
+            f"The newest round did not read all of {first}{more}",
+            "The status is the last one that is known. The collector's log names what did not answer.",
+            "lag-status",
+            details={"view": "groups", "group": first},
+        )
+
+
+def _skew(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]:
+    for state in present:
+        if state.skew_ms is not None and abs(state.skew_ms) > limits.skew_seconds * 1000:
+            yield Problem(
+                f"Timestamps of what {state.group} reads are wrong",
+                clock_skew(state.skew_ms),
+                "clock-skew",
+                details={"view": "groups", "group": state.group},
+            )

@@ -1,0 +1,90 @@
+"""The rows of the page's tables for CSV: exact values, and times in epoch milliseconds. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tallystream_dashboards.lag.formatting import group_json, partition_json
+from tallystream_dashboards.page.data.pipeline import role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tallystream_dashboards.lag.state import GroupState, PartitionState
+    from tallystream_dashboards.page.data.duplicates import CoveredOffsets
+    from tallystream_dashboards.page.data.lines import ChartData
+    from tallystream_dashboards.page.data.metrics import Event
+    from tallystream_dashboards.page.data.pipeline import Hop
+    from tallystream_dashboards.page.data.sums import Metric
+
+Rows = list[dict[str, Any]]
+
+
+def groups(states: Iterable[GroupState]) -> Rows:
+    """Return a row for each group, with the names of `tallystream lag --json`."""
+    return [{**group_json(state, partitions=False), "role": role(state.group)} for state in states]
+
+
+def partitions(states: Iterable[PartitionState]) -> Rows:
+    """Return a row for each partition, with the names of `tallystream lag GROUP --json`."""
+    return [partition_json(state) for state in states]
+
+
+def sums(metrics: Iterable[Metric]) -> Rows:
+    """Return a row for each sum."""
+    return [
+        {
+            "app": metric.app,
+            "name": metric.name,
+            "type": metric.type,
+            "tags": metric.tags_text,
+            "value": metric.value.last,
+            "mean": metric.mean,
+            "instances": metric.newest("instances"),
+            "lives": metric.newest("lives"),
+            "changed_ms": metric.changed_ms,
+        }
+        for metric in metrics
+    ]
+
+
+def hops(pipeline: Iterable[Hop]) -> Rows:
+    """Return a row for each hop."""
+    return [
+        {
+            "hop": hop.name,
+            "status": hop.status.name if hop.status is not None else None,
+            "delay_s": hop.delay_s,
+            "why": hop.detail,
+        }
+        for hop in pipeline
+    ]
+
+
+def events(events: Iterable[Event]) -> Rows:
+    """Return a row for each event, newest first."""
+    newest = sorted(events, key=lambda event: -event.ts_ms)
+    return [{"ts_ms": event.ts_ms, "kind": event.kind, "text": event.text} for event in newest]
+
+
+def covered_offsets(partitions: Iterable[CoveredOffsets]) -> Rows:
+    """Return a row for each partition with positions."""
+    return [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "start": one.start,
+            "position": one.position,
+            "offsets": one.count,
+        }
+        for one in partitions
+    ]
+
+
+def points(chart: ChartData) -> Rows:
+    """Return a row for each point of a chart's lines."""
+    return [
+        {"series": line.label, "ts_ms": ts_ms, "value": value}
+        for line in chart.lines
+        for ts_ms, value in zip(line.times_ms, line.values, strict=True)
+    ]

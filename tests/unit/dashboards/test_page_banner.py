@@ -1,0 +1,76 @@
+"""The banner: one sentence, the problems with their links, and names as text."""
+
+from __future__ import annotations
+
+from html import unescape
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.page import PageSettings
+from tallystream_dashboards.page.banner import MAX_PROBLEMS, banner, headline
+from tallystream_dashboards.page.data.problems import Problem
+from tallystream_dashboards.page.url_state import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOW = 1_700_000_000_000
+CRITICAL = Problem("Group a is ERR", "Why.", "lag-status", NOW - 60_000, "critical", {"view": "groups", "group": "a&b"})
+WARNING = Problem("Group b is WARN", "Why.", "lag-seconds")
+
+
+def drawn(found: Sequence[Problem], *, runbook_url: str = "", lag_known: bool = True) -> str:
+    settings = PageSettings(store=StoreSettings.parse("local:x.db"), runbook_url=runbook_url)
+    return banner(found, settings, Selection(range="1h"), str, lag_known=lag_known, now_ms=NOW)
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        ([], "Everything is well."),
+        ([WARNING], "1 warning"),
+        ([CRITICAL], "1 critical problem"),
+        ([CRITICAL, WARNING, WARNING], "3 problems: 1 critical, 2 warnings"),
+        ([WARNING, WARNING], "2 problems: 2 warnings"),
+    ],
+)
+def test_the_first_sentence_is_the_answer(found: list[Problem], sentence: str) -> None:
+    """The headline says whether everything is well, or how much is not."""
+    assert headline(found, lag_known=True, past=False) == sentence
+    assert f'<div role="status"><h2>{sentence}</h2></div>' in drawn(found)
+
+
+def test_without_lag_nothing_is_said_to_be_well() -> None:
+    """If no lag was ever collected, the page does not know. A time in the past was well."""
+    assert "not known" in headline([], lag_known=False, past=False)
+    assert "banner unknown" in drawn([], lag_known=False)
+    assert headline([], lag_known=True, past=True) == "Everything was well."
+
+
+def test_a_problem_has_its_time_and_links() -> None:
+    """There are the time, the reason, what to do, the runbook's section, and the details in the same period."""
+    html = unescape(drawn([CRITICAL]))
+    assert f"<strong>Group a is ERR</strong> since {NOW - 60_000} (1 min)</p><p>Why.</p>" in html
+    assert "What to do: Run tallystream lag" in html
+    assert 'href="?view=runbook&section=lag-status"' in html
+    assert 'href="?view=groups&group=a%26b&range=1h"' in html
+    assert 'href="https://wiki/runbook#lag-status"' in drawn([CRITICAL], runbook_url="https://wiki/runbook")
+
+
+def test_many_problems_are_behind_a_button() -> None:
+    """Three problems are shown at once. The others can be opened, up to a maximum."""
+    html = drawn([CRITICAL] * 60)
+    assert html.partition("<details>")[0].count("<li>") == 3
+    assert "<summary>57 more</summary>" in html
+    assert html.count("<li>") == MAX_PROBLEMS
+
+
+def test_names_are_text() -> None:
+    """Markup and control characters in a name are shown as text."""
+    hostile = Problem("Group <img src=x> is ERR", "\x1b[31m<b>", "lag-status", details={"group": '"><b>'})
+    html = drawn([hostile])
+    assert "<img" not in html
+    assert "<b>" not in html
+    assert "\\x1b[31m&lt;b&gt;" in html

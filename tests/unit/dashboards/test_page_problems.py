@@ -1,0 +1,175 @@
+"""What the page lists as not well: from which data, in which order, and in which words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.lag import Rounds, group, round_of
+from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.lag.catch_up import CatchUp
+from tallystream_dashboards.lag.state import GroupState
+from tallystream_dashboards.lag.status import Evaluation, Status
+from tallystream_dashboards.lag.time_lag import TimeLag
+from tallystream_dashboards.page.data.groups import read_groups_now
+from tallystream_dashboards.page.data.observed import AppInstances, Observed, read_observed
+from tallystream_dashboards.page.data.problems import Problem, problems
+from tallystream_dashboards.page.url_state import Selection
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = 1_700_000_000_000
+MINUTE = 60_000
+WELL = Observed(round_ms=NOW - 2000, batch_ms=NOW - 10_000, arrived_ms=NOW - 3000, apps=(AppInstances("a", 2, 2, NOW),))
+"""The state of a pipeline that works."""
+
+
+def state(name: str, status: Status = Status.OK, seconds: float = 0, **fields: object) -> GroupState:
+    """Return a group with this status, whose oldest unread record is `seconds` old."""
+    evaluation = Evaluation(status, f"The reason of {name}.")
+    time_lag = TimeLag(seconds, exact=True)
+    known = GroupState(name, 5, time_lag, None, CatchUp.STEADY, evaluation, (), NOW, since_ms=NOW - 5 * MINUTE)
+    return replace(known, **fields)  # type: ignore[arg-type]  # a test names only fields that exist
+
+
+def listed(*states: GroupState, observed: Observed = WELL) -> list[tuple[str, str]]:
+    """Return what the problems are and the slugs of their rules."""
+    return [(one.what, one.slug) for one in problems(states, observed, now_ms=NOW)]
+
+
+def test_if_everything_works_there_is_no_problem() -> None:
+    """Groups that are OK or gone, and groups without a commit, are no problem."""
+    gone = state("old", Status.ERR, 9999, gone=True)
+    assert listed(state("a"), state("b", Status.NOTFOUND), gone, state("tallystream-shipper")) == []
+
+
+def test_a_group_has_its_status_reason_and_time() -> None:
+    """A problem of a group is what the collector says of it, and its details are the view of the group."""
+    (found,) = problems([state("billing", Status.ERR)], WELL, now_ms=NOW)
+    assert found == Problem(
+        "Group billing is ERR",
+        "The reason of billing.",
+        "lag-status",
+        since_ms=NOW - 5 * MINUTE,
+        severity="critical",
+        details={"view": "groups", "group": "billing"},
+    )
+    assert found.action.startswith("Run tallystream lag with the group's name")
+
+
+def test_the_worst_is_first() -> None:
+    """Outdated lag makes everything else uncertain, so it is first. Critical problems precede warnings."""
+    states = [state("a", Status.ERR), state("b", Status.WARN), state("late", seconds=301), state("tallystream-shipper")]
+    observed = replace(WELL, round_ms=NOW - 6 * MINUTE, batch_ms=NOW - 3 * MINUTE, dead_letters=2)
+    assert listed(*states, observed=observed) == [
+        ("No lag has been collected for 6 min", "collector-down"),
+        ("No aggregator works", "aggregator-down"),
+        ("Group a is ERR", "lag-status"),
+        ("Group b is WARN", "lag-seconds"),
+        ("Group late is 5 min 1 s behind", "lag-seconds"),
+        ("2 dead letters in ten minutes", "dead-letters"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "seconds", "found"),
+    [
+        ("prod-tallystream-shipper", 121, [("Group prod-tallystream-shipper is 2 min 1 s behind", "sink-behind")]),
+        ("prod-tallystream-shipper", 120, []),
+        (
+            "prod-tallystream-aggregator",
+            301,
+            [("Group prod-tallystream-aggregator is 5 min 1 s behind", "aggregator-down")],
+        ),
+        ("orders", 300, []),
+    ],
+)
+def test_the_own_groups_have_their_own_sections(own: str, seconds: float, found: list[tuple[str, str]]) -> None:
+    """A lag of the shipper or the aggregator leads to its section. The thresholds are those of the alerts."""
+    assert listed(state(own, seconds=seconds)) == found
+
+
+def test_a_shipper_that_is_behind_hides_the_age_of_the_last_batch() -> None:
+    """The batches of the aggregator are read from the store, so they are old if the shipper writes nothing."""
+    observed = replace(WELL, batch_ms=NOW - 5 * MINUTE)
+    assert listed(state("tallystream-shipper", seconds=200), observed=observed) == [
+        ("Group tallystream-shipper is 3 min 20 s behind", "sink-behind")
+    ]
+    assert listed(observed=replace(WELL, batch_ms=NOW - 25 * 60 * MINUTE)) == [], "it publishes no metrics of its own"
+
+
+@pytest.mark.parametrize(
+    ("observed", "found"),
+    [
+        (replace(WELL, arrived_ms=NOW - 90_000), [("No instance reports", "instance-silent")]),
+        (
+            replace(WELL, apps=(AppInstances("a", 1, 3, NOW),)),
+            [("App a has 1 instance instead of 3", "instance-silent")],
+        ),
+        (
+            replace(WELL, apps=(AppInstances("a", 0, 3, NOW),)),
+            [("App a has 0 instances instead of 3", "instance-silent")],
+        ),
+        (replace(WELL, dead_letters=1), [("1 dead letter in ten minutes", "dead-letters")]),
+        (Observed(), []),
+    ],
+)
+def test_the_pipeline_has_problems(observed: Observed, found: list[tuple[str, str]]) -> None:
+    """Silent instances and dead letters are listed. Without a round nothing is known."""
+    assert listed(observed=observed) == found
+
+
+def test_what_was_not_read_and_clocks() -> None:
+    """Groups that the newest round did not read are one problem. A skew above the threshold is one for each group."""
+    states = [state("a", stale="Not read."), state("b", stale="Not read."), state("c", stored_skew_ms=-6000)]
+    assert listed(*states, state("d", stored_skew_ms=4000)) == [
+        ("The newest round did not read all of a and 1 more", "lag-status"),
+        ("Timestamps of what c reads are wrong", "clock-skew"),
+    ]
+
+
+def test_every_problem_has_a_rule_with_an_action() -> None:
+    """What to do comes from the alert rules, without placeholders."""
+    for rule in RULES:
+        action = Problem("", "", rule.slug).action
+        assert action
+        assert "%(" not in action
+        assert "{{" not in action
+
+
+def test_the_state_of_the_pipeline_is_read(tmp_path: Path) -> None:
+    """Arrivals, the newest batch, living instances and dead letters are read from the store, with their times."""
+    settings = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
+    sink, rounds = open_sink(settings), Rounds()
+    sink.setup()
+    for ago in range(300, 0, -10):
+        end = 1000 - max(ago, 100)
+        sink.write(
+            rounds.points(round_of(group("tallystream-aggregator", (end, end), topic="metrics")), NOW - ago * 1000)
+        )
+    own = {"app": "tallystream", "command": "aggregate"}
+    sent = {"app": "orders", "metric_type": "counter"}
+    sink.write([Point("tallystream.batches", own | {"metric_type": "counter"}, {"count": 7}, NOW - 40_000)])
+    for ago, dead, instances in ((2000, 3, 4), (500, 3, 3), (200, 8, 2), (100, 9, 2)):
+        ts = NOW - ago * 1000
+        sink.write([Point("tallystream.table.dead_letters", own | {"metric_type": "gauge"}, {"max": dead}, ts)])
+        sink.write([Point("tallystream.reporter.sent", sent, {"count": ts, "instances": instances, "lives": 4}, ts)])
+    sink.flush()
+    sink.close()
+    reader = open_reader(settings)
+    period = Selection().period(NOW)
+    groups = read_groups_now(reader, period)
+    observed = read_observed(reader, groups.states, end_ms=period.end_ms, until_ms=period.until_ms)
+    reader.close()
+    assert observed == Observed(
+        batch_ms=NOW - 40_000,
+        arrived_ms=NOW - 100_000,
+        apps=(AppInstances("orders", 2, 4, NOW - 200_000),),
+        dead_letters=6,
+        dead_letters_since_ms=NOW - 200_000,
+    )
