@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from support.guides import commands
 from support.kafka import committed, read_topic
 from support.wait import wait_until
 from tallystream.record import Position, decode
@@ -124,14 +125,15 @@ def system(broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path:
     return System(broker.bootstrap_servers, topic_prefix, admin, tmp_path)
 
 
-@pytest.mark.parametrize("example", ["confluent_consumer.py", "aiokafka_consumer.py", "faststream_app.py"])
-def test_a_consumer_loop(system: System, example: str) -> None:
+@pytest.mark.parametrize("words", commands("kafka-consumer"), ids=lambda words: Path(words[1]).stem)
+def test_a_consumer_loop(system: System, words: list[str]) -> None:
     """After SIGTERM and after SIGKILL the counts are what was processed, and no record is missed.
 
     The count minus the covered offsets is what was processed twice: what the killed process had counted but not
     committed, so that the next one read it again.
     """
-    command = [sys.executable, EXAMPLES / example, system.servers, system.input, "flights-1"]
+    given = {"python": sys.executable, "localhost:9092": system.servers, "flights": system.input}
+    command = [given.get(word, word) for word in words]
     system.produce(RECORDS)
     process = system.start(*command)
     try:

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from support.commands import uv
+from support.wheels import build
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 
 
-def build(kind: str, source: Path, folder: Path) -> Path:
-    """Build a wheel or sdist with this environment's hatchling, and return the file."""
-    uv("build", "-q", f"--{kind}", "--no-build-isolation", "--python", sys.executable, source, "-o", folder)
+def build_one(kind: str, source: Path, folder: Path) -> Path:
+    """Build a wheel or sdist of the reporter, and return the file."""
+    build(kind, source, folder)
     (built,) = [path for path in folder.iterdir() if path.name.startswith("tallystream-")]
     return built
 
@@ -33,7 +34,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("wheel", ROOT / "reporter", tmp_path_factory.mktemp("wheel"))
+    return build_one("wheel", ROOT / "reporter", tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_wheel_has_all_files_of_the_reporter_and_no_others(wheel: Path) -> None:
@@ -61,8 +62,8 @@ def test_the_metadata_is_complete(wheel: Path) -> None:
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     """The wheel made from the sdist alone equals the one made from the repository, file by file."""
-    sdist = build("sdist", ROOT / "reporter", tmp_path / "sdist")
-    assert contents(build("wheel", sdist, tmp_path / "wheel")) == contents(wheel)
+    sdist = build_one("sdist", ROOT / "reporter", tmp_path / "sdist")
+    assert contents(build_one("wheel", sdist, tmp_path / "wheel")) == contents(wheel)
 
 
 def test_it_installs_alone(wheel: Path, tmp_path: Path) -> None:
