@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from support.guides import commands
+from support.guides import ROOT, commands
 from support.kafka import committed, read_topic
 from support.wait import wait_until
 from tallystream.record import Position, decode
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+EXAMPLES = ROOT / "docs" / "examples"
 PARTITIONS = 3
 RECORDS = 3000
 
@@ -132,7 +132,8 @@ def test_a_consumer_loop(system: System, words: list[str]) -> None:
     The count minus the covered offsets is what was processed twice: what the killed process had counted but not
     committed, so that the next one read it again.
     """
-    given = {"python": sys.executable, "localhost:9092": system.servers, "flights": system.input}
+    example = str(ROOT / words[1])
+    given = {"python": sys.executable, words[1]: example, "localhost:9092": system.servers, "flights": system.input}
     command = [given.get(word, word) for word in words]
     system.produce(RECORDS)
     process = system.start(*command)

@@ -64,7 +64,7 @@ def machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Mach
     for name in ("spark", "files", "broker"):
         jars.fetch(name)
     with capsys.disabled():
-        print(f"\n{time.monotonic() - began:7.1f} s  downloads, and building the wheels")
+        sys.stdout.write(f"\n{time.monotonic() - began:7.1f} s  downloads, and building the wheels\n")
     folder = tmp_path / "empty"
     folder.mkdir()
     machine = Machine(folder, packages)
@@ -90,7 +90,7 @@ def test_five_commands_lead_to_a_sum(machine: Machine, capsys: pytest.CaptureFix
         seconds = time.monotonic() - began
         total += seconds
         with capsys.disabled():
-            print(f"{seconds:7.1f} s  {step}")
+            sys.stdout.write(f"{seconds:7.1f} s  {step}\n")
 
     for words in before:
         began = time.monotonic()

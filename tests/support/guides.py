@@ -6,7 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
-GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+ROOT = Path(__file__).parents[2]
+GUIDES = ROOT / "docs" / "guides"
 
 
 def commands(name: str) -> list[list[str]]:

@@ -41,7 +41,7 @@ def download_dependencies() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             unfinished = folder.with_suffix(".unfinished")
-            options = ["--no-deps", "--no-build-isolation", "--require-hashes", "-r", LOCK, "-w", unfinished]
+            options = ["--no-deps", "--no-build-isolation", "--require-hashes", "-r", str(LOCK), "-w", str(unfinished)]
             done = subprocess.run(
                 [sys.executable, "-m", "pip", "wheel", "-q", *options],
                 env={**os.environ, "DIST_EXTRA_CONFIG": str(LOCK.with_name("wheels.cfg"))},
