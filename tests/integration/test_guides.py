@@ -20,7 +20,6 @@ from support.otlp_applications import find_javac
 from support.processes import end
 from support.wait import wait_until
 from tallystream_aggregator import jars, sums
-from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_cli.servers.process import free_port, spawn
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
+    from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -84,35 +84,54 @@ def test_a_lagging_group_as_coming_from_burrow(broker: KafkaBroker, admin: Admin
     assert "TallystreamLagStatus" in (tmp_path / "grafana" / "rules" / "tallystream.rules.yaml").read_text()
 
 
-def test_the_programs_as_coming_from_dropwizard(
-    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
-) -> None:
-    """The printed metrics and reporters run as one process: the sums and the last reports have its values."""
-    topics = Topics(topic_prefix)
-    create_topics(admin, topics)
-    program = "\n".join(blocks("dropwizard", "python"))
-    env = {"TALLYSTREAM_BOOTSTRAP_SERVERS": broker.bootstrap_servers, "TALLYSTREAM_TOPIC_PREFIX": topic_prefix}
-    done = execute([sys.executable, "-c", program], tmp_path, env)
-    assert done.returncode == 0, done.stderr
-    assert "orders.open updown value=1" in done.stdout
+class Programs:
+    """Runs a page's programs as one process, which reports to topics of its own."""
+
+    def __init__(self, servers: str, topics: Topics, folder: Path) -> None:
+        self._servers, self._topics, self._folder = servers, topics, folder
+
+    def run(self, page: str) -> str:
+        """Run the programs in the order of the page, and return what they print."""
+        env = {"TALLYSTREAM_BOOTSTRAP_SERVERS": self._servers, "TALLYSTREAM_TOPIC_PREFIX": self._topics.prefix}
+        done = execute([sys.executable, "-c", "\n".join(blocks(page, "python"))], self._folder, env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def sums(self, app: str) -> dict[str, sums.Sum]:
+        """Return the app's sums by name."""
+        table = Table(State())
+        table.apply(
+            Record(self._topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
+            for read in read_topic(self._servers, self._topics.metrics)
+        )
+        changes = table.changes()
+        assert changes.dead == []
+        rows = (sums.decode(total.value(epoch=1, batch=1)) for total in changes.totals)
+        return {row.name: row for row in rows if row.app == app}
+
+
+@pytest.fixture
+def programs(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> Programs:
+    return Programs(broker.bootstrap_servers, topics, tmp_path)
+
+
+def test_the_programs_as_coming_from_dropwizard(programs: Programs, tmp_path: Path) -> None:
+    """The printed metrics and reporters: the sums and the last reports have their values."""
+    assert "orders.open updown value=1" in programs.run("dropwizard")
     last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
     gauges = {metric["name"]: metric["value"] for metric in last["metrics"] if metric["type"] == "gauge"}
     assert gauges["orders.per.request"] == gauges["queue.length"] == 2
-
-    table = Table(State())
-    table.apply(
-        Record(topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
-        for read in read_topic(broker.bootstrap_servers, topics.metrics)
-    )
-    changes = table.changes()
-    assert changes.dead == []
-    rows = {
-        row.name: row for total in changes.totals if (row := sums.decode(total.value(epoch=1, batch=1))).app == "shop"
-    }
+    rows = programs.sums("shop")
     assert rows["orders.placed"].count == 2
     assert rows["requests"].count == 1
     assert (rows["order.size"].count, rows["order.size"].sum) == (2, 42)
     assert rows["order.handling"].count == 1
+
+
+def test_the_program_as_coming_from_pyformance(programs: Programs) -> None:
+    """The printed program's count is summed under the app's name."""
+    programs.run("../pyformance")
+    assert programs.sums("orders")["records"].count == 1
 
 
 def test_a_java_service(tmp_path: Path) -> None:
