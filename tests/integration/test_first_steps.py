@@ -36,7 +36,7 @@ class Machine:
 
     def __init__(self, folder: Path, packages: list[Path]) -> None:
         self.folder = folder
-        python = Path(sys._base_executable)  # type: ignore[attr-defined]  # the one without an environment
+        python = Path(sys._base_executable)  # the one without an environment
         self.environment = {
             **{name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}},
             "PATH": f"{python.parent}:{os.environ['PATH']}",
