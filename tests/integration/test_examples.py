@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from support.guides import ROOT, commands
 from support.kafka import committed, read_topic
 from support.wait import wait_until
 from tallystream.record import Position, decode
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+EXAMPLES = ROOT / "docs" / "examples"
 PARTITIONS = 3
 RECORDS = 3000
 
@@ -124,14 +125,16 @@ def system(broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path:
     return System(broker.bootstrap_servers, topic_prefix, admin, tmp_path)
 
 
-@pytest.mark.parametrize("example", ["confluent_consumer.py", "aiokafka_consumer.py", "faststream_app.py"])
-def test_a_consumer_loop(system: System, example: str) -> None:
+@pytest.mark.parametrize("words", commands("kafka-consumer"), ids=lambda words: Path(words[1]).stem)
+def test_a_consumer_loop(system: System, words: list[str]) -> None:
     """After SIGTERM and after SIGKILL the counts are what was processed, and no record is missed.
 
     The count minus the covered offsets is what was processed twice: what the killed process had counted but not
     committed, so that the next one read it again.
     """
-    command = [sys.executable, EXAMPLES / example, system.servers, system.input, "flights-1"]
+    example = str(ROOT / words[1])
+    given = {"python": sys.executable, words[1]: example, "localhost:9092": system.servers, "flights": system.input}
+    command = [given.get(word, word) for word in words]
     system.produce(RECORDS)
     process = system.start(*command)
     try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.commands import uv
+from support.wheels import download_dependencies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,7 +165,8 @@ def test_the_command_installs_by_name_from_an_index(
     """`pip install "tallystream[cli]"` installs the command with all that it needs, without a flag."""
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True, timeout=120)
     programs = tmp_path / "empty" / "bin"
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", index)  # stands for the index that users install from
+    monkeypatch.setenv("PIP_INDEX_URL", index)  # stands for the index that users install from
+    monkeypatch.setenv("PIP_FIND_LINKS", str(download_dependencies()))
     install = [programs / "python", "-m", "pip", "install", "-q", "tallystream[cli]"]
     installed = subprocess.run(install, capture_output=True, text=True, timeout=600, check=False)
     assert installed.returncode == 0, installed.stderr

@@ -1,0 +1,124 @@
+"""The five commands of docs/first-steps.md, in an empty folder, with an environment of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from support.browser import until
+from support.guides import blocks, commands
+from support.wait import wait_until
+from support.wheels import build_distributions, download_dependencies
+from tallystream_aggregator import jars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+
+PAGE = "../first-steps"
+FREE_PORTS = ("--broker-port", "0", "--page-port", "0")
+
+
+class Machine:
+    """A folder with the page's program, in which the page's commands run with wheels of this repository."""
+
+    def __init__(self, folder: Path, packages: list[Path]) -> None:
+        self.folder = folder
+        python = Path(sys._base_executable)  # the one without an environment
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}},
+            "PATH": f"{python.parent}:{os.environ['PATH']}",
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": " ".join(map(str, packages)),
+        }
+
+    def run(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=900, check=False
+        )
+
+    def system(self) -> dict[str, str]:
+        """Return the record of the running system, with its addresses."""
+        record: dict[str, str] = json.loads((self.folder / ".tallystream" / "system.json").read_bytes())
+        return record
+
+
+@pytest.fixture
+def machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Machine]:
+    """A machine without an environment. What was started is stopped, and the large environment is deleted."""
+    began = time.monotonic()
+    packages = [download_dependencies(), build_distributions(tmp_path / "dist")]
+    for name in ("spark", "files", "broker"):
+        jars.fetch(name)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{time.monotonic() - began:7.1f} s  downloads, and building the wheels\n")
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    machine = Machine(folder, packages)
+    try:
+        yield machine
+    finally:
+        if (folder / ".tallystream").exists():
+            down = machine.run([".venv/bin/tallystream", "down"])
+            assert down.returncode == 0, down.stderr
+        shutil.rmtree(folder)
+
+
+def test_five_commands_lead_to_a_sum(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    """The printed commands show the application's sum, in the terminal and on the page. The seconds are printed."""
+    (program,) = blocks(PAGE, "python")
+    (machine.folder / "orders.py").write_text(program, encoding="utf-8")
+    *before, last = printed = commands(PAGE)
+    assert len(printed) <= 5
+    total = 0.0
+
+    def passed(step: str, began: float) -> None:
+        nonlocal total
+        seconds = time.monotonic() - began
+        total += seconds
+        with capsys.disabled():
+            sys.stdout.write(f"{seconds:7.1f} s  {step}\n")
+
+    for words in before:
+        began = time.monotonic()
+        done = machine.run([*words, *(FREE_PORTS if "up" in words else ())])
+        assert done.returncode == 0, done.stdout + done.stderr
+        passed(shlex.join(words), began)
+        if "up" in words:
+            machine.environment["TALLYSTREAM_BOOTSTRAP_SERVERS"] = machine.system()["bootstrap_servers"]
+    began = time.monotonic()
+    wait_until(lambda: machine.run(last).returncode == 0, 120, "the sum is in the store")
+    row = machine.run(last).stdout.splitlines()[1].split()
+    assert row[:4] == ["shop", "orders.placed", "counter", "1,000"]
+    passed(shlex.join(last), began)
+    began = time.monotonic()
+    if show_on_the_page(machine.system()["page_url"]):
+        passed("the page in a browser", began)
+    passed("together, after downloads", time.monotonic() - total)
+
+
+def show_on_the_page(url: str) -> bool:
+    """Wait until the page shows the sum; without a browser return False."""
+    path = shutil.which("chromium")
+    if path is None:
+        return False
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(f"{url}?{urlencode({'view': 'metrics', 'app': 'shop', 'metric': 'orders.placed'})}")
+        until(page, "Sum of orders.placed", "1,000")
+        browser.close()
+    return True

@@ -1,0 +1,187 @@
+"""The commands and programs of guides in docs/guides, as they are printed, on real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
+
+from support.collector import find_or_build
+from support.commands import run
+from support.guides import ROOT, blocks, commands
+from support.kafka import latest_sums, read_topic
+from support.otlp_applications import find_javac
+from support.processes import end
+from support.wait import wait_until
+from tallystream_aggregator import jars, sums
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_cli.servers.process import free_port, spawn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+TALLYSTREAM = [sys.executable, "-m", "tallystream_cli.main"]
+
+
+def execute(words: list[str], folder: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, in a folder."""
+    return subprocess.run(
+        words, cwd=folder, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_a_lagging_group_as_coming_from_burrow(broker: KafkaBroker, admin: AdminClient, tmp_path: Path) -> None:
+    """A group without members that stopped committing is STOP in the table, by exit code and over HTTP; rules exist."""
+    topic, group, port, store = "burrow-orders", "billing", free_port(), f"local:{tmp_path / 'lag.db'}"
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(100):
+        producer.produce(topic, str(number))
+    assert producer.flush(30) == 0
+    committed = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 30)])
+    admin.alter_consumer_group_offsets([committed])[group].result(30)
+
+    given = {"localhost:9092": broker.bootstrap_servers, "local:lag.db": store, "9402": str(port)}
+    printed = [[given.get(word, word) for word in words] for words in commands("burrow")]
+    collect, show_all, show_one, curl, generate = [
+        [*TALLYSTREAM, *words[1:]] if words[0] == "tallystream" else words for words in printed
+    ]
+    log = tmp_path / "collect.log"
+    process = spawn(collect, log)
+    try:
+
+        def has_stopped() -> bool:
+            assert process.poll() is None, log.read_text()
+            return f"{group} STOP" in " ".join(execute(show_all, tmp_path).stdout.split())
+
+        wait_until(has_stopped, 180, "the group is shown as stopped", poll=5)
+        shown = execute(show_one, tmp_path)
+        assert shown.returncode == 2, shown.stdout
+        assert topic in shown.stdout
+        assert " 70 " in shown.stdout
+        url = curl[1].replace("9402", str(port))
+        found = json.loads(execute([curl[0], "-sS", url], tmp_path).stdout)
+        assert (found["status"], found["lag"]) == ("STOP", 70)
+        assert [one["status"] for one in found["partitions"]] == ["STOP"]
+    finally:
+        code = end(process, log, 60)
+    assert code == 0
+    done = execute(generate, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "TallystreamLagStatus" in (tmp_path / "grafana" / "rules" / "tallystream.rules.yaml").read_text()
+
+
+class Programs:
+    """Runs a page's programs as one process, which reports to topics of its own."""
+
+    def __init__(self, servers: str, topics: Topics, folder: Path) -> None:
+        self._servers, self._topics, self._folder = servers, topics, folder
+
+    def run(self, page: str) -> str:
+        """Run the programs in the order of the page, and return what they print."""
+        env = {"TALLYSTREAM_BOOTSTRAP_SERVERS": self._servers, "TALLYSTREAM_TOPIC_PREFIX": self._topics.prefix}
+        done = execute([sys.executable, "-c", "\n".join(blocks(page, "python"))], self._folder, env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def sums(self, app: str) -> dict[str, sums.Sum]:
+        """Return the app's sums by name."""
+        table = Table(State())
+        table.apply(
+            Record(self._topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
+            for read in read_topic(self._servers, self._topics.metrics)
+        )
+        changes = table.changes()
+        assert changes.dead == []
+        rows = (sums.decode(total.value(epoch=1, batch=1)) for total in changes.totals)
+        return {row.name: row for row in rows if row.app == app}
+
+
+@pytest.fixture
+def programs(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> Programs:
+    return Programs(broker.bootstrap_servers, topics, tmp_path)
+
+
+def test_the_programs_as_coming_from_dropwizard(programs: Programs, tmp_path: Path) -> None:
+    """The printed metrics and reporters: the sums and the last reports have their values."""
+    assert "orders.open updown value=1" in programs.run("dropwizard")
+    last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
+    gauges = {metric["name"]: metric["value"] for metric in last["metrics"] if metric["type"] == "gauge"}
+    assert gauges["orders.per.request"] == gauges["queue.length"] == 2
+    rows = programs.sums("shop")
+    assert rows["orders.placed"].count == 2
+    assert rows["requests"].count == 1
+    assert (rows["order.size"].count, rows["order.size"].sum) == (2, 42)
+    assert rows["order.handling"].count == 1
+
+
+def test_the_program_as_coming_from_pyformance(programs: Programs) -> None:
+    """The printed program's count is summed under the app's name."""
+    programs.run("../pyformance")
+    assert programs.sums("orders")["records"].count == 1
+
+
+def test_a_java_service(tmp_path: Path) -> None:
+    """The printed program, run twice through the printed Collector, is summed over both runs."""
+    if find_javac() is None:
+        pytest.skip("there is no javac: install a JDK, for example the package openjdk-17-jdk-headless")
+    collector = find_or_build()
+    if collector.path is None:
+        pytest.skip(collector.reason)
+    up, collect, service, show = commands("java-service")
+    address = f"127.0.0.1:{free_port()}"
+    started = run(*up[1:], "--broker-port", "0", "--page-port", "0", timeout=600, folder=tmp_path)
+    try:
+        assert started.returncode == 0, started.stderr
+        system = json.loads((tmp_path / ".tallystream" / "system.json").read_bytes())
+        env = {
+            "TALLYSTREAM_BOOTSTRAP_SERVERS": system["bootstrap_servers"],
+            "OTLP_ADDRESS": address,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}",
+            "CLASSPATH": ":".join(map(str, jars.fetch("opentelemetry"))),
+        }
+        given = {"otelcol": str(collector.path), "java": jars.java()}
+        collect, service = (
+            [str(ROOT / word) if word.startswith("docs/") else given.get(word, word) for word in words]
+            for words in (collect, service)
+        )
+        log = tmp_path / "otelcol.log"
+        process = spawn(collect, log, env)
+        try:
+            wait_until(lambda: "Everything is ready" in log.read_text(), 60, "the Collector runs")
+            for _ in range(2):
+                done = execute(service, tmp_path, env)
+                assert done.returncode == 0, done.stderr
+        finally:
+            end(process, log, 60)
+        wanted = {"de": 1500, "fr": 500}
+
+        def placed() -> dict[str, int | None]:
+            rows = latest_sums(system["bootstrap_servers"], "metrics-agg").values()
+            return {row.tags["country"]: row.count for row in rows if row.name == "orders.placed"}
+
+        wait_until(lambda: placed() == wanted, 120, "both runs are summed", poll=0.5)
+        wait_until(lambda: is_shown(show, tmp_path), 60, "the sums are in the store", poll=0.5)
+    finally:
+        down = run("down", folder=tmp_path, timeout=400)
+    assert down.returncode == 0, down.stderr
+
+
+def is_shown(show: list[str], folder: Path) -> bool:
+    """Return whether the printed command shows the sums of both runs."""
+    lines = [line.split() for line in run(*show[1:], folder=folder).stdout.splitlines()]
+    counted = {(words[1], words[2], words[4]) for words in lines if words[:2] == ["shop", "orders.placed"]}
+    return counted == {("orders.placed", "country=de", "1,500"), ("orders.placed", "country=fr", "500")}
