@@ -1,4 +1,4 @@
-"""The table of ACLs in docs/security.md, as ACL bindings for a broker."""
+"""The permissions of every command, which docs/security.md lists, as ACL bindings for a broker."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+
+from tallystream_cli.permissions import PERMISSIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
@@ -38,12 +40,10 @@ class Acl(NamedTuple):
 
 
 def acls() -> list[Acl]:
-    """Return the rows of the table."""
-    table = PAGE.read_text(encoding="utf-8").partition("<!-- acls -->\n")[2].partition("<!-- end -->")[0]
-    rows = [[cell.strip(" `") for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
+    """Return the permissions of every command."""
     return [
-        Acl(command, resource, name, tuple(_constant(word) for word in operations.split(", ")))
-        for command, resource, name, operations, *_ in rows
+        Acl(one.command, one.resource, one.name, tuple(_constant(word) for word in one.operations))
+        for one in PERMISSIONS
     ]
 
 

@@ -30,6 +30,7 @@ COMMANDS = [
     "down",
     "status",
     "demo",
+    "doctor",
     "lag",
     "lag collect",
     "lag show",
