@@ -55,11 +55,12 @@ def doctor(
     from tallystream_cli.doctor.run import DoctorSettings, run
     from tallystream_cli.permissions import commands
 
-    local = discovery.find() if bootstrap_servers is None and store is None else None
+    local = discovery.find() if bootstrap_servers is None else None
     if local is not None:
-        store, org, bucket = local.store(org, bucket)
+        if store is None:
+            store, org, bucket = local.store(org, bucket)
         checkpoint = checkpoint or local.folder / "aggregate"
-        local.announce(f"broker {local.state.bootstrap_servers}", f"store {store}")
+        local.announce(f"broker {local.state.bootstrap_servers}", f"store {store}", f"checkpoint {checkpoint}")
     cluster = discovery.cluster_of(local, bootstrap_servers, topic_prefix, kafka)
     known = list(dict.fromkeys([*commands(), *RIGHTS]))
     settings = DoctorSettings(
