@@ -68,11 +68,7 @@ def finding(check: str, found: Bounds, server: str) -> Finding:
 
 
 def watch(admin: AdminClient, topic: str, partitions: int) -> list[Sample]:
-    """Ask for the newest timestamps until a record arrives, or for `WATCH_S`.
-
-    Raises:
-        KafkaException: a broker did not answer in time.
-    """
+    """Ask for the newest timestamps until a record arrives, or for `WATCH_S`."""
     samples: list[Sample] = []
     until = time.monotonic() + WATCH_S
     while True:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from confluent_kafka.admin import ConsumerGroupDescription, TopicDescription
 
@@ -27,6 +29,12 @@ TIMEOUT_S = 5.0
 
 OFFSETS = "__consumer_offsets"
 _API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
+_NO_GROUP = {
+    KafkaError.GROUP_ID_NOT_FOUND,
+    KafkaError.NOT_COORDINATOR,  # this and the next two: the coordinator is being elected
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 _REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}
 
 Operations = frozenset[str]
@@ -95,7 +103,7 @@ def fetch(kafka: Mapping[str, str], topics: Iterable[str], groups: Iterable[str]
         id=str(cluster.cluster_id),
         brokers=len(cluster.nodes),
         apis=_apis(kafka),
-        topics={name: _topic(found, configs.get(name), sizes.get(name, 0)) for name, found in described.items()},
+        topics={name: _topic(found, configs.get(name), sizes[name]) for name, found in described.items()},
         refused=refused,
         groups={name: _group(found) for name, found in group_answers.items()},
         refused_groups=refused_groups,
@@ -103,13 +111,10 @@ def fetch(kafka: Mapping[str, str], topics: Iterable[str], groups: Iterable[str]
 
 
 def newest(admin: AdminClient, topic: str, partitions: int) -> dict[int, int]:
-    """Return the highest timestamp of the records of each partition, in epoch ms, if it has any.
-
-    Raises:
-        KafkaException: a broker did not answer in time.
-    """
+    """Return the highest timestamp of the records of each partition, in epoch ms, if it has any."""
     spec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
-    return {at.partition: info.timestamp for at, info in _offsets(admin, topic, partitions, spec) if info.timestamp > 0}
+    wanted = [TopicPartition(topic, number) for number in range(partitions)]
+    return {at.partition: info.timestamp for at, info in _offsets(admin, wanted, spec) if info.timestamp > 0}
 
 
 class _Lines(logging.Handler):
@@ -141,7 +146,7 @@ def _apis(kafka: Mapping[str, str]) -> dict[str, int]:
 def _described_topics(admin: AdminClient, names: Iterable[str]) -> tuple[dict[str, TopicDescription], frozenset[str]]:
     wanted = TopicCollection(sorted(names))
     answers = admin.describe_topics(wanted, include_authorized_operations=True, request_timeout=TIMEOUT_S)
-    return _split(answers, missing=KafkaError.UNKNOWN_TOPIC_OR_PART)
+    return _split(answers, missing={KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 def _described_groups(
@@ -149,10 +154,10 @@ def _described_groups(
 ) -> tuple[dict[str, ConsumerGroupDescription], frozenset[str]]:
     wanted = sorted(names)
     answers = admin.describe_consumer_groups(wanted, include_authorized_operations=True, request_timeout=TIMEOUT_S)
-    return _split(answers, missing=KafkaError.GROUP_ID_NOT_FOUND)
+    return _split(answers, missing=_NO_GROUP)
 
 
-def _split(answers: Mapping[str, Any], *, missing: int) -> tuple[dict[str, Any], frozenset[str]]:
+def _split(answers: Mapping[str, Any], *, missing: Collection[int]) -> tuple[dict[str, Any], frozenset[str]]:
     """Return the answers by name, and the names that this user may not describe. Those that do not exist are left out.
 
     Raises:
@@ -165,7 +170,7 @@ def _split(answers: Mapping[str, Any], *, missing: int) -> tuple[dict[str, Any],
         except KafkaException as error:
             if error.args[0].code() in _REFUSED:
                 refused.add(name)
-            elif error.args[0].code() != missing:
+            elif error.args[0].code() not in missing:
                 raise
     return found, frozenset(refused)
 
@@ -173,25 +178,30 @@ def _split(answers: Mapping[str, Any], *, missing: int) -> tuple[dict[str, Any],
 def _configs(admin: AdminClient, names: Iterable[str]) -> dict[str, dict[str, str]]:
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
     answers = admin.describe_configs(resources, request_timeout=TIMEOUT_S) if resources else {}
-    found, _ = _split({one.name: future for one, future in answers.items()}, missing=KafkaError.UNKNOWN_TOPIC_OR_PART)
+    found, _ = _split({one.name: future for one, future in answers.items()}, missing={KafkaError.UNKNOWN_TOPIC_OR_PART})
     return {name: {key: str(entry.value) for key, entry in config.items()} for name, config in found.items()}
 
 
-def _records(admin: AdminClient, described: Mapping[str, TopicDescription]) -> dict[str, int]:
-    first, end = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    sizes = {}
-    for name, topic in described.items():
-        ends, starts = (
-            sum(info.offset for _, info in _offsets(admin, name, len(topic.partitions), spec)) for spec in (end, first)
-        )
-        sizes[name] = ends - starts
+def _records(admin: AdminClient, described: Mapping[str, TopicDescription]) -> Counter[str]:
+    """Return the number of offsets of each topic. Partitions without an answer, as those without a leader, count 0."""
+    partitions = [TopicPartition(name, one.id) for name, topic in described.items() for one in topic.partitions]
+    sizes: Counter[str] = Counter()
+    for at, info in _offsets(admin, partitions, OffsetSpec.latest()):  # type: ignore[no-untyped-call]
+        sizes[at.topic] += info.offset
+    for at, info in _offsets(admin, partitions, OffsetSpec.earliest()):  # type: ignore[no-untyped-call]
+        sizes[at.topic] -= info.offset
     return sizes
 
 
-def _offsets(admin: AdminClient, topic: str, partitions: int, spec: OffsetSpec) -> list[tuple[TopicPartition, Any]]:
-    request = {TopicPartition(topic, number): spec for number in range(partitions)}
-    answers = admin.list_offsets(request, request_timeout=TIMEOUT_S, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-    return [(at, future.result()) for at, future in answers.items()]
+def _offsets(
+    admin: AdminClient, partitions: Iterable[TopicPartition], spec: OffsetSpec
+) -> Iterator[tuple[TopicPartition, Any]]:
+    """Yield the answers. Partitions without an answer, as those without a leader, are left out."""
+    request = dict.fromkeys(partitions, spec)
+    answers = admin.list_offsets(request, request_timeout=TIMEOUT_S) if request else {}
+    for at, future in answers.items():
+        with suppress(KafkaException):
+            yield at, future.result()
 
 
 def _has_coordinators(admin: AdminClient) -> bool:

@@ -43,13 +43,16 @@ def of_command(cluster: Cluster, topics: Topics, command: str) -> Finding:
     if lacking:
         return failed(check, f"this user lacks {', '.join(lacking)}", "add the ACLs, as in docs/security.md")
     if unknown:
-        found = f"not yet for {', '.join(unknown)}, which can't be asked for before the aggregator has run"
-        return not_checked(check, found) if len(unknown) == number(topics, command) else ok(check, f"complete; {found}")
+        found = f"{', '.join(unknown)} can't be asked for before the aggregator has run"
+        all_unknown = len(unknown) == len(_of(command, topics))
+        return not_checked(check, found) if all_unknown else ok(check, f"nothing is missing, but {found}")
     return ok(check, "complete")
 
 
 def of_all(cluster: Cluster, topics: Topics) -> Finding:
     """Check which commands this user may run. Each command can have its own user, so a part of them is enough."""
+    if not cluster.topics and not cluster.refused:
+        return not_checked(CHECK, "they can't be asked for before the aggregator has created the topics")
     lacking = {command: missing(cluster, topics, command)[0] for command in commands()}
     complete = [command for command, found in lacking.items() if not found]
     if not any(lacking.values()):
@@ -82,11 +85,6 @@ def missing(cluster: Cluster, topics: Topics, command: str) -> tuple[list[str], 
                 lacking.append(f"{'/'.join(denied)} on {where}")
                 break
     return lacking, unknown
-
-
-def number(topics: Topics, command: str) -> int:
-    """Return the number of resources that a command uses."""
-    return len(_of(command, topics))
 
 
 def _of(command: str, topics: Topics) -> list[Permission]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topics import policies
 from tallystream_cli.doctor import broker, clock, cluster, permissions
@@ -41,12 +42,18 @@ class DoctorSettings:
 
 
 def run(settings: DoctorSettings) -> Iterator[Finding]:
-    """Check everything, and change nothing. A check that fails is a finding."""
+    """Check everything, and change nothing. A check that fails is a finding.
+
+    Raises:
+        ConfigError: librdkafka rejects an option.
+    """
     yield from check_installation()
     found: cluster.Cluster | None = None
     try:
         found = within(BROKER_S, lambda: _fetch(settings))
-    except Exception as error:  # noqa: BLE001 (a broker that does not answer is a finding)
+    except Exception as error:
+        if isinstance(error, ConfigError) and error.field == "--kafka":
+            raise
         yield of_error("broker", error)
         for check in ("topics", "permissions", "aggregator", "clock"):
             yield not_checked(check, "no broker answers")

@@ -157,3 +157,4 @@ def test_what_can_not_be_asked_for_is_not_missing() -> None:
     """Before the first start neither topics nor groups can be asked for."""
     empty = cluster(topics={}, groups={})
     assert permissions.of_command(empty, NAMES, "aggregate").status == "not checked"
+    assert permissions.of_all(empty, NAMES).status == "not checked"

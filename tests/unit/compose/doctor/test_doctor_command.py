@@ -66,7 +66,14 @@ def test_a_check_that_hangs_is_a_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--store", "nonsense"), ("--command", "nonsense"), ("--kafka", "nonsense"), ("--topic-prefix", "/")]
+    "arguments",
+    [
+        ("--store", "nonsense"),
+        ("--command", "nonsense"),
+        ("--kafka", "nonsense"),
+        ("--kafka", "no.such.option=1"),
+        ("--topic-prefix", "/"),
+    ],
 )
 def test_a_wrong_option_has_exit_code_2(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
