@@ -12,7 +12,19 @@ from typer.exceptions import TyperException
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_cli import logs
 from tallystream_cli import options as o
-from tallystream_cli.commands import dashboards, forget, instances, lag, stores, sums, system, table, top, verify
+from tallystream_cli.commands import (
+    dashboards,
+    doctor,
+    forget,
+    instances,
+    lag,
+    stores,
+    sums,
+    system,
+    table,
+    top,
+    verify,
+)
 
 app = typer.Typer(
     name="tallystream",
@@ -79,6 +91,7 @@ app.command()(system.up)
 app.command()(system.down)
 app.command()(system.status)
 app.command()(system.demo)
+app.command()(doctor.doctor)
 
 
 def main() -> None:

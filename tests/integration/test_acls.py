@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from support.acls import Acl, acls
+from support import acls
+from support.acls import Acl
 from support.commands import run, running
 from support.kafka import end_offsets
 from support.stores import content
@@ -18,64 +19,24 @@ from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
-from tallystream_cli.servers.broker import KafkaBroker
-from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from support.acls import AclBroker
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 LIMIT_S = 180.0
-PASSWORD = "a-p4ssword"
 TOPICS = Topics()
-
-
-class AclBroker(NamedTuple):
-    """A broker where the user with the name of a command has the ACLs of that command."""
-
-    broker: KafkaBroker
-    servers: str
-
-    def kafka(self, user: str) -> dict[str, str]:
-        """Return librdkafka's options for a user."""
-        return {
-            "bootstrap.servers": self.servers,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanisms": "PLAIN",
-            "sasl.username": user.replace(" ", "-"),
-            "sasl.password": PASSWORD,
-        }
-
-    def env(self, user: str) -> dict[str, str]:
-        """Return the environment for a command of a user."""
-        options = {f"TALLYSTREAM_KAFKA_{k.upper().replace('.', '_')}": v for k, v in self.kafka(user).items()}
-        options["TALLYSTREAM_BOOTSTRAP_SERVERS"] = options.pop("TALLYSTREAM_KAFKA_BOOTSTRAP_SERVERS")
-        return {**options, "TALLYSTREAM_NO_OWN_METRICS": "false"}
 
 
 @pytest.fixture(scope="module")
 def acl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclBroker]:
-    """A broker with the ACLs; its first listener has no login, and allows everything."""
-    port = free_port()
-    users = sorted({acl.command.replace(" ", "-") for acl in acls()})
-    passwords = "".join(f' user_{user}="{PASSWORD}"' for user in users)
-    properties = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
-            f"org.apache.kafka.common.security.plain.PlainLoginModule required{passwords};"
-        ),
-    }
-    folder = tmp_path_factory.mktemp("acls")
-    with KafkaBroker(folder, listeners={"SASL_PLAINTEXT": port}, properties=properties) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-        wanted = [one for acl in acls() for one in acl.bindings(f"User:{acl.command.replace(' ', '-')}")]
-        for future in admin.create_acls(wanted).values():
-            future.result(30)
-        yield AclBroker(broker, f"127.0.0.1:{port}")
+    """A broker with the ACLs."""
+    with acls.acl_broker(tmp_path_factory.mktemp("acls")) as running_broker:
+        yield running_broker
 
 
 @pytest.fixture(scope="module")

@@ -117,6 +117,15 @@ def assert_the_terminal_shows_an_application(data: Path) -> None:
     wait_until(lambda: shown("instances", "terminal")[0]["state"] == "silent", 120, "the stopped instance is silent")
 
 
+def assert_nothing_is_wrong(data: Path) -> None:
+    """`doctor` without options checks this system's broker, store and checkpoint; no check fails."""
+    doctor = run("doctor", "--json", folder=data.parent)
+    assert doctor.returncode == 0, doctor.stdout
+    statuses = {one["check"]: one["status"] for one in json.loads(doctor.stdout)["findings"]}
+    for check in ("broker", "topic metrics", "permissions", "aggregator", "store", "checkpoint: topics"):
+        assert statuses[check] == "ok", doctor.stdout
+
+
 def assert_topics_are_created_on_first_use(data: Path) -> None:
     """An application's topic is created when it is first written; a command that reads creates none.
 
@@ -147,6 +156,7 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
         assert_topics_are_created_on_first_use(data)
         assert_commands_use_the_system_of_their_folder(data)
         assert_the_terminal_shows_an_application(data)
+        assert_nothing_is_wrong(data)
         again = run("up", "--data", str(data), *FREE_PORTS)
         assert again.returncode == 2
         assert again.stderr.startswith("--data: ")

@@ -1,19 +1,29 @@
-"""The table of ACLs in docs/security.md, as ACL bindings for a broker."""
+"""The permissions of every command, which docs/security.md lists, as ACL bindings for a broker."""
 
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
 
+from tallystream_cli.permissions import PERMISSIONS
+from tallystream_cli.servers.broker import KafkaBroker
+from tallystream_cli.servers.process import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PASSWORD = "a-p4ssword"
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
@@ -38,15 +48,58 @@ class Acl(NamedTuple):
 
 
 def acls() -> list[Acl]:
-    """Return the rows of the table."""
-    table = PAGE.read_text(encoding="utf-8").partition("<!-- acls -->\n")[2].partition("<!-- end -->")[0]
-    rows = [[cell.strip(" `") for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
+    """Return the permissions of every command."""
     return [
-        Acl(command, resource, name, tuple(_constant(word) for word in operations.split(", ")))
-        for command, resource, name, operations, *_ in rows
+        Acl(one.command, one.resource, one.name, tuple(_constant(word) for word in one.operations))
+        for one in PERMISSIONS
     ]
 
 
 def _constant(word: str) -> str:
     """Return `DESCRIBE_CONFIGS` for `DescribeConfigs`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", word).upper()
+
+
+class AclBroker(NamedTuple):
+    """A broker where the user with the name of a command has the ACLs of that command."""
+
+    broker: KafkaBroker
+    servers: str
+
+    def kafka(self, user: str) -> dict[str, str]:
+        """Return librdkafka's options for a user."""
+        return {
+            "bootstrap.servers": self.servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": user.replace(" ", "-"),
+            "sasl.password": PASSWORD,
+        }
+
+    def env(self, user: str) -> dict[str, str]:
+        """Return the environment for a command of a user."""
+        options = {f"TALLYSTREAM_KAFKA_{k.upper().replace('.', '_')}": v for k, v in self.kafka(user).items()}
+        options["TALLYSTREAM_BOOTSTRAP_SERVERS"] = options.pop("TALLYSTREAM_KAFKA_BOOTSTRAP_SERVERS")
+        return {**options, "TALLYSTREAM_NO_OWN_METRICS": "false"}
+
+
+@contextmanager
+def acl_broker(folder: Path) -> Iterator[AclBroker]:
+    """Run a broker with the ACLs; its first listener has no login, and allows everything."""
+    port = free_port()
+    users = sorted({acl.command.replace(" ", "-") for acl in acls()})
+    passwords = "".join(f' user_{user}="{PASSWORD}"' for user in users)
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required{passwords};"
+        ),
+    }
+    with KafkaBroker(folder, listeners={"SASL_PLAINTEXT": port}, properties=properties) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        wanted = [one for acl in acls() for one in acl.bindings(f"User:{acl.command.replace(' ', '-')}")]
+        for future in admin.create_acls(wanted).values():
+            future.result(30)
+        yield AclBroker(broker, f"127.0.0.1:{port}")

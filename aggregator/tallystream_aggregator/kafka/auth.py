@@ -27,14 +27,15 @@ class LoginError(TallystreamError):
     """The broker rejected the user, or TLS failed. The message contains no secret."""
 
 
-def check_login(kafka: Mapping[str, str]) -> None:
+def check_login(kafka: Mapping[str, str], *, max_wait_s: float | None = None) -> None:
     """Return when the broker has answered. `kafka` are librdkafka's options.
 
     Raises:
-        ConfigError: there was no answer in `MAX_WAIT_S`, or librdkafka rejects an option.
+        ConfigError: there was no answer in `max_wait_s` seconds, by default `MAX_WAIT_S`, or librdkafka rejects an
+            option.
         LoginError: the broker rejected the user or the certificate, or we rejected its certificate.
     """
-    servers = kafka["bootstrap.servers"]
+    servers, limit_s = kafka["bootstrap.servers"], MAX_WAIT_S if max_wait_s is None else max_wait_s
     rejections: list[KafkaError] = []
     reasons: list[str] = []
 
@@ -44,7 +45,7 @@ def check_login(kafka: Mapping[str, str]) -> None:
             rejections.append(error)
         elif error.code() not in _NO_REASON and (why := _plain(error.str())) not in reasons:
             reasons.append(why)
-            log.warning("broker %s: %s; trying again for up to %g s", servers, why, MAX_WAIT_S)
+            log.warning("broker %s: %s; trying again for up to %g s", servers, why, limit_s)
 
     options: dict[str, Any] = {**kafka, "error_cb": on_error}
     admin = clients.admin(options)
@@ -60,8 +61,8 @@ def check_login(kafka: Mapping[str, str]) -> None:
                     "security.protocol, sasl.mechanisms, sasl.username, sasl.password, ssl.ca.location and, if the "
                     "broker requires a client certificate, ssl.certificate.location and ssl.key.location."
                 ) from None
-            if time.monotonic() - began > MAX_WAIT_S:
-                why = reasons[-1] if reasons else f"no answer in {MAX_WAIT_S:g} s"
+            if time.monotonic() - began > limit_s:
+                why = reasons[-1] if reasons else f"no answer in {limit_s:g} s"
                 raise ConfigError(
                     "--bootstrap-servers",
                     servers,

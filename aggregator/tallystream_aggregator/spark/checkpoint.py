@@ -190,11 +190,32 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
     )
 
 
+def topic_ids(checkpoint: Path) -> dict[str, str]:
+    """Return the stored IDs of a checkpoint's topics by name, without any if none are stored.
+
+    Raises:
+        CheckpointError: the file is damaged.
+        OSError: it can't be read.
+    """
+    path = _ids_path(checkpoint)
+    if not path.exists():
+        return {}
+    try:
+        lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
+        return {topic: id_ for id_, topic in lines}
+    except ValueError as error:
+        raise _damaged(path, error) from error
+
+
+def _ids_path(checkpoint: Path) -> Path:
+    return checkpoint.with_name(checkpoint.name + ".topic")
+
+
 class TopicIdentity:
     """The file with the IDs of a checkpoint's topics. Each line has an ID and a name."""
 
     def __init__(self, checkpoint: Path, kafka: Mapping[str, str]) -> None:
-        self._path = checkpoint.with_name(checkpoint.name + ".topic")
+        self._checkpoint = checkpoint
         self._admin = clients.admin(kafka)
 
     def note(self, topics: Iterable[str]) -> None:
@@ -216,7 +237,7 @@ class TopicIdentity:
             OSError: the file can't be read or written.
         """
         names = sorted(topics)
-        stored, now = self._read(), self._ids(names)
+        stored, now = topic_ids(self._checkpoint), self._ids(names)
         for topic in stored.keys() & now.keys():
             if now[topic] != stored[topic]:
                 raise TallystreamError(
@@ -229,17 +250,10 @@ class TopicIdentity:
             self._write(now | stored)
         return new
 
-    def _read(self) -> dict[str, str]:
-        if not self._path.exists():
-            return {}
-        try:
-            lines = (line.split() for line in self._path.read_text(encoding="utf-8").splitlines())
-            return {topic: id_ for id_, topic in lines}
-        except ValueError as error:
-            raise _damaged(self._path, error) from error
-
     def _write(self, ids: Mapping[str, str]) -> None:
-        files.write_file(self._path, "".join(f"{id_} {topic}\n" for topic, id_ in sorted(ids.items())).encode())
+        files.write_file(
+            _ids_path(self._checkpoint), "".join(f"{id_} {topic}\n" for topic, id_ in sorted(ids.items())).encode()
+        )
 
     def _ids(self, topics: Iterable[str]) -> dict[str, str]:
         described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_S)

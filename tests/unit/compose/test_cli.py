@@ -33,6 +33,7 @@ COMMANDS = [
     "down",
     "status",
     "demo",
+    "doctor",
     "lag",
     "lag collect",
     "lag show",

@@ -1,0 +1,97 @@
+"""`doctor`: check everything that the commands need, and print one line for each check."""
+
+from __future__ import annotations
+
+import json as json_
+import sys
+from collections import Counter
+from pathlib import Path  # noqa: TC003 (typer reads the annotations)
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tallystream_cli import options as o
+from tallystream_cli.local import discovery
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tallystream_cli.doctor.findings import Finding
+
+
+def doctor(
+    *,
+    bootstrap_servers: o.LocalServers = None,
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
+    otlp_topic: o.OtlpTopic = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="The store to check; by default the local system's in this folder.",
+            envvar="TALLYSTREAM_STORE",
+            show_envvar=True,
+        ),
+    ] = None,
+    org: o.Org = None,
+    bucket: o.Bucket = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="The aggregator's checkpoint to check; by default the local system's in this folder."),
+    ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Option(help="Check the permissions that this command needs, as in aggregate; repeatable."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Check Python, Java, packages, broker, topics, permissions, store, checkpoint and clocks; nothing is changed.
+
+    Exit code: 0 nothing failed, 1 a check failed.
+    """
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_cli.doctor.influxdb import RIGHTS
+    from tallystream_cli.doctor.run import DoctorSettings, run
+    from tallystream_cli.permissions import commands
+
+    local = discovery.find() if bootstrap_servers is None else None
+    if local is not None:
+        if store is None:
+            store, org, bucket = local.store(org, bucket)
+        checkpoint = checkpoint or local.folder / "aggregate"
+        local.announce(f"broker {local.state.bootstrap_servers}", f"store {store}", f"checkpoint {checkpoint}")
+    cluster = discovery.cluster_of(local, bootstrap_servers, topic_prefix, kafka)
+    known = list(dict.fromkeys([*commands(), *RIGHTS]))
+    settings = DoctorSettings(
+        topics=Topics(cluster.topic_prefix, otlp=tuple(otlp_topic or ())),
+        kafka={"bootstrap.servers": cluster.bootstrap_servers, **cluster.kafka},
+        store=None if store is None else StoreSettings.parse(store, org=org, bucket=bucket),
+        checkpoint=checkpoint,
+        commands=tuple(o.one_of("--command", one, *known) for one in command or ()),
+    )
+    findings = list(run(settings))
+    sys.stdout.write(as_json(findings) if json else as_table(findings))
+    raise typer.Exit(1 if has_failed(findings) else 0)
+
+
+def has_failed(findings: Sequence[Finding]) -> bool:
+    """Return whether a check failed."""
+    return any(one.status == "failed" for one in findings)
+
+
+def as_table(findings: Sequence[Finding]) -> str:
+    """Return a line for each finding, with the remedy at its end, and a line with the number of each status."""
+    from tallystream_dashboards.terminal import aligned
+
+    rows = [("status", "check", "finding")]
+    rows += [(str(one.status), one.check, " → ".join(filter(None, (one.found, one.remedy)))) for one in findings]
+    counts = Counter(one.status for one in findings)
+    return aligned(rows, right=()) + ", ".join(f"{number} {status}" for status, number in counts.items()) + "\n"
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    """Return the findings as one JSON object."""
+    names = ("status", "check", "found", "remedy")
+    content = [{name: str(getattr(one, name)) for name in names} for one in findings]
+    return json_.dumps({"ok": not has_failed(findings), "findings": content}) + "\n"

@@ -1,0 +1,93 @@
+"""All checks, in the order in which the parts need each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.topics import policies
+from tallystream_cli.doctor import broker, clock, cluster, permissions
+from tallystream_cli.doctor.checkpoint import check_checkpoint
+from tallystream_cli.doctor.findings import guarded, not_checked, of_error, within
+from tallystream_cli.doctor.installation import check_installation
+from tallystream_cli.doctor.store import check_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_cli.doctor.findings import Finding
+
+BROKER_S, SECONDS = 15.0, 6.0
+"""The time for all requests to the brokers, and for the checks of the store and of the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorSettings:
+    """What to check. `kafka` are librdkafka's options, with bootstrap.servers.
+
+    `store` and `checkpoint` are None if they are not named. `commands` are those that will run here with these
+    credentials; if there are none, the permissions of all are compared.
+    """
+
+    topics: Topics
+    kafka: dict[str, str] = field(repr=False)
+    store: StoreSettings | None = None
+    checkpoint: Path | None = None
+    commands: tuple[str, ...] = ()
+
+
+def run(settings: DoctorSettings) -> Iterator[Finding]:
+    """Check everything, and change nothing. A check that fails is a finding.
+
+    Raises:
+        ConfigError: librdkafka rejects an option.
+    """
+    yield from check_installation()
+    found: cluster.Cluster | None = None
+    try:
+        found = within(BROKER_S, lambda: _fetch(settings))
+    except Exception as error:
+        if isinstance(error, ConfigError) and error.field == "--kafka":
+            raise
+        yield of_error("broker", error)
+        for check in ("topics", "permissions", "aggregator", "clock"):
+            yield not_checked(check, "no broker answers")
+    else:
+        yield from _broker_findings(settings, found)
+    if (store := settings.store) is None:
+        yield not_checked("store", "none is named", "give --store")
+    else:
+        yield from guarded("store", SECONDS, lambda: check_store(store, settings.commands))
+    if (checkpoint := settings.checkpoint) is None:
+        yield not_checked("checkpoint", "none is named", "give --checkpoint")
+    else:
+        yield from guarded("checkpoint", SECONDS, lambda: check_checkpoint(checkpoint, settings.topics, found))
+
+
+def _fetch(settings: DoctorSettings) -> cluster.Cluster:
+    groups = permissions.group_names(settings.topics.prefix)
+    return cluster.fetch(settings.kafka, policies(settings.topics), groups)
+
+
+def _broker_findings(settings: DoctorSettings, found: cluster.Cluster) -> Iterator[Finding]:
+    yield broker.broker(found)
+    yield from broker.topics(found, settings.topics)
+    yield from permissions.permissions(found, settings.topics, settings.commands)
+    yield broker.lease(found, settings.topics)
+    yield from guarded("clock", SECONDS, lambda: [_clock(settings, found)])
+
+
+def _clock(settings: DoctorSettings, found: cluster.Cluster) -> Finding:
+    metrics = settings.topics.metrics
+    topic = found.topics.get(metrics)
+    if topic is None:
+        return not_checked("clock", f"the topic {metrics} does not exist, or this user may not describe it")
+    if topic.config is not None and topic.config.get("message.timestamp.type") != "LogAppendTime":
+        return not_checked("clock", f"the topic {metrics} has no append times")
+    samples = clock.watch(clients.admin(settings.kafka), metrics, len(topic.replicas))
+    return clock.finding("clock", clock.bounds(samples), "the broker")

@@ -1,0 +1,168 @@
+"""The permissions in Kafka that each command needs, and the table of them in docs/security.md.
+
+`python -m tallystream_cli.permissions docs/security.md` updates the table.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+_START, _END = "<!-- acls -->\n", "<!-- end -->"
+
+
+class Permission(NamedTuple):
+    """The operations that a command performs on a topic or a group, in Kafka's words, and why.
+
+    A `name` that ends in `*` is a prefix; `*` alone is every name.
+    """
+
+    command: str
+    resource: str
+    name: str
+    operations: tuple[str, ...]
+    why: str
+
+    def with_prefix(self, prefix: str) -> Permission:
+        """Return it for a system whose topics have a prefix."""
+        prefixed = self.name != "*" and (self.resource == "topic" or self.name in _GROUPS)
+        return self._replace(name=prefix + self.name) if prefixed else self
+
+
+_GROUPS = {"tallystream-aggregator", "tallystream-aggregator-lease", "tallystream-shipper"}
+"""The groups whose names have the prefix of the topics."""
+
+_READING = "librdkafka requires a group ID; nothing is committed"
+
+_SPARK = "Spark's reader; nothing is committed"
+_OFFSETS = "offsets for lag tools; Delete for a topic that is no longer read"
+_TOPIC_CHECKS = "partitions, ID, newest timestamp, configuration"
+
+PERMISSIONS = (
+    Permission("reporter", "topic", "metrics", ("Write",), "snapshots"),
+    Permission(
+        "aggregate",
+        "topic",
+        "metrics",
+        ("Read", "Write", "DescribeConfigs", "Create"),
+        "records; its internal metrics, and a tombstone that wakes it up to check for silent lives; "
+        "whether the topic has append times",
+    ),
+    Permission(
+        "aggregate",
+        "topic",
+        "metrics-agg",
+        ("Read", "Write", "Create"),
+        "sums; the check for records of replaced writers",
+    ),
+    Permission(
+        "aggregate",
+        "topic",
+        "metrics-table",
+        ("Read", "Write", "Create"),
+        "rows; the check for records of replaced writers",
+    ),
+    Permission("aggregate", "topic", "metrics-events", ("Write", "Create"), "events"),
+    Permission("aggregate", "topic", "metrics-ledger", ("Read", "Write", "Create"), "batches, and the epoch"),
+    Permission("aggregate", "topic", "metrics-dead", ("Write", "Create"), "dead letters"),
+    Permission("aggregate", "group", "tallystream-aggregator", ("Read", "Delete"), _OFFSETS),
+    Permission("aggregate", "group", "tallystream-aggregator-lease", ("Read",), "the lease"),
+    Permission("aggregate", "group", "tallystream-reading", ("Read",), _READING),
+    Permission("aggregate", "group", "spark-kafka-source-*", ("Read",), _SPARK),
+    Permission("ship", "topic", "metrics-agg", ("Read",), "sums"),
+    Permission(
+        "ship",
+        "topic",
+        "metrics-events",
+        ("Read",),
+        "events; with `--no-events` only Describe: it tries to create a topic that it can't see",
+    ),
+    Permission(
+        "ship",
+        "topic",
+        "metrics-table",
+        ("Read",),
+        "rows of instances, with `--rows`; without it only Describe, as above",
+    ),
+    Permission("ship", "topic", "metrics-dead", ("Write",), "points that the store rejects"),
+    Permission(
+        "ship",
+        "topic",
+        "metrics",
+        ("Write", "DescribeConfigs"),
+        "its internal metrics; whether the topic has append times",
+    ),
+    Permission("ship", "topic", "metrics-ledger", ("Read",), "the epochs that aggregators have taken"),
+    Permission("ship", "group", "tallystream-shipper", ("Read", "Delete"), _OFFSETS),
+    Permission("ship", "group", "tallystream-reading", ("Read",), _READING),
+    Permission("ship", "group", "spark-kafka-source-*", ("Read",), _SPARK),
+    Permission("replay", "topic", "metrics-ledger", ("Read",), "the batches of the period"),
+    Permission("replay", "topic", "metrics-agg", ("Read", "DescribeConfigs"), "sums; how long they are kept"),
+    Permission("replay", "group", "tallystream-reading", ("Read",), _READING),
+    Permission("rebuild", "topic", "metrics-table", ("Read",), "rows"),
+    Permission("rebuild", "topic", "metrics-agg", ("Read",), "sums"),
+    Permission("rebuild", "topic", "metrics-ledger", ("Read",), "the last finished batch"),
+    Permission("rebuild", "topic", "metrics", ("Describe",), "which offsets exist"),
+    Permission("rebuild", "group", "tallystream-reading", ("Read",), _READING),
+    Permission("forget", "topic", "metrics-table", ("Read",), "rows: what would be taken out"),
+    Permission("forget", "topic", "metrics-ledger", ("Read",), "whether the aggregator has applied it"),
+    Permission("forget", "topic", "metrics", ("Write",), "forget records, with `--yes`"),
+    Permission("forget", "group", "tallystream-reading", ("Read",), _READING),
+    Permission("verify", "topic", "metrics", ("Read",), "the records"),
+    Permission("verify", "topic", "metrics-agg", ("Read",), "sums"),
+    Permission("verify", "topic", "metrics-ledger", ("Read",), "batches"),
+    Permission("verify", "topic", "metrics-dead", ("Read",), "dead letters"),
+    Permission("verify", "group", "tallystream-verify", ("Read",), _READING),
+    Permission("verify", "group", "tallystream-reading", ("Read",), "as above"),
+    Permission(
+        "lag collect",
+        "group",
+        "*",
+        ("Describe",),
+        "groups, members, offsets. Groups that it may not describe are left out",
+    ),
+    Permission("lag collect", "topic", "*", ("Describe",), "ends of partitions"),
+    Permission("lag collect", "topic", "metrics-ledger", ("Read",), "offsets of Spark queries"),
+    Permission("lag collect", "group", "tallystream-lag-ledger", ("Read",), _READING),
+    Permission("doctor", "topic", "metrics", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
+    Permission("doctor", "topic", "metrics-agg", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
+    Permission("doctor", "topic", "metrics-table", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
+    Permission("doctor", "topic", "metrics-events", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
+    Permission("doctor", "topic", "metrics-ledger", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
+    Permission("doctor", "topic", "metrics-dead", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
+    Permission("doctor", "group", "tallystream-aggregator-lease", ("Describe",), "whether an aggregator runs"),
+)
+"""`Read`, `Write` and `Delete` include `Describe`."""
+
+
+def commands() -> list[str]:
+    """Return the commands that need permissions, in the order of the table."""
+    return list(dict.fromkeys(one.command for one in PERMISSIONS))
+
+
+def table() -> str:
+    """Return the table of docs/security.md."""
+    rows = [("command", "resource", "name", "operations", "why"), ("---",) * 5]
+    rows += [(one.command, one.resource, f"`{one.name}`", ", ".join(one.operations), one.why) for one in PERMISSIONS]
+    return "".join(f"| {' | '.join(row)} |\n".replace("| --- |", "|---|").replace(" --- |", "---|") for row in rows)
+
+
+def update(text: str) -> str:
+    """Return the page with an up-to-date table."""
+    before, start, rest = text.partition(_START)
+    return f"{before}{start}{table()}{_END}{rest.partition(_END)[2]}"
+
+
+def main(arguments: list[str]) -> int:
+    """Update the page, print whether it changed, and return 0."""
+    path = Path(arguments[0])
+    before = path.read_text(encoding="utf-8")
+    after = update(before)
+    path.write_text(after, encoding="utf-8")
+    sys.stderr.write(f"{path} {'was up to date' if after == before else 'is updated'}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

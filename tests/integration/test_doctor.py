@@ -1,0 +1,180 @@
+"""`tallystream doctor` on real servers: what it finds, and that it creates nothing."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from support import acls
+from support.commands import run
+from support.stores import content, influx_bucket
+from tallystream import KafkaReporter, MetricRegistry
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_cli import influx_tokens
+from tallystream_cli.servers.broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from support.acls import AclBroker
+    from support.stores import Influx
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+class Line(NamedTuple):
+    """A line of the output."""
+
+    status: str
+    found: str
+    remedy: str
+
+
+class Result(NamedTuple):
+    """What the command returned: its exit code, and its lines by what was checked."""
+
+    code: int
+    lines: dict[str, Line]
+
+    @property
+    def failed(self) -> dict[str, Line]:
+        """The checks that failed."""
+        return {check: line for check, line in self.lines.items() if line.status == "failed"}
+
+
+def doctor(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
+    """Run the command."""
+    done = run("doctor", "--json", *arguments, env=env, timeout=120)
+    assert done.stdout, done.stderr
+    output = json.loads(done.stdout)
+    assert output["ok"] is (done.returncode == 0)
+    lines = {one["check"]: Line(one["status"], one["found"], one["remedy"]) for one in output["findings"]}
+    assert len(lines) == len(output["findings"])
+    return Result(done.returncode, lines)
+
+
+def all_topics(admin: AdminClient) -> set[str]:
+    """Return every topic of a broker, internal ones included."""
+    return set(admin.list_topics(timeout=30).topics)
+
+
+@pytest.fixture(scope="module")
+def acl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclBroker]:
+    """A broker with the ACLs of docs/security.md."""
+    with acls.acl_broker(tmp_path_factory.mktemp("acls")) as running_broker:
+        yield running_broker
+
+
+def test_nothing_is_created(tmp_path: Path) -> None:
+    """An empty broker, which creates topics at their first use, has no topic afterwards; no file is created."""
+    store, checkpoint = tmp_path / "new" / "store.db", tmp_path / "new" / "checkpoint"
+    with KafkaBroker(tmp_path / "broker", properties={"auto.create.topics.enable": "true"}) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        assert all_topics(admin) == set()
+        arguments = ("--bootstrap-servers", broker.bootstrap_servers, "--store", f"local:{store}")
+        result = doctor(*arguments, "--checkpoint", str(checkpoint), "--otlp-topic", "otlp", "--command", "aggregate")
+        assert all_topics(admin) == set()
+    assert not (tmp_path / "new").exists()
+    assert result.code == 0, result.failed
+    assert result.lines["topics"].status == "warning"
+    assert result.lines["permissions of aggregate"].status == "not checked"
+    assert result.lines["broker"].found.endswith("Kafka 4.1 or newer")
+
+
+def test_a_system_with_its_topics_has_no_failed_check(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
+) -> None:
+    """Topics, permissions and clock are ok while an application reports; the groups of the commands are not created."""
+    before = all_topics(admin)
+    registry = MetricRegistry("orders")
+    registry.counter("records").inc()
+    with KafkaReporter(
+        registry, bootstrap_servers=broker.bootstrap_servers, topic=topics.metrics, instance="orders-1", interval=0.5
+    ):
+        result = doctor("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
+    assert result.code == 0, result.failed
+    names = (topics.metrics, topics.agg, topics.table, topics.events, topics.ledger, topics.dead)
+    for check in (*(f"topic {name}" for name in names), "broker", "permissions", "aggregator", "clock"):
+        assert result.lines[check].status == "ok", (check, result.lines[check])
+    assert all_topics(admin) == before
+    assert result.lines["store"] == Line("not checked", "none is named", "give --store")
+    assert result.lines["checkpoint"] == Line("not checked", "none is named", "give --checkpoint")
+
+
+def test_a_wrong_configuration_is_named_with_the_command_that_corrects_it(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics
+) -> None:
+    """A topic without append times fails, and one with a shorter retention is a warning."""
+    wrong = {topics.metrics: ("message.timestamp.type", "CreateTime"), topics.dead: ("retention.ms", "1000")}
+    changes = [
+        ConfigResource(
+            ConfigResource.Type.TOPIC,
+            name,
+            incremental_configs=[ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)],
+        )
+        for name, (key, value) in wrong.items()
+    ]
+    for future in admin.incremental_alter_configs(changes).values():
+        future.result(30)
+    result = doctor("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
+    assert result.code == 1
+    assert set(result.failed) == {f"topic {topics.metrics}"}
+    found = result.failed[f"topic {topics.metrics}"]
+    assert found.found == "message.timestamp.type is CreateTime, not LogAppendTime"
+    assert found.remedy.endswith(f"--entity-name {topics.metrics} --add-config message.timestamp.type=LogAppendTime")
+    assert result.lines[f"topic {topics.dead}"].status == "warning"
+
+
+def test_an_address_without_a_broker_is_one_failed_check() -> None:
+    """What needs the broker is not checked; the text has one line for each check, with the remedy."""
+    result = doctor("--bootstrap-servers", "127.0.0.1:1")
+    assert result.code == 1
+    assert set(result.failed) == {"broker"}
+    assert {result.lines[check].status for check in ("topics", "permissions", "clock")} == {"not checked"}
+    text = run("doctor", "--bootstrap-servers", "127.0.0.1:1", timeout=120)
+    assert text.returncode == 1
+    (line,) = [line for line in text.stdout.splitlines() if line.startswith("failed")]
+    assert line.split()[:5] == ["failed", "broker", "--bootstrap-servers:", "127.0.0.1:1", "→"]
+    assert line.endswith("start the broker, or correct the address")
+
+
+def test_a_missing_permission_is_named(acl_broker: AclBroker) -> None:
+    """Each user has the permissions of its command, and lacks those of another one, which are named."""
+    create_topics(AdminClient(acl_broker.kafka("aggregate")), Topics())
+    own = doctor("--command", "aggregate", env=acl_broker.env("aggregate"))
+    assert own.code == 0, own.failed
+    assert own.lines["permissions of aggregate"].status == "ok"
+
+    other = doctor("--command", "aggregate", env=acl_broker.env("doctor"))
+    assert other.code == 1
+    assert set(other.failed) == {"permissions of aggregate"}
+    assert "Read/Write on topic metrics," in other.failed["permissions of aggregate"].found
+    # With its own permissions, doctor sees every topic.
+    assert {line.status for check, line in other.lines.items() if check.startswith("topic ")} == {"ok"}
+
+
+def test_a_token_that_may_only_read(influxdb: Influx, tmp_path: Path) -> None:
+    """A token with the right to read is enough for the page, and not for the shipper. Nothing is written."""
+    with influx_bucket(influxdb, f"doctor {uuid.uuid4().hex}") as store:
+        env = {"INFLUXDB_URL": store.where, "INFLUXDB_ORG": store.org, "INFLUXDB_BUCKET": store.bucket}
+        assert influx_tokens.main([str(tmp_path)], {**env, "INFLUXDB_TOKEN": store.token}) == 0
+        token = (tmp_path / "page" / "token").read_text()
+        arguments = ("--bootstrap-servers", "127.0.0.1:1", "--store", store.spec)
+        page = doctor(*arguments, "--command", "page", env={**env, "INFLUXDB_TOKEN": token})
+        assert page.lines["store: token"].status == "ok"
+        assert page.lines["store: retention"] == Line("ok", "unlimited", "")
+        assert page.lines["store: clock"].status == "ok"
+
+        ship = doctor(*arguments, "--command", "ship", env={**env, "INFLUXDB_TOKEN": token})
+        assert ship.lines["store: token"][:2] == ("failed", "it may not write the bucket")
+        wrong = doctor(*arguments, env={**env, "INFLUXDB_TOKEN": "wr0ng-token"})
+        assert wrong.lines["store: token"].status == "failed"
+        assert "wr0ng" not in str(wrong)
+        writer = doctor(*arguments, env={**env, "INFLUXDB_TOKEN": store.token})
+        assert writer.lines["store: token"].status == "ok"
+        assert content(store, "tallystream", ["count"]) == {}
