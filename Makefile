@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration faults bench-reporter bench-aggregator lint format docs lock clean
+.PHONY: help setup demo test unit integration faults bench-reporter bench-aggregator spark-versions lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +32,9 @@ bench-aggregator: setup ## the aggregator beside Kafka Streams (45 minutes): mak
 
 faults: setup ## the fault suite in full, forty minutes: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)
+
+spark-versions: setup ## a monitored Spark job on PySpark 4.0, 4.1 and 4.2, which are downloaded once
+	@exec $(PYTHON_) -m pytest tests/spark_versions $(ARGS)
 
 lint: setup ## ruff, its formatter's check, the contracts of imports, and mypy strict
 	@exec scripts/lint

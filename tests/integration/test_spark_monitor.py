@@ -3,125 +3,28 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
 from support import commands as tallystream
-from support import guides
-from support.kafka import committed, read_topic
-from support.spark_jobs import SparkJob, consumer_groups_tool
+from support.spark_flights import PARTITIONS, Flights
 from support.wait import wait_until
-from tallystream_aggregator import sums
-from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_aggregator.table import Record, State, Table
+from tallystream.kafka.group_offsets import Committed, GroupOffsets
+from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from confluent_kafka.admin import AdminClient
 
+    from tallystream.kafka.group_offsets import Partition
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
-
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-PARTITIONS = 3
-GROUP = "spark-scoring-scores"
-
-
-class Flights:
-    """The input topic, the job of the guide, and what is known of its lag and its sums."""
-
-    def __init__(self, servers: str, admin: AdminClient, prefix: str, folder: Path, version: str | None) -> None:
-        self.servers, self.topics, self.folder = servers, Topics(prefix), folder
-        self.input = prefix + "flights"
-        create_topics(admin, self.topics)
-        made = admin.create_topics([NewTopic(self.input, PARTITIONS, 1), NewTopic(self.input + "-scored", 1, 1)])
-        for future in made.values():
-            future.result(timeout=30)
-        self.producer = Producer({"bootstrap.servers": servers})
-        self.produced = [0] * PARTITIONS
-        self.group = prefix + GROUP
-        self.environment = {
-            "TALLYSTREAM_TOPIC_PREFIX": prefix,
-            "TALLYSTREAM_BOOTSTRAP_SERVERS": servers,
-            "TALLYSTREAM_INSTANCE": "driver",
-        }
-        self.version = version
-
-    def job(self, script: Path | None = None) -> SparkJob:
-        """Return the job of the guide's command, with this test's topic, group and brokers."""
-        (command,) = [words for words in guides.commands("spark") if words[0] == "spark-submit"]
-        own = {
-            "docs/examples/spark_job.py": str(script or self.script()),
-            "localhost:9092": self.servers,
-            "flights": self.input,
-            "checkpoint": str(self.folder / "checkpoint"),
-        }
-        words = [own.get(word, word) for word in command]
-        return SparkJob(words, self.folder / "job", self.environment, self.version)
-
-    def script(self) -> Path:
-        """Return a copy of the example whose group has the prefix of this test."""
-        text = (EXAMPLES / "spark_job.py").read_text()
-        line = 'monitor(spark, app="scoring")'
-        assert text.count(line) == 1
-        path = self.folder / "spark_job.py"
-        path.write_text(text.replace(line, f'monitor(spark, app="scoring", group={self.group!r})'))
-        return path
-
-    def produce(self, records: int, *, to: int | None = None) -> None:
-        """Produce records, to all partitions or to one."""
-        for number in range(records):
-            partition = number % PARTITIONS if to is None else to
-            self.producer.produce(self.input, f"flight {number}", partition=partition)
-            self.produced[partition] += 1
-        assert self.producer.flush(60) == 0
-
-    def committed(self) -> list[int]:
-        """Return the committed offset of each partition, 0 if it has none."""
-        try:
-            return [max(committed(self.servers, self.group, self.input, number), 0) for number in range(PARTITIONS)]
-        except KafkaException:  # the broker is creating the topic of offsets
-            return []
-
-    def tool(self) -> dict[int, int]:
-        """Return the lag of each partition by Kafka's own tool."""
-        return {partition: lag for (_, partition), lag in consumer_groups_tool(self.servers, self.group).items()}
-
-    def sums(self) -> dict[str, list[sums.Sum]]:
-        """Return the sums of the topic `metrics` by name."""
-        table = Table(State())
-        table.apply(
-            Record(self.topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
-            for read in read_topic(self.servers, self.topics.metrics)
-        )
-        changes = table.changes()
-        assert changes.dead == []
-        found: dict[str, list[sums.Sum]] = {}
-        for total in changes.totals:
-            row = sums.decode(total.value(epoch=1, batch=1))
-            found.setdefault(row.name, []).append(row)
-        return found
-
-    def count(self, name: str) -> int:
-        """Return the sum of a counter over all tags."""
-        return sum(row.count or 0 for row in self.sums().get(name, []))
-
-    def positions(self) -> list[tuple[int, int]]:
-        """Return the start and the position of each partition."""
-        rows = sorted(self.sums().get("spark.records.position", []), key=lambda row: row.tags["partition"])
-        return [(row.start or 0, row.position or 0) for row in rows]
-
-    def scored(self) -> int:
-        """Return how many records the job has written."""
-        return len(read_topic(self.servers, self.input + "-scored"))
-
-
-def flights(broker: KafkaBroker, admin: AdminClient, prefix: str, folder: Path, version: str | None = None) -> Flights:
-    return Flights(broker.bootstrap_servers, admin, prefix, folder, version)
 
 
 class LagCollector:
@@ -147,33 +50,97 @@ def test_lag_and_counts_of_a_job_that_is_killed(
 
     The positions cover each record once. The counters count the batch that the killed driver did not report.
     """
-    flights_ = flights(broker, admin, topic_prefix, tmp_path)
-    collector = LagCollector(flights_, tmp_path)
-    job = flights_.job()
+    flights = Flights(broker.bootstrap_servers, admin, topic_prefix, tmp_path)
+    collector = LagCollector(flights, tmp_path)
+    job = flights.job()
 
     def shows(lag: list[int]) -> bool:
-        return collector.lag() == flights_.tool() == dict(enumerate(lag))
+        return collector.lag() == flights.tool() == dict(enumerate(lag))
 
     with tallystream.running(collector.log, *collector.arguments):
         try:
-            flights_.produce(300)
+            flights.produce(300)
             job.start()
             for _ in range(3):
-                wait_until(
-                    lambda: job.ended or flights_.committed() == flights_.produced, 300, "the batch is committed"
-                )
+                wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "the batch is committed")
                 assert not job.ended, job.log.read_text()
                 wait_until(lambda: shows([0] * PARTITIONS), 60, "both show no lag")
-                flights_.produce(30)
-            wait_until(lambda: flights_.committed() == flights_.produced, 60, "the batch is committed")
+                flights.produce(30)
+            wait_until(lambda: flights.committed() == flights.produced, 60, "the batch is committed")
             job.kill()
-            flights_.produce(7, to=1)
+            flights.produce(7, to=1)
             wait_until(lambda: shows([0, 7, 0]), 60, "both show the lag of the killed job")
             job.start()
-            wait_until(lambda: job.ended or flights_.committed() == flights_.produced, 300, "the rest is committed")
+            wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "the rest is committed")
             assert not job.ended, job.log.read_text()
             wait_until(lambda: shows([0] * PARTITIONS), 60, "both show no lag")
         finally:
             job.kill()
-    assert flights_.positions() == [(0, end) for end in flights_.produced]
-    assert flights_.count("spark.records") == flights_.count("spark.rows") == sum(flights_.produced)
+    assert flights.positions() == [(0, end) for end in flights.produced]
+    assert flights.count("spark.records") == flights.count("spark.rows") == sum(flights.produced)
+
+
+def test_a_job_that_is_killed_while_it_works(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Killed three times between or during batches, the positions cover each record once.
+
+    `spark.records` misses none. `spark.rows` has none twice.
+    """
+    flights = Flights(broker.bootstrap_servers, admin, topic_prefix, tmp_path)
+    job = flights.job()
+    flights.produce(30)
+    try:
+        for kill in range(4):
+            job.start()
+            wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "the job works")
+            assert not job.ended, job.log.read_text()
+            if kill < 3:
+                for _ in range(10 + 7 * kill):
+                    flights.produce(30)
+                    time.sleep(0.07)
+                job.kill()
+    finally:
+        job.kill()
+    total = sum(flights.produced)
+    assert flights.positions() == [(0, end) for end in flights.produced]
+    assert flights.count("spark.records") >= total >= flights.count("spark.rows")
+
+
+def test_offsets_of_a_group_never_decrease(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """A lower offset is not committed, also by another client. The text of a commit is read with its offset."""
+    topic = topic_prefix + "events"
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    options = {"bootstrap.servers": broker.bootstrap_servers}
+    groups = [GroupOffsets(options, topic_prefix + "job", time.monotonic) for _ in range(2)]
+
+    def commits(offsets: dict[Partition, int], note: str) -> bool:
+        try:
+            groups[0].commit(offsets, note, timeout=10)
+        except KafkaException:  # the broker is creating the topic of offsets
+            return False
+        return True
+
+    try:
+        wait_until(lambda: commits({(topic, 0): 7, (topic, 1): 3}, "id 1"), 60, "the offsets are committed")
+        groups[1].commit({(topic, 0): 5, (topic, 1): 4}, "id 2", timeout=30)
+        assert groups[0].read([(topic, 0), (topic, 1)], timeout=30) == {
+            (topic, 0): Committed(7, "id 1"),
+            (topic, 1): Committed(4, "id 2"),
+        }
+        assert groups[0].lows([(topic, 0)], timeout=30) == {(topic, 0): 0}
+    finally:
+        for group in groups:
+            group.close()
+
+
+def test_a_group_whose_brokers_do_not_answer() -> None:
+    """Each call ends after its time limit with Kafka's error."""
+    group = GroupOffsets({"bootstrap.servers": f"127.0.0.1:{free_port()}"}, "job", time.monotonic)
+    try:
+        with pytest.raises(KafkaException):
+            group.commit({("events", 0): 1}, "id 1", timeout=0.5)
+        with pytest.raises(KafkaException):
+            group.lows([("events", 0)], timeout=0.5)
+    finally:
+        group.close()

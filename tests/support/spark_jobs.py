@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 REPORTER = Path(__file__).parents[2] / "reporter"
-CONNECTORS = {"4.0.5": "4.0.0", "4.1.4": "4.1.1"}
-"""The older versions of PySpark, each with a version of Kafka's connector that Maven Central has."""
+CONNECTORS = {"4.0.5": "4.0.0", "4.1.4": "4.1.1", "4.2.0": "4.2.0"}
+"""The versions of PySpark, each with a version of Kafka's connector that Maven Central has."""
 
 DEFAULTS = """
 spark.master local[2]
@@ -43,7 +43,7 @@ def environment_of(version: str | None) -> Path:
         uv = Path(sys.executable).with_name("uv")
         wanted = [f"pyspark[connect]=={version}", "confluent-kafka>=2.16", "msgspec>=0.22", "setuptools<81"]
         subprocess.run([uv, "venv", "--clear", "-q", "--python", sys.executable, folder], check=True, timeout=60)
-        install = [uv, "pip", "install", "-q", "--python", python, *wanted]
+        install: list[str | Path] = [uv, "pip", "install", "-q", "--python", python, *wanted]
         subprocess.run(install, check=True, timeout=1800)
         complete.touch()
     return python
@@ -57,16 +57,28 @@ class SparkJob:
         folder: where the job's configuration and its log are; also its working directory.
         environment: added to this process's environment.
         version: of PySpark, with the connector of that version; None: that of this environment.
+        connect: whether Python starts the script, which itself starts a server of Spark Connect.
     """
 
     def __init__(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], version: str | None = None
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        version: str | None = None,
+        *,
+        connect: bool = False,
     ) -> None:
         python = environment_of(version)
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "spark.log"
-        (folder / "spark-defaults.conf").write_text(DEFAULTS.format(ivy=jars.cache_dir() / "ivy"))
         words = [word.replace(":4.2.0", f":{CONNECTORS[version]}") if version else word for word in command]
+        defaults = DEFAULTS.format(ivy=jars.cache_dir() / "ivy")
+        if connect:
+            _, _, packages, *script = words
+            defaults += f"spark.jars.packages {packages}\n"
+            words = ["python", *script]
+        (folder / "spark-defaults.conf").write_text(defaults)
         self._command = [str(python.with_name(words[0])), *words[1:]]
         self._environment: dict[str, str | None] = {
             **environment,

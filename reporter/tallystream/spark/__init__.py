@@ -1,6 +1,6 @@
 """Metrics, positions and the lag of the streaming queries of a PySpark job.
 
-`monitor(spark, app="orders")` is all that a job needs. Importing this package imports neither PySpark nor the Kafka client.
+`monitor(spark, app="orders")` is all that a job needs. Importing this package does not import PySpark.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def monitor(
         )
     consumer = {
         **kafka_options(os.environ),
-        **(options if source_options is None else source_options or {}),
+        **((options if source_options is None else source_options) or {}),
         "bootstrap.servers": source_servers or servers,
     }
 

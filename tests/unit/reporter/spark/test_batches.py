@@ -14,7 +14,6 @@ from tallystream.spark.batches import Batch, CountedOffsets, first_starts, read_
 from tallystream.spark.query_metrics import QueryMetrics
 from tallystream.testing import ManualClock, find
 
-
 if TYPE_CHECKING:
     import random
 
