@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 PARTITIONS = 3
 BUILDER = "SparkSession.builder"
+START = ".start()"
 LINE = 'monitor(spark, app="scoring")'
 
 
@@ -53,11 +54,14 @@ class Flights:
         }
         self._version, self._connect = version, connect
 
-    def job(self, script: Path | None = None) -> SparkJob:
-        """Return the job of the guide's command, with this test's topic, group and brokers."""
+    def job(self, *, ends: bool = False) -> SparkJob:
+        """Return the job of the guide's command, with this test's topic, group and brokers.
+
+        If it `ends`, it reads what there is.
+        """
         (command,) = [words for words in guides.commands("spark") if words[0] == "spark-submit"]
         own = {
-            "docs/examples/spark_job.py": str(script or self.script()),
+            "docs/examples/spark_job.py": str(self.script(ends=ends)),
             "localhost:9092": self.servers,
             "flights": self.input,
             "checkpoint": str(self.folder / "checkpoint"),
@@ -65,13 +69,15 @@ class Flights:
         words = [own.get(word, word) for word in command]
         return SparkJob(words, self.folder / "job", self.environment, self._version, connect=self._connect)
 
-    def script(self) -> Path:
+    def script(self, *, ends: bool) -> Path:
         """Return a copy of the example whose group has the prefix of this test."""
         text = (EXAMPLES / "spark_job.py").read_text()
-        assert text.count(LINE) == text.count(BUILDER) == 1
+        assert text.count(LINE) == text.count(BUILDER) == text.count(START) == 1
+        if ends:
+            text = text.replace(START, ".trigger(availableNow=True)" + START)
         if self._connect:
             text = text.replace(BUILDER, BUILDER + '.remote("local[2]")')
-        path = self.folder / "spark_job.py"
+        path = self.folder / ("spark_job_ends.py" if ends else "spark_job.py")
         path.write_text(text.replace(LINE, f'monitor(spark, app="scoring", group={self.group!r})'))
         return path
 

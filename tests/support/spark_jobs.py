@@ -108,6 +108,11 @@ class SparkJob:
         self._process.wait(60)
         psutil.wait_procs(processes, 60)
 
+    def wait(self, timeout: float) -> int:
+        """Wait until the driver has ended, and return its exit code."""
+        assert self._process is not None
+        return self._process.wait(timeout)
+
     @property
     def ended(self) -> bool:
         """Whether the driver has ended by itself."""
