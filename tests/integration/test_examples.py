@@ -20,7 +20,7 @@ from support.guides import ROOT, commands
 from support.kafka import committed, read_topic
 from support.wait import wait_until
 from tallystream.record import Position, decode
-from tallystream_aggregator import jars, sums
+from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_cli.servers.process import free_port, spawn
@@ -46,16 +46,13 @@ class System:
         self.servers, self.topics, self.folder = servers, Topics(prefix), folder
         self.input = prefix + "flights"
         create_topics(admin, self.topics)
-        made = admin.create_topics([NewTopic(self.input, PARTITIONS, 1), NewTopic(self.input + "-scored", 1, 1)])
-        for future in made.values():
-            future.result(timeout=30)
+        admin.create_topics([NewTopic(self.input, PARTITIONS, 1)])[self.input].result(timeout=30)
         self.log = folder / "log"
         self.environment = {
             **os.environ,
             "TALLYSTREAM_TOPIC_PREFIX": prefix,
             "TALLYSTREAM_BOOTSTRAP_SERVERS": servers,
             "TALLYSTREAM_INSTANCE": "host-1",
-            "PYSPARK_PYTHON": sys.executable,
         }
 
     def produce(self, records: int) -> None:
@@ -214,65 +211,3 @@ def new_worker(master: int, workers: list[psutil.Process]) -> bool:
     """Return whether gunicorn has replaced the first worker."""
     now = psutil.Process(master).children()
     return len(now) == len(workers) and workers[0] not in now
-
-
-def run_spark(system: System, script: Path) -> None:
-    """Run a job until it has read the input topic. A task has at most two attempts."""
-    connector = ",".join(str(path) for path in jars.fetch("spark"))
-    system.environment["PYSPARK_SUBMIT_ARGS"] = (
-        f"--master local[2,2] --jars {connector} --conf spark.ui.enabled=false "
-        "--conf spark.driver.host=127.0.0.1 --conf spark.driver.bindAddress=127.0.0.1 pyspark-shell"
-    )
-    process = system.start(sys.executable, script, system.servers, system.input, str(system.folder / "checkpoint"))
-    try:
-        assert process.wait(400) == 0, system.log.read_text()
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_spark_driver_and_executors(system: System) -> None:
-    """The rows counted by the executors and by the driver, and the written rows, are the rows that were read."""
-    system.produce(RECORDS)
-    run_spark(system, EXAMPLES / "spark_job.py")
-    assert system.count("scoring.rows") == system.count("driver.rows") == RECORDS
-    assert len(read_topic(system.servers, system.input + "-scored")) == RECORDS
-    (batch,) = system.sums()["driver.batch.seconds"]
-    assert batch.count == 1
-
-
-FAILING_JOB = """
-import sys
-sys.path.insert(0, {examples!r})
-import spark_job
-from pyspark import TaskContext
-plain = spark_job.score
-
-def score(batches, **where):
-    task = TaskContext.get()
-    fail = task.partitionId() if task.attemptNumber() == 0 else None
-    for done in plain(batches, **where):
-        if fail == 1:
-            raise RuntimeError("during the task")
-        yield done
-    if fail == 0:
-        raise RuntimeError("at the end")
-
-if __name__ == "__main__":
-    import failing_job
-    from pyspark.sql import SparkSession
-    SparkSession.builder.getOrCreate().sparkContext.addPyFile(__file__)
-    spark_job.score = failing_job.score
-    spark_job.main(*sys.argv[1:])
-"""
-
-
-def test_spark_counts_every_attempt_that_reported(system: System) -> None:
-    """Of two tasks that fail and run again, the one that failed after its report is counted twice, the other once."""
-    script = system.folder / "failing_job.py"
-    script.write_text(FAILING_JOB.format(examples=str(EXAMPLES)))
-    system.produce(RECORDS)
-    run_spark(system, script)
-    assert system.log.read_text().count("RuntimeError: during the task") > 0
-    assert system.count("driver.rows") == RECORDS
-    assert system.count("scoring.rows") == RECORDS + RECORDS // PARTITIONS

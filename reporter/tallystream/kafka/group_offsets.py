@@ -1,0 +1,117 @@
+"""Offsets of a consumer group without members. It only stores how far a reader got that keeps its offsets elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tallystream.clock import Deadline
+from tallystream.errors import ConfigError
+from tallystream.kafka.producer import librdkafka_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from confluent_kafka import KafkaError, TopicPartition
+
+Partition = tuple[str, int]
+
+
+class Committed(NamedTuple):
+    """A committed offset, and the text that was committed with it."""
+
+    offset: int
+    note: str
+
+
+class GroupOffsets:
+    """Reads and commits the offsets of one group. An offset never decreases. Every call has a time limit.
+
+    Args:
+        options: the options of librdkafka, with bootstrap.servers.
+        group: the group's name.
+        monotonic: the clock of the time limits.
+
+    Raises:
+        ConfigError: librdkafka refuses an option.
+    """
+
+    def __init__(self, options: Mapping[str, Any], group: str, monotonic: Callable[[], float]) -> None:
+        import confluent_kafka
+
+        self.group = group
+        self._monotonic = monotonic
+        self._known: dict[Partition, int] = {}
+        self._results: list[tuple[dict[Partition, int], KafkaError | None]] = []
+        fixed = {"group.id": group, "enable.auto.commit": False, "enable.auto.offset.store": False}
+        try:
+            self._consumer = confluent_kafka.Consumer(
+                {**options, **fixed, "on_commit": self._on_commit}, logger=librdkafka_log
+            )
+        except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
+            reason = error.args[0].str() if isinstance(error, confluent_kafka.KafkaException) else str(error)
+            raise ConfigError("options", sorted(options), f"librdkafka reports: {reason.rstrip('.')}") from None
+
+    def read(self, partitions: Iterable[Partition], timeout: float) -> dict[Partition, Committed]:
+        """Return the committed offsets of those of the partitions that have one.
+
+        Raises:
+            KafkaException: the brokers did not answer.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        self._consumer.poll(0)  # delivers librdkafka's messages to the log
+        wanted = [TopicPartition(*at) for at in partitions]
+        found = self._consumer.committed(wanted, timeout=timeout) if wanted else []
+        for one in found:
+            if one.error is not None:
+                raise KafkaException(one.error)
+        self._known.update({(one.topic, one.partition): one.offset for one in found})
+        return {
+            (one.topic, one.partition): Committed(one.offset, one.metadata or "") for one in found if one.offset >= 0
+        }
+
+    def lows(self, partitions: Iterable[Partition], timeout: float) -> dict[Partition, int]:
+        """Return the first offset of each partition.
+
+        Raises:
+            KafkaException: the brokers did not answer.
+        """
+        from confluent_kafka import TopicPartition
+
+        deadline = Deadline(timeout, self._monotonic)
+        return {
+            at: self._consumer.get_watermark_offsets(TopicPartition(*at), timeout=deadline.left())[0]
+            for at in partitions
+        }
+
+    def commit(self, offsets: Mapping[Partition, int], note: str, timeout: float) -> None:
+        """Commit the offsets that are not lower than the group's.
+
+        Raises:
+            KafkaException: they are not committed, or it is not known. The next commit has them too.
+        """
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        self.read([at for at in offsets if at not in self._known], timeout)
+        moves = {at: offset for at, offset in offsets.items() if offset >= self._known[at]}
+        if not moves:
+            return
+        self._results.clear()
+        self._consumer.commit(
+            offsets=[TopicPartition(*at, offset, note) for at, offset in moves.items()], asynchronous=True
+        )
+        deadline = Deadline(timeout, self._monotonic)
+        while not (mine := [error for committed, error in self._results if committed == moves]) and deadline.left():
+            self._consumer.poll(0.05)
+        error = mine[0] if mine else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - confluent-kafka's public name
+        if error is not None:
+            raise KafkaException(error)
+        self._known.update(moves)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        committed = {(one.topic, one.partition): one.offset for one in partitions}
+        self._results.append((committed, error or next((one.error for one in partitions if one.error), None)))

@@ -1,0 +1,152 @@
+"""`tallystream.spark.monitor` in a real job that is killed, beside Kafka's own tool and `tallystream lag`."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewTopic
+
+from support import commands as tallystream
+from support.spark_flights import PARTITIONS, Flights
+from support.wait import wait_until
+from tallystream.kafka.group_offsets import Committed, GroupOffsets
+from tallystream_cli.servers.process import free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream.kafka.group_offsets import Partition
+    from tallystream_cli.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+class LagCollector:
+    """`tallystream lag collect`, and `tallystream lag` with its store."""
+
+    def __init__(self, flights: Flights, folder: Path) -> None:
+        self._flights, self._store = flights, f"local:{folder / 'store.db'}"
+        self.log = folder / "collector.log"
+        self.arguments = ["lag", "collect", "--bootstrap-servers", flights.servers, "--store", self._store]
+        self.arguments += ["--interval", "1", "--include", flights.group]
+
+    def lag(self) -> dict[int, int]:
+        """Return the lag of each partition by `tallystream lag`."""
+        done = tallystream.run("lag", self._flights.group, "--json", "--store", self._store)
+        groups: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+        return {one["partition"]: one["lag"] for group in groups for one in group["partitions"]}
+
+
+def test_lag_and_counts_of_a_job_that_is_killed(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Kafka's tool and `tallystream lag` show the same lag after each batch, and after kill -9 and a restart.
+
+    When a job has ended, its last batch is counted and committed.
+    """
+    flights = Flights(broker.bootstrap_servers, admin, topic_prefix, tmp_path)
+    collector = LagCollector(flights, tmp_path)
+    job = flights.job()
+
+    def shows(lag: list[int]) -> bool:
+        return collector.lag() == flights.tool() == dict(enumerate(lag))
+
+    with tallystream.running(collector.log, *collector.arguments):
+        try:
+            flights.produce(300)
+            job.start()
+            for _ in range(3):
+                wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "the batch is committed")
+                assert not job.ended, job.log.read_text()
+                wait_until(lambda: shows([0] * PARTITIONS), 60, "both show no lag")
+                flights.produce(30)
+            wait_until(lambda: flights.committed() == flights.produced, 60, "the batch is committed")
+            job.kill()
+            flights.produce(7, to=1)
+            wait_until(lambda: shows([0, 7, 0]), 60, "both show the lag of the killed job")
+            job.start()
+            wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "the rest is committed")
+            assert not job.ended, job.log.read_text()
+            wait_until(lambda: shows([0] * PARTITIONS), 60, "both show no lag")
+            job.kill()
+            flights.produce(12)
+            job = flights.job(ends=True)
+            job.start()
+            assert job.wait(300) == 0, job.log.read_text()
+            assert flights.committed() == flights.produced
+        finally:
+            job.kill()
+    assert flights.positions() == [(0, end) for end in flights.produced]
+    assert flights.count("spark.records") == flights.count("spark.rows") == sum(flights.produced)
+
+
+def test_a_job_that_is_killed_while_it_works(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Killed three times between or during batches, the positions cover each record once.
+
+    `spark.records` misses none. `spark.rows` has none twice.
+    """
+    flights = Flights(broker.bootstrap_servers, admin, topic_prefix, tmp_path)
+    job = flights.job()
+    flights.produce(30)
+    try:
+        for kill in range(4):
+            job.start()
+            wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "the job works")
+            assert not job.ended, job.log.read_text()
+            if kill < 3:
+                for _ in range(10 + 7 * kill):
+                    flights.produce(30)
+                    time.sleep(0.07)
+                job.kill()
+    finally:
+        job.kill()
+    total = sum(flights.produced)
+    assert flights.positions() == [(0, end) for end in flights.produced]
+    assert flights.count("spark.records") >= total >= flights.count("spark.rows")
+
+
+def test_offsets_of_a_group_never_decrease(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:
+    """A lower offset is not committed, also by another client. The text of a commit is read with its offset."""
+    topic = topic_prefix + "events"
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    options = {"bootstrap.servers": broker.bootstrap_servers}
+    groups = [GroupOffsets(options, topic_prefix + "job", time.monotonic) for _ in range(2)]
+
+    def commits(offsets: dict[Partition, int], note: str) -> bool:
+        try:
+            groups[0].commit(offsets, note, timeout=10)
+        except KafkaException:  # the broker is creating the topic of offsets
+            return False
+        return True
+
+    try:
+        wait_until(lambda: commits({(topic, 0): 7, (topic, 1): 3}, "id 1"), 60, "the offsets are committed")
+        groups[1].commit({(topic, 0): 5, (topic, 1): 4}, "id 2", timeout=30)
+        assert groups[0].read([(topic, 0), (topic, 1)], timeout=30) == {
+            (topic, 0): Committed(7, "id 1"),
+            (topic, 1): Committed(4, "id 2"),
+        }
+        assert groups[0].lows([(topic, 0)], timeout=30) == {(topic, 0): 0}
+    finally:
+        for group in groups:
+            group.close()
+
+
+def test_a_group_whose_brokers_do_not_answer() -> None:
+    """Each call ends after its time limit with Kafka's error."""
+    group = GroupOffsets({"bootstrap.servers": f"127.0.0.1:{free_port()}"}, "job", time.monotonic)
+    try:
+        with pytest.raises(KafkaException):
+            group.commit({("events", 0): 1}, "id 1", timeout=0.5)
+        with pytest.raises(KafkaException):
+            group.lows([("events", 0)], timeout=0.5)
+    finally:
+        group.close()

@@ -1,0 +1,248 @@
+"""What Spark's progress says about a batch, and what of it is not counted yet."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallystream.registry import MetricRegistry
+from tallystream.spark.batches import Batch, CountedOffsets, first_starts, read_progress
+from tallystream.spark.query_metrics import QueryMetrics
+from tallystream.testing import ManualClock, find
+
+if TYPE_CHECKING:
+    import random
+
+
+def source(start: Any, end: Any, rows: int, description: str = "KafkaV2[Subscribe[flights]]") -> dict[str, Any]:
+    return {"description": description, "startOffset": start, "endOffset": end, "numInputRows": rows}
+
+
+def progress(*sources: dict[str, Any], **values: Any) -> str:
+    """Return a progress as Spark writes it, with those fields that are read."""
+    return json.dumps(
+        {
+            "id": "1f6a7e0e-0000",
+            "runId": "run-1",
+            "name": "scores",
+            "timestamp": "2026-11-25T08:00:00.000Z",
+            "batchId": 4,
+            "batchDuration": 1500,
+            "stateOperators": [],
+            "sources": list(sources),
+            **values,
+        }
+    )
+
+
+def test_a_progress_with_a_kafka_source_and_another_one() -> None:
+    """Rows are of all sources, offsets only of Kafka's; state is the sum over the operators."""
+    operators = [{"numRowsTotal": 5, "memoryUsedBytes": 1000}, {"numRowsTotal": 2, "memoryUsedBytes": 24}]
+    text = progress(
+        source({"flights": {"0": 10, "1": 3}}, {"flights": {"0": 14, "1": 3}}, 4),
+        source({"version": 1}, {"version": 2}, 7, "DeltaSource[file:/x]"),
+        stateOperators=operators,
+        eventTime={"watermark": "2026-11-25T07:59:50.500Z"},
+    )
+    assert read_progress(text) == Batch(
+        query="scores",
+        query_id="1f6a7e0e-0000",
+        run_id="run-1",
+        number=4,
+        rows=11,
+        seconds=1.5,
+        state_rows=7,
+        state_bytes=1024,
+        watermark=1795593590.5,
+        kafka_rows=4,
+        starts={("flights", 0): 10, ("flights", 1): 3},
+        ends={("flights", 0): 14, ("flights", 1): 3},
+    )
+
+
+def test_a_query_without_a_name_has_its_id() -> None:
+    """The tag of a query without a name is its ID."""
+    assert read_progress(progress(name=None)).query == "1f6a7e0e-0000"
+
+
+def test_the_first_watermark_is_none() -> None:
+    """Spark's watermark is 1970 before the first event: the query has none yet."""
+    assert read_progress(progress(eventTime={"watermark": "1970-01-01T00:00:00.000Z"})).watermark is None
+
+
+def test_offsets_as_text() -> None:
+    """Offsets that are JSON within JSON are read too."""
+    batch = read_progress(progress(source('{"flights":{"0":1}}', '{"flights":{"0":2}}', 1)))
+    assert (batch.starts, batch.ends) == ({("flights", 0): 1}, {("flights", 0): 2})
+
+
+def test_a_topic_that_is_read_twice() -> None:
+    """If two sources read a partition, the one that is behind counts: the query has not processed more with both."""
+    ahead, behind = ({"flights": {"0": 10}}, {"flights": {"0": 20}}), ({"flights": {"0": 5}}, {"flights": {"0": 15}})
+    batch = read_progress(progress(source(*ahead, 10), source(*behind, 10)))
+    assert (batch.starts, batch.ends) == ({("flights", 0): 5}, {("flights", 0): 15})
+
+
+@pytest.mark.parametrize(
+    ("lows", "rows", "starts"),
+    [
+        ({0: 0, 1: 0}, 0, {0: 10, 1: 20}),  # startingOffsets=latest
+        ({0: 4, 1: 5}, 21, {0: 4, 1: 5}),  # startingOffsets=earliest
+        ({0: 10, 1: 5}, 6, {0: 10, 1: 14}),  # only one partition has records
+        ({0: 8, 1: 19}, 7, {0: 4, 1: 19}),  # records have been deleted since: only their number is known
+    ],
+)
+def test_where_the_first_batch_started(lows: dict[int, int], rows: int, starts: dict[int, int]) -> None:
+    """Spark does not report where the first batch of a query started; its rows and the first offsets tell it."""
+    found = first_starts({("a", 0): 10, ("a", 1): 20}, {("a", at): low for at, low in lows.items()}, rows)
+    assert found == {("a", at): start for at, start in starts.items()}
+
+
+def batch(number: int, starts: dict[int, int] | None, ends: dict[int, int], *, run: str = "run-1") -> Batch:
+    rows = sum(ends.values()) - sum((starts or {}).values())
+    return Batch(
+        query="scores",
+        query_id="id",
+        run_id=run,
+        number=number,
+        rows=rows,
+        seconds=0.5,
+        state_rows=0,
+        state_bytes=0,
+        watermark=None,
+        kafka_rows=rows,
+        starts=None if starts is None else {("a", at): start for at, start in starts.items()},
+        ends={("a", at): end for at, end in ends.items()},
+    )
+
+
+def test_a_batch_that_is_reported_twice_counts_once() -> None:
+    """A run reports a batch twice: the second report adds nothing."""
+    counted = CountedOffsets()
+    assert counted.add(batch(0, {0: 0}, {0: 5})) is not None
+    assert counted.add(batch(0, {0: 0}, {0: 5})) is None
+
+
+def test_batches_that_were_not_reported_are_counted_with_the_next_one() -> None:
+    """After a restart the first batch starts after the committed offsets: what is between them counts with it."""
+    counted = CountedOffsets({("a", 0): 10}, 3)
+    found = counted.add(batch(6, {0: 25}, {0: 30}, run="run-2"))
+    assert found is not None
+    assert (found.batches, found.records, found.spans) == (3, 20, {("a", 0): (10, 30)})
+
+
+def test_a_checkpoint_that_was_taken_back_counts_again() -> None:
+    """Offsets that a later run processes again are counted again."""
+    counted = CountedOffsets({("a", 0): 10}, 3)
+    found = counted.add(batch(2, {0: 4}, {0: 7}, run="run-2"))
+    assert found is not None
+    assert (found.batches, found.records) == (1, 3)
+
+
+def test_a_partition_that_is_added_and_a_topic_that_is_made_again() -> None:
+    """An added partition is read from its beginning. Offsets that go back to lower ones cover nothing."""
+    counted = CountedOffsets()
+    added = counted.add(batch(1, {0: 5}, {0: 6, 1: 4}))
+    assert added is not None
+    assert added.spans == {("a", 0): (5, 6), ("a", 1): (0, 4)}
+    again = counted.add(batch(2, {0: 6, 1: 4}, {0: 2, 1: 5}))
+    assert again is not None
+    assert again.spans == {("a", 1): (4, 5)}
+
+
+@settings(max_examples=300)
+@given(st.randoms(use_true_random=False), st.integers(1, 4), st.integers(1, 40))
+def test_counts_are_exact_however_often_the_driver_is_killed(
+    chance: random.Random, partitions: int, steps: int
+) -> None:
+    """Random batches, kills and lost reports: the positions cover each offset once, whatever is lost.
+
+    The counters are those of the committed batches, unless the driver was killed between the arrival of a report and
+    the commit. The model runs what Spark does, and the recorder's order: count, report, commit.
+    """
+    ends = [chance.randrange(50) for _ in range(partitions)]
+    first = list(ends)
+    group: tuple[dict[tuple[str, int], int], int | None] = ({}, None)
+    reported, batches, twice_records, twice_batches = 0, 0, 0, 0
+    lowest: dict[int, int] = {}
+    highest: dict[int, int] = {}
+
+    counted, run = CountedOffsets(), 0
+    registry = MetricRegistry("app", clock=ManualClock())
+    metrics = QueryMetrics(registry, "scores")
+
+    def arrive() -> tuple[int, int]:
+        for at in range(partitions):
+            position = registry.position("a", at, {"query": "scores"}, name="spark.records.position")
+            if position.start is not None and position.position is not None:
+                lowest[at] = min(lowest.get(at, position.start), position.start)
+                highest[at] = max(highest.get(at, 0), position.position)
+        tags = {"query": "scores"}
+        return registry.counter("spark.records", tags).count, registry.counter("spark.batches", tags).count
+
+    life_records, life_batches, known = 0, 0, False
+    for number in range(steps):
+        starts = dict(enumerate(ends))
+        ends = [end + chance.choice([0, 0, 1, chance.randrange(30)]) for end in ends]  # Spark commits the batch
+        point = chance.choice(["no kill", "no kill", "unreported", "uncounted", "uncommitted", "after the commit"])
+        if number == 0 or not known:
+            point = "no kill"  # what is before the first report is not known to anybody
+        if point != "unreported":
+            done = batch(number, starts, dict(enumerate(ends)), run=str(run))
+            uncounted = counted.add(done)
+            assert uncounted is not None
+            metrics.add(done, uncounted)
+            if point != "uncounted":
+                before = (life_records, life_batches)
+                life_records, life_batches = arrive()
+                if point == "uncommitted":
+                    twice_records += life_records - before[0]
+                    twice_batches += life_batches - before[1]
+                else:
+                    group, known = (dict(counted.ends), counted.batch), True
+        if point != "no kill":
+            reported, batches = reported + life_records, batches + life_batches
+            counted, run, life_records, life_batches = CountedOffsets(*group), run + 1, 0, 0
+            registry = MetricRegistry("app", clock=ManualClock())
+            metrics = QueryMetrics(registry, "scores")
+    done = batch(steps, dict(enumerate(ends)), dict(enumerate(ends)), run=str(run))
+    uncounted = counted.add(done)
+    assert uncounted is not None
+    metrics.add(done, uncounted)
+    life_records, life_batches = arrive()
+    assert lowest == dict(enumerate(first))
+    assert highest == dict(enumerate(ends))
+    assert reported + life_records - twice_records == sum(ends) - sum(first)
+    assert batches + life_batches - twice_batches == steps + 1
+
+
+def test_the_metrics_of_a_batch() -> None:
+    """Each metric has the tag `query`; records and positions only exist for Kafka sources."""
+    registry = MetricRegistry("app", clock=ManualClock())
+    metrics = QueryMetrics(registry, "scores")
+    counted = CountedOffsets()
+    text = progress(
+        source({"a": {"0": 1}}, {"a": {"0": 4}}, 3),
+        stateOperators=[{"numRowsTotal": 5, "memoryUsedBytes": 1000}],
+        eventTime={"watermark": "2026-11-25T08:00:00.000Z"},
+    )
+    done = read_progress(text)
+    uncounted = counted.add(done)
+    assert uncounted is not None
+    metrics.add(done, uncounted)
+    metrics.fail()
+    tags = {"query": "scores"}
+    assert registry.counter("spark.rows", tags).count == 3
+    assert registry.counter("spark.batches", tags).count == 1
+    assert registry.counter("spark.records", tags).count == 3
+    assert registry.counter("spark.failures", tags).count == 1
+    assert registry.timer("spark.batch.duration", tags).count == 1
+    assert registry.gauge("spark.state.rows", tags=tags).value == 5
+    assert registry.gauge("spark.state.bytes", tags=tags).value == 1000
+    assert registry.gauge("spark.watermark", tags=tags).value == 1795593600
+    position = find(registry, "spark.records.position", {**tags, "topic": "a", "partition": "0"})
+    assert position is not None

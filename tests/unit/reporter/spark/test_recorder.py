@@ -1,0 +1,154 @@
+"""The recorder counts, reports and then commits, and no failure of Kafka reaches the job."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from support.wait import wait_until
+from tallystream import ConfigError, MetricRegistry
+from tallystream.kafka.group_offsets import Committed
+from tallystream.spark import monitor
+from tallystream.spark import recorder as recorder_module
+from tallystream.spark.recorder import QueryRecorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tallystream.kafka.group_offsets import Partition
+
+UNAVAILABLE = KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE))
+TAGS = {"query": "scores"}
+
+
+class Kafka:
+    """A reporter and a consumer group whose requests can fail; `calls` has what was requested, in order."""
+
+    group = "spark-app-scores"
+    connected = True
+
+    def __init__(self, committed: dict[Partition, Committed] | None = None) -> None:
+        self.stored = dict(committed or {})
+        self.failing: set[str] = set()
+        self.calls: list[str] = []
+
+    def _request(self, name: str) -> None:
+        self.calls.append(name)
+        if name in self.failing:
+            raise UNAVAILABLE
+
+    def report_now(self, _timeout: float = 10.0) -> bool:
+        """Report."""
+        self._request("report")
+        return True
+
+    def stop(self, _timeout: float = 5.0) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, partitions: Iterable[Partition], _timeout: float) -> dict[Partition, Committed]:
+        """Return the committed offsets."""
+        self._request("read")
+        return {at: one for at, one in self.stored.items() if at in set(partitions)}
+
+    def lows(self, partitions: Iterable[Partition], _timeout: float) -> dict[Partition, int]:
+        """Return zeros."""
+        self._request("lows")
+        return dict.fromkeys(partitions, 0)
+
+    def commit(self, offsets: Mapping[Partition, int], note: str, _timeout: float) -> None:
+        """Commit the offsets."""
+        self._request("commit")
+        self.stored.update({at: Committed(offset, note) for at, offset in offsets.items()})
+
+    def close(self) -> None:
+        """Note the call."""
+        self.calls.append("close")
+
+
+def progress(number: int, start: int | None, end: int, rows: int = 0) -> str:
+    offsets = {"startOffset": None if start is None else {"a": {"0": start}}, "endOffset": {"a": {"0": end}}}
+    source = {"description": "KafkaV2[Subscribe[a]]", "numInputRows": rows, **offsets}
+    values = {"id": "id", "runId": "run", "name": "scores", "batchId": number, "batchDuration": 5}
+    return json.dumps({**values, "stateOperators": [], "sources": [source]})
+
+
+def recording(kafka: Kafka) -> tuple[MetricRegistry, QueryRecorder]:
+    registry = MetricRegistry("app")
+    return registry, QueryRecorder(registry, kafka, lambda _: kafka)  # type: ignore[arg-type,return-value]
+
+
+def test_the_order_is_count_report_commit() -> None:
+    """Offsets are committed after the report, with the query's ID and the number of the batch."""
+    kafka = Kafka()
+    registry, recorder = recording(kafka)
+    recorder.started("id", "scores")
+    recorder.progress(progress(0, None, 5, rows=3))
+    assert recorder.stop(10)
+    assert kafka.calls == ["read", "lows", "report", "commit", "close"]
+    assert kafka.stored == {("a", 0): Committed(5, "id 0")}
+    assert registry.counter("spark.records", TAGS).count == 3
+
+
+def test_the_gap_after_a_kill_is_counted_only_for_the_same_query() -> None:
+    """Offsets that a query with another ID has committed, or another program, do not count."""
+    for note, records in (("id 3", 20), ("other 3", 5), ("", 5)):
+        registry, recorder = recording(Kafka({("a", 0): Committed(10, note)}))
+        recorder.progress(progress(6, 25, 30))
+        assert recorder.stop(10)
+        assert registry.counter("spark.records", TAGS).count == records
+
+
+def test_a_commit_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The newest offsets are committed when the broker answers again. The failure is logged once."""
+    monkeypatch.setattr(recorder_module, "REQUEST_S", 0.05)
+    kafka = Kafka()
+    kafka.failing = {"commit", "lows"}
+    registry, recorder = recording(kafka)
+    with caplog.at_level(logging.WARNING, "tallystream.spark"):
+        for number in range(3):
+            recorder.progress(progress(number, number or None, number + 1, rows=1))
+            wait_until(lambda: kafka.calls.count("commit") > number, 30, "a commit has failed")  # noqa: B023
+        kafka.failing.clear()
+        wait_until(lambda: kafka.stored == {("a", 0): Committed(3, "id 2")}, 30, "the offsets are committed")
+    assert recorder.stop(10)
+    assert registry.counter("spark.records", TAGS).count == 3
+    assert len([one for one in caplog.records if "not committed yet" in one.message]) <= 1
+
+
+def test_a_progress_that_is_not_understood_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Other batches are counted."""
+    registry, recorder = recording(Kafka())
+    recorder.progress("{}")
+    recorder.progress(progress(1, 0, 2))
+    assert recorder.stop(10)
+    assert registry.counter("spark.records", TAGS).count == 2
+
+
+def test_a_query_that_fails_is_counted() -> None:
+    """A query that ended with an exception counts as a failure, one that was stopped does not."""
+    registry, recorder = recording(Kafka())
+    for query_id, failed in (("id", True), ("id", False)):
+        recorder.started(query_id, "scores")
+        assert recorder.running == {"id"}
+        recorder.terminated(query_id, failed=failed)
+    assert recorder.running == frozenset()
+    assert recorder.stop(10)
+    assert registry.counter("spark.failures", TAGS).count == 1
+
+
+@pytest.mark.parametrize("group", ["spark-{topic}", "{", "", 5])
+def test_a_group_that_cannot_be_used(group: object) -> None:
+    """The error names the argument, the value and the fields that exist."""
+    with pytest.raises(ConfigError, match=r"group: .* can't be used; use a name, in which \{app\} and \{query\}"):
+        monitor(None, "orders", group=group)  # type: ignore[arg-type]
+
+
+def test_nothing_is_started_if_reporting_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TALLYSTREAM_ENABLED=0 the session is not used."""
+    monkeypatch.setenv("TALLYSTREAM_ENABLED", "0")
+    assert monitor(None, "orders").stop()
