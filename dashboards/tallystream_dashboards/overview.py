@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.cli import outdated
-from tallystream_dashboards.lag.formatting import group_json, lag_range
+from tallystream_dashboards.lag.formatting import group_json
 from tallystream_dashboards.lag.reader import last_round_ms, read_groups
-from tallystream_dashboards.lag.status import Status
+from tallystream_dashboards.page.data.observed import read_observed
+from tallystream_dashboards.page.data.problems import problems
 from tallystream_dashboards.sums_table import rate_of, read_sums, sum_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.lag.state import GroupState
+    from tallystream_dashboards.page.data.problems import Problem
     from tallystream_dashboards.page.data.sums import Metric
 
 
@@ -69,23 +69,19 @@ def read_overview(reader: PointReader, at_ms: int) -> Overview:
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    groups = [state for state in read_groups(reader, at_ms=at_ms) if not state.gone]
+    states = read_groups(reader, at_ms=at_ms)
     sums = sorted(read_sums(reader, at_ms=at_ms), key=lambda one: -(rate_of(one, at_ms) or 0))
-    stale = outdated(last_round_ms(reader, at_ms=at_ms), at_ms)
-    problems = [*([stale] if stale else []), *_problems(groups, at_ms)]
+    round_ms = last_round_ms(reader, at_ms=at_ms)
+    observed = replace(read_observed(reader, states, end_ms=at_ms, until_ms=at_ms + 1), round_ms=round_ms)
+    found = [_sentence(problem, at_ms) for problem in problems(states, observed, now_ms=at_ms)]
+    if round_ms is None:
+        found.append(outdated(None, at_ms))
     if not sums:
-        problems.append("The store has no sum yet: check that an application reports, and that the shipper runs.")
-    return Overview(at_ms, tuple(problems), tuple(groups), tuple(sums))
+        found.append("The store has no sum yet: check that an application reports, and that the shipper runs.")
+    return Overview(at_ms, tuple(found), tuple(state for state in states if not state.gone), tuple(sums))
 
 
-def _problems(groups: Sequence[GroupState], at_ms: int) -> list[str]:
-    """Return a sentence for each group that is WARN or ERR, worst first."""
-    return [
-        f"{state.group} is {state.status_name}{_since(state, at_ms)}, lag {lag_range(state)}: {state.evaluation.reason}"
-        for state in groups
-        if state.evaluation.status in (Status.WARN, Status.ERR)
-    ]
-
-
-def _since(state: GroupState, at_ms: int) -> str:
-    return "" if state.since_ms is None else f" for {formatting.duration((at_ms - state.since_ms) / 1000)}"
+def _sentence(problem: Problem, at_ms: int) -> str:
+    since_ms = problem.since_ms
+    since = "" if since_ms is None else f" for {formatting.duration((at_ms - since_ms) / 1000)}"
+    return f"{problem.what}{since}: {problem.why}"

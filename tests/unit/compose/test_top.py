@@ -55,8 +55,8 @@ def test_one_screen_has_the_answer_the_groups_and_the_sums(tmp_path: Path) -> No
     assert shown.exit_code == 0
     title, answer, empty, head, billing, _, sums, first, second = [line.rstrip() for line in shown.stdout.splitlines()]
     assert title.startswith("Tallystream ")
-    assert answer.startswith("billing is ERR for ")
-    assert "lag 880: STOP in orders/0" in answer
+    assert answer.startswith("Group billing is ERR for ")
+    assert ": STOP in orders/0" in answer
     assert answer.endswith("…")
     assert empty == ""
     assert head.split("  ")[0] == "GROUP"
@@ -78,7 +78,7 @@ def test_json_has_the_same(tmp_path: Path) -> None:
     shown = CliRunner().invoke(main.app, ["top", "--store", fill(tmp_path / "store.db", stopped=True), "--json"])
     found = json.loads(shown.stdout)
     assert found["well"] is False
-    assert found["problems"][0].startswith("billing is ERR")
+    assert found["problems"][0].startswith("Group billing is ERR")
     assert [(one["group"], one["lag"]) for one in found["groups"]] == [("billing", 880)]
     assert [one["name"] for one in found["sums"]] == ["sum.01", "sum.00"]
     assert found["sums"][0]["rate"] > 1
