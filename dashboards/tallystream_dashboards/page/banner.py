@@ -42,7 +42,7 @@ STYLE = """
 def headline(found: Sequence[Problem], *, lag_known: bool, past: bool) -> str:
     """Return the answer in one sentence."""
     if not lag_known:
-        return "Whether everything is well is not known: no lag has been collected yet."
+        return "It is not known whether everything is well: the store has no lag."
     if not found:
         return "Everything was well." if past else "Everything is well."
     critical = sum(problem.severity == "critical" for problem in found)
