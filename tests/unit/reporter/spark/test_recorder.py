@@ -7,11 +7,10 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from support.wait import wait_until
 from tallystream import ConfigError, MetricRegistry
-from tallystream.kafka.group_offsets import Committed
+from tallystream.kafka.group_offsets import Committed, OffsetsError
 from tallystream.spark import monitor
 from tallystream.spark import recorder as recorder_module
 from tallystream.spark.recorder import QueryRecorder
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from tallystream.kafka.group_offsets import Partition
 
-UNAVAILABLE = KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE))
 TAGS = {"query": "scores"}
 
 
@@ -39,7 +37,7 @@ class Kafka:
     def _request(self, name: str) -> None:
         self.calls.append(name)
         if name in self.failing:
-            raise UNAVAILABLE
+            raise OffsetsError("Broker: Coordinator not available")
 
     def report_now(self, _timeout: float = 10.0) -> bool:
         """Report."""
