@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -150,3 +152,22 @@ def test_nothing_is_started_if_reporting_is_off(monkeypatch: pytest.MonkeyPatch)
     """With TALLYSTREAM_ENABLED=0 the session is not used."""
     monkeypatch.setenv("TALLYSTREAM_ENABLED", "0")
     assert monitor(None, "orders").stop()
+
+
+ENDING = """
+import threading
+from types import SimpleNamespace
+from tallystream.spark.monitoring import Monitor
+
+removed = threading.Event()
+threading.Thread(target=removed.wait).start()  # the listener's thread of Spark Connect is no daemon either
+streams = SimpleNamespace(active=[], addListener=lambda _: None, removeListener=lambda _: removed.set())
+recorder = SimpleNamespace(running=frozenset(), stop=lambda timeout: not print("stopped"))
+Monitor(SimpleNamespace(streams=streams), recorder, None)
+"""
+
+
+def test_the_monitor_stops_when_the_program_ends() -> None:
+    """The program ends, although the listener's thread does not end by itself, and the recorder is stopped once."""
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "stopped\n"
