@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.clock import Deadline
-from tallystream.errors import ConfigError
+from tallystream.errors import ConfigError, TallystreamError
 from tallystream.kafka.producer import librdkafka_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from confluent_kafka import KafkaError, TopicPartition
 
 Partition = tuple[str, int]
+"""A topic and the number of a partition."""
+
+
+class OffsetsError(TallystreamError):
+    """The brokers did not answer in time, or with an error."""
 
 
 class Committed(NamedTuple):
@@ -55,16 +61,17 @@ class GroupOffsets:
         """Return the committed offsets of those of the partitions that have one.
 
         Raises:
-            KafkaException: the brokers did not answer.
+            OffsetsError: they can't be read.
         """
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         self._consumer.poll(0)  # delivers librdkafka's messages to the log
         wanted = [TopicPartition(*at) for at in partitions]
-        found = self._consumer.committed(wanted, timeout=timeout) if wanted else []
+        with _as_offsets_error():
+            found = self._consumer.committed(wanted, timeout=timeout) if wanted else []
         for one in found:
             if one.error is not None:
-                raise KafkaException(one.error)
+                raise OffsetsError(one.error.str())
         self._known.update({(one.topic, one.partition): one.offset for one in found})
         return {
             (one.topic, one.partition): Committed(one.offset, one.metadata or "") for one in found if one.offset >= 0
@@ -74,38 +81,41 @@ class GroupOffsets:
         """Return the first offset of each partition.
 
         Raises:
-            KafkaException: the brokers did not answer.
+            OffsetsError: they can't be read.
         """
         from confluent_kafka import TopicPartition
 
         deadline = Deadline(timeout, self._monotonic)
-        return {
-            at: self._consumer.get_watermark_offsets(TopicPartition(*at), timeout=deadline.left())[0]
-            for at in partitions
-        }
+        with _as_offsets_error():
+            return {
+                at: self._consumer.get_watermark_offsets(TopicPartition(*at), timeout=deadline.left())[0]
+                for at in partitions
+            }
 
     def commit(self, offsets: Mapping[Partition, int], note: str, timeout: float) -> None:
         """Commit the offsets that are not lower than the group's.
 
         Raises:
-            KafkaException: they are not committed, or it is not known. The next commit has them too.
+            OffsetsError: they are not committed, or it is not known. The next commit has them too.
         """
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+        from confluent_kafka import TopicPartition
 
         self.read([at for at in offsets if at not in self._known], timeout)
         moves = {at: offset for at, offset in offsets.items() if offset >= self._known[at]}
         if not moves:
             return
         self._results.clear()
-        self._consumer.commit(
-            offsets=[TopicPartition(*at, offset, note) for at, offset in moves.items()], asynchronous=True
-        )
+        with _as_offsets_error():
+            self._consumer.commit(
+                offsets=[TopicPartition(*at, offset, note) for at, offset in moves.items()], asynchronous=True
+            )
         deadline = Deadline(timeout, self._monotonic)
-        while not (mine := [error for committed, error in self._results if committed == moves]) and deadline.left():
+        while not (mine := [error for committed, error in self._results if committed == moves]):
+            if not deadline.left():
+                raise OffsetsError("the brokers did not answer")
             self._consumer.poll(0.05)
-        error = mine[0] if mine else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - confluent-kafka's public name
-        if error is not None:
-            raise KafkaException(error)
+        if mine[0] is not None:
+            raise OffsetsError(mine[0].str())
         self._known.update(moves)
 
     def close(self) -> None:
@@ -115,3 +125,13 @@ class GroupOffsets:
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         committed = {(one.topic, one.partition): one.offset for one in partitions}
         self._results.append((committed, error or next((one.error for one in partitions if one.error), None)))
+
+
+@contextmanager
+def _as_offsets_error() -> Iterator[None]:
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise OffsetsError(error.args[0].str()) from error

@@ -8,19 +8,18 @@ the end of the last batch that was counted, and the offsets between them are cou
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-Partition = tuple[str, int]
-"""A topic and the number of a partition."""
+    from tallystream.kafka.group_offsets import Partition
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
     """A batch that a query has committed.
 
     `query` is the query's name, or its ID if it has none. `rows` is Spark's number of rows over all sources, and
@@ -56,7 +55,7 @@ def read_progress(text: str) -> Batch:
         run_id=progress["runId"],
         number=progress["batchId"],
         rows=_rows(sources),
-        seconds=progress["batchDuration"] / 1000,
+        seconds=max(progress["batchDuration"], 0) / 1000,
         state_rows=sum(one["numRowsTotal"] for one in operators),
         state_bytes=sum(one["memoryUsedBytes"] for one in operators),
         watermark=_watermark(progress.get("eventTime", {}).get("watermark")),
@@ -142,6 +141,6 @@ class CountedOffsets:
             start = min(start, self.ends.get(at, start))
             if start <= end:
                 spans[at] = start, end
-        self.ends.update(batch.ends)
+        self.ends = dict(batch.ends)  # without partitions that Spark does not read any more
         self.batch, self._run_id = batch.number, batch.run_id
         return Uncounted(1 if last is None else max(batch.number - last, 1), spans)

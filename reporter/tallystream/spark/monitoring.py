@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -105,26 +106,34 @@ class Monitor:
     def __init__(self, spark: Any, recorder: QueryRecorder | None, owned: MetricRegistry | None) -> None:
         self._spark, self._recorder, self._owned = spark, recorder, owned
         self._listener: QueryListener | None = None
+        self._stopping = threading.Lock()
         if recorder is not None:
             from tallystream.spark.query_listener import QueryListener
 
             self._listener = QueryListener(recorder)
             spark.streams.addListener(self._listener)
             atexit.register(self.stop)
+            # At the end of the process Python first waits for the listener's thread of Spark Connect, which ends only
+            # when the listener is removed. Functions of `atexit` are called after that.
+            threading.Thread(target=self._stop_after_main, name="tallystream-spark-end", daemon=True).start()
 
     def stop(self, timeout: float = 10.0) -> bool:
         """Count, report and commit the batches that have finished, and end the monitor.
 
         Returns whether everything was delivered within `timeout` seconds. The queries go on.
         """
-        recorder, self._recorder = self._recorder, None
-        if recorder is None:
-            return True
-        atexit.unregister(self.stop)
-        deadline = Deadline(timeout, time.monotonic)
-        self._wait_for_ended_queries(recorder, deadline)
-        is_done = recorder.stop(deadline.left())
-        return (self._owned is None or self._owned.reporter.stop(max(deadline.left(), 1.0))) and is_done
+        with self._stopping:
+            recorder, self._recorder = self._recorder, None
+            if recorder is None:
+                return True
+            deadline = Deadline(timeout, time.monotonic)
+            self._wait_for_ended_queries(recorder, deadline)
+            is_done = recorder.stop(deadline.left())
+            return (self._owned is None or self._owned.reporter.stop(max(deadline.left(), 1.0))) and is_done
+
+    def _stop_after_main(self) -> None:
+        threading.main_thread().join()
+        self.stop()
 
     def _wait_for_ended_queries(self, recorder: QueryRecorder, deadline: Deadline) -> None:
         """Wait for what Spark has not passed on of queries that have ended, and remove the listener."""

@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from tallystream.clock import Deadline
+from tallystream.kafka.group_offsets import OffsetsError
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.spark.batches import CountedOffsets, read_progress
 from tallystream.spark.query_metrics import QueryMetrics
@@ -23,9 +24,9 @@ from tallystream.spark.query_metrics import QueryMetrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tallystream.kafka.group_offsets import GroupOffsets
+    from tallystream.kafka.group_offsets import GroupOffsets, Partition
     from tallystream.registry import MetricRegistry, Reporter
-    from tallystream.spark.batches import Batch, Partition
+    from tallystream.spark.batches import Batch
 
 REQUEST_S = 5.0
 """The time limit of a report, and of a request to the brokers."""
@@ -120,7 +121,7 @@ class QueryRecorder:
         except Empty:
             return lambda: None
 
-    def _call(self, work: Callable[[], None]) -> None:
+    def _call(self, work: Callable[[], object]) -> None:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - the job must go on, whatever Spark or Kafka returns
@@ -146,8 +147,6 @@ class QueryRecorder:
 
     def _resume(self, query: Query, batch: Batch) -> None:
         """Continue after what an earlier driver has counted: the offsets that it committed for the same query ID."""
-        from confluent_kafka import KafkaException
-
         if self._open_group is None or not batch.ends:
             return
         query.group = self._open_group(batch.query)
@@ -155,7 +154,7 @@ class QueryRecorder:
         while True:
             try:
                 found = query.group.read(batch.ends, REQUEST_S)
-            except KafkaException as error:
+            except OffsetsError as error:
                 if deadline.left() and not self._stopping.wait(RETRY_S):
                     continue
                 text = "the offsets of group %r can't be read, so batches of a killed driver may be missing: %s"
@@ -167,13 +166,11 @@ class QueryRecorder:
             return
 
     def _lows(self, query: Query, batch: Batch) -> Mapping[Partition, int]:
-        from confluent_kafka import KafkaException
-
         if query.group is None or batch.starts is not None:
             return {}
         try:
             return query.group.lows(batch.ends, REQUEST_S)
-        except KafkaException:
+        except OffsetsError:
             return {}
 
     def _end(self, query_id: str, *, failed: bool) -> None:
@@ -185,23 +182,23 @@ class QueryRecorder:
     def _commit_all(self) -> None:
         waiting = [query for query in self._queries.values() if query.is_uncommitted]
         if waiting:
-            self._reporter.report_now(REQUEST_S)
+            self._retry_at = self._monotonic() + REQUEST_S
+            self._call(lambda: self._reporter.report_now(REQUEST_S))
             for query in waiting:
                 self._commit(query)
+            if not any(query.is_uncommitted for query in waiting):
+                self._retry_at = 0.0
         for query in [one for one in self._queries.values() if one.has_ended and not one.is_uncommitted]:
             if query.group is not None:  # if the query starts again, its group tells how far it was counted
                 query.group.close()
                 del self._queries[query.id]
 
     def _commit(self, query: Query) -> None:
-        from confluent_kafka import KafkaException
-
         assert query.group is not None
         assert query.counted is not None
         try:
             query.group.commit(query.counted.ends, f"{query.id} {query.counted.batch}", REQUEST_S)
-        except KafkaException as error:
-            self._retry_at = self._monotonic() + REQUEST_S
+        except OffsetsError as error:
             text = "the offsets of group %r are not committed yet, which is tried again: %s"
             _log.warning(text, query.group.group, error)
         else:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from support.wait import wait_until
 from tallystream import ConfigError, MetricRegistry
-from tallystream.kafka.group_offsets import Committed
+from tallystream.kafka.group_offsets import Committed, OffsetsError
 from tallystream.spark import monitor
 from tallystream.spark import recorder as recorder_module
 from tallystream.spark.recorder import QueryRecorder
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from tallystream.kafka.group_offsets import Partition
 
-UNAVAILABLE = KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE))
 TAGS = {"query": "scores"}
 
 
@@ -39,7 +39,7 @@ class Kafka:
     def _request(self, name: str) -> None:
         self.calls.append(name)
         if name in self.failing:
-            raise UNAVAILABLE
+            raise OffsetsError("Broker: Coordinator not available")
 
     def report_now(self, _timeout: float = 10.0) -> bool:
         """Report."""
@@ -152,3 +152,22 @@ def test_nothing_is_started_if_reporting_is_off(monkeypatch: pytest.MonkeyPatch)
     """With TALLYSTREAM_ENABLED=0 the session is not used."""
     monkeypatch.setenv("TALLYSTREAM_ENABLED", "0")
     assert monitor(None, "orders").stop()
+
+
+ENDING = """
+import threading
+from types import SimpleNamespace
+from tallystream.spark.monitoring import Monitor
+
+removed = threading.Event()
+threading.Thread(target=removed.wait).start()  # the listener's thread of Spark Connect is no daemon either
+streams = SimpleNamespace(active=[], addListener=lambda _: None, removeListener=lambda _: removed.set())
+recorder = SimpleNamespace(running=frozenset(), stop=lambda timeout: not print("stopped"))
+Monitor(SimpleNamespace(streams=streams), recorder, None)
+"""
+
+
+def test_the_monitor_stops_when_the_program_ends() -> None:
+    """The program ends, although the listener's thread does not end by itself, and the recorder is stopped once."""
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "stopped\n"
