@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import sys
 import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -15,6 +14,7 @@ from tallystream.errors import ConfigError, DuplicateReporterError
 from tallystream.fork import Step, after_fork_in_child, before_fork
 from tallystream.record import MAX_EVERY_MS, MIN_EVERY_MS
 from tallystream.registry import registry_of
+from tallystream.reporters.child_exit import stop_at_child_exit
 from tallystream.reporters.filters import MetricFilter
 from tallystream.reporters.thread import ReportingThread
 
@@ -101,7 +101,7 @@ class ScheduledReporter(ABC):
         self._monotonic = registry.clock.monotonic
         self._create_locks()
         _reporters.add(self)
-        _stop_with_multiprocessing(self)
+        stop_at_child_exit(self)
 
     @abstractmethod
     def _report(self) -> bool:
@@ -290,23 +290,7 @@ def _pause_all(deadline: Deadline) -> list[Callable[[], None]]:
 def _restart_all_in_child() -> None:
     for reporter in list(_reporters):
         reporter.restart_in_child()
-        _stop_with_multiprocessing(reporter)
-
-
-def _stop_with_multiprocessing(reporter: ScheduledReporter) -> None:
-    # Before Python 3.14, a child that multiprocessing or its fork server forks runs no atexit functions. It runs the
-    # finalizers of multiprocessing, but first clears those that were registered before its own code runs, for example
-    # by the import of the main module. Then it calls the functions that are registered for after the fork.
-    util = sys.modules.get("multiprocessing.util")
-    if util is None:
-        return
-
-    def stop_at_exit(running: ScheduledReporter) -> None:
-        util.Finalize(None, running.stop, exitpriority=1)
-
-    util.register_after_fork(reporter, stop_at_exit)
-    if sys.modules["multiprocessing.process"].parent_process() is not None:
-        stop_at_exit(reporter)
+        stop_at_child_exit(reporter)
 
 
 before_fork(Step.REPORTERS, _pause_all)
