@@ -61,7 +61,7 @@ class System:
 
     def run(self, *command: str | Path) -> None:
         """Run a process to its end."""
-        assert self.start(*command).wait(120) == 0, self.log.read_text()
+        assert self.start(*command).wait(180) == 0, self.log.read_text()
 
     def counts(self, name: str, tag: str) -> dict[str, int]:
         """Return the sums of the counts of this name by the value of one tag."""

@@ -18,6 +18,7 @@ MODULES = {
         "timed timer updown"
     ),
     "tallystream.testing": "InMemoryReporter ManualClock assert_count assert_not_reported find",
+    "tallystream.celery": "count_tasks",
     "tallystream.web": "AsgiMiddleware WsgiMiddleware",
     "tallystream.bridges.base": "Reading Source to_integer",
     "tallystream.bridges.opentelemetry": "OpenTelemetrySource",

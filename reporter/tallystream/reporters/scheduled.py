@@ -6,6 +6,8 @@ import atexit
 import logging
 import threading
 from abc import ABC, abstractmethod
+from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Self
 from weakref import WeakSet
 
@@ -135,7 +137,7 @@ class ScheduledReporter(ABC):
             ConfigError: an option can't be used.
         """
         with self._start_stop_lock:
-            if self._thread is None or self._thread.has_ended:
+            if not self.is_running:
                 with self._report_lock:
                     self._ensure_open()
                 self._start_thread()
@@ -169,6 +171,11 @@ class ScheduledReporter(ABC):
         """
         deadline = Deadline(timeout, self._monotonic)
         return call_within(deadline, lambda: self._report_by(deadline, final=False))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._thread is not None and not self._thread.has_ended
 
     def __enter__(self) -> Self:
         return self.start()
@@ -271,7 +278,7 @@ class ScheduledReporter(ABC):
 
     def restart_in_child(self) -> None:
         """Start again in the child of a fork, if it was running."""
-        was_running, self._thread = self._thread is not None and not self._thread.has_ended, None
+        was_running, self._thread = self.is_running, None
         self._opened = False
         self.failures, self.last_error = 0, None
         self._create_locks()
@@ -281,6 +288,15 @@ class ScheduledReporter(ABC):
 
 
 _reporters: WeakSet[ScheduledReporter] = WeakSet()
+
+
+def report_all(timeout: float) -> None:
+    """Make a report by each reporter of this process that is running, in at most `timeout` seconds for all of them."""
+    deadline = Deadline(timeout, monotonic)
+    for reporter in list(_reporters):
+        if reporter.is_running:
+            with suppress(ConfigError):  # the reporter has logged why it can't report
+                reporter.report_now(deadline.left())
 
 
 def _pause_all(deadline: Deadline) -> list[Callable[[], None]]:
