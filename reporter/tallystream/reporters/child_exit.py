@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import Protocol
-from weakref import ref
+from weakref import WeakSet
 
 
 class Reporter(Protocol):
@@ -12,6 +12,9 @@ class Reporter(Protocol):
 
     def stop(self) -> bool:
         """Make a last report, and stop."""
+
+
+_in_celery: WeakSet[Reporter] = WeakSet()
 
 
 def stop_at_child_exit(reporter: Reporter) -> None:
@@ -42,12 +45,11 @@ def _stop_with_multiprocessing(reporter: Reporter) -> None:
 def _stop_with_celery(reporter: Reporter) -> None:
     # A process of Celery's prefork pool ends with os._exit. Just before, it sends this signal, also after SIGTERM.
     signals = sys.modules.get("celery.signals")
-    if signals is None:
-        return
-    running = ref(reporter)
+    if signals is not None:
+        _in_celery.add(reporter)
+        signals.worker_process_shutdown.connect(_stop_all, weak=False, dispatch_uid="tallystream")
 
-    def stop(**_: object) -> None:
-        if (known := running()) is not None:
-            known.stop()
 
-    signals.worker_process_shutdown.connect(stop, weak=False, dispatch_uid=id(reporter))
+def _stop_all(**_: object) -> None:
+    for reporter in list(_in_celery):
+        reporter.stop()

@@ -10,7 +10,7 @@ from celery.exceptions import Ignore, Reject
 
 from tallystream import MetricRegistry, record
 from tallystream.celery import count_tasks
-from tallystream.testing import ManualClock, assert_count, find
+from tallystream.testing import InMemoryReporter, ManualClock, assert_count, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,3 +52,11 @@ def test_a_run_of_a_task_has_one_outcome(registry: MetricRegistry, clock: Manual
     durations = find(registry, "celery.duration", tags={"task": "ship"})
     assert isinstance(durations, record.Timer)
     assert (durations.count, durations.sum) == (4, 2.0)
+
+
+def test_the_end_of_a_process_of_celerys_pool_makes_a_last_report(registry: MetricRegistry) -> None:
+    """Each reporter makes one, and stops."""
+    reporters = [InMemoryReporter(registry, interval=3600).start() for _ in range(2)]
+    signals.worker_process_shutdown.send(sender="worker", pid=1, exitcode=0)
+    assert [len(reporter.reports) for reporter in reporters] == [1, 1]
+    assert not any(reporter.is_running for reporter in reporters)
