@@ -1,6 +1,6 @@
 """A Flask application under several gunicorn workers with one instance ID.
 
-    TALLYSTREAM_BOOTSTRAP_SERVERS=localhost:9092 gunicorn --chdir docs/examples --workers 4 --preload flask_app:app
+    gunicorn --chdir docs/examples --workers 4 --preload flask_app:app
     curl -X POST http://127.0.0.1:8000/orders/3
 
 With --preload, gunicorn loads the application once and then forks: each worker has its own life and counts from zero.

@@ -19,6 +19,7 @@ MODULES = {
     ),
     "tallystream.testing": "InMemoryReporter ManualClock assert_count assert_not_reported find",
     "tallystream.spark": "Monitor monitor",
+    "tallystream.celery": "count_tasks",
     "tallystream.web": "AsgiMiddleware WsgiMiddleware",
     "tallystream.bridges.base": "Reading Source to_integer",
     "tallystream.bridges.opentelemetry": "OpenTelemetrySource",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import logging
-import sys
 import threading
 from abc import ABC, abstractmethod
+from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Self
 from weakref import WeakSet
 
@@ -15,6 +16,7 @@ from tallystream.errors import ConfigError, DuplicateReporterError
 from tallystream.fork import Step, after_fork_in_child, before_fork
 from tallystream.record import MAX_EVERY_MS, MIN_EVERY_MS
 from tallystream.registry import registry_of
+from tallystream.reporters.child_exit import stop_at_child_exit
 from tallystream.reporters.filters import MetricFilter
 from tallystream.reporters.thread import ReportingThread
 
@@ -101,7 +103,7 @@ class ScheduledReporter(ABC):
         self._monotonic = registry.clock.monotonic
         self._create_locks()
         _reporters.add(self)
-        _stop_with_multiprocessing(self)
+        stop_at_child_exit(self)
 
     @abstractmethod
     def _report(self) -> bool:
@@ -135,7 +137,7 @@ class ScheduledReporter(ABC):
             ConfigError: an option can't be used.
         """
         with self._start_stop_lock:
-            if self._thread is None or self._thread.has_ended:
+            if not self.is_running:
                 with self._report_lock:
                     self._ensure_open()
                 self._start_thread()
@@ -169,6 +171,11 @@ class ScheduledReporter(ABC):
         """
         deadline = Deadline(timeout, self._monotonic)
         return call_within(deadline, lambda: self._report_by(deadline, final=False))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._thread is not None and not self._thread.has_ended
 
     def __enter__(self) -> Self:
         return self.start()
@@ -271,7 +278,7 @@ class ScheduledReporter(ABC):
 
     def restart_in_child(self) -> None:
         """Start again in the child of a fork, if it was running."""
-        was_running, self._thread = self._thread is not None and not self._thread.has_ended, None
+        was_running, self._thread = self.is_running, None
         self._opened = False
         self.failures, self.last_error = 0, None
         self._create_locks()
@@ -283,6 +290,15 @@ class ScheduledReporter(ABC):
 _reporters: WeakSet[ScheduledReporter] = WeakSet()
 
 
+def report_all(timeout: float) -> None:
+    """Make a report by each reporter of this process that is running, in at most `timeout` seconds for all of them."""
+    deadline = Deadline(timeout, monotonic)
+    for reporter in list(_reporters):
+        if reporter.is_running:
+            with suppress(ConfigError):  # the reporter has logged why it can't report
+                reporter.report_now(deadline.left())
+
+
 def _pause_all(deadline: Deadline) -> list[Callable[[], None]]:
     return [resume for reporter in list(_reporters) for resume in reporter.pause_for_fork(deadline)]
 
@@ -290,23 +306,7 @@ def _pause_all(deadline: Deadline) -> list[Callable[[], None]]:
 def _restart_all_in_child() -> None:
     for reporter in list(_reporters):
         reporter.restart_in_child()
-        _stop_with_multiprocessing(reporter)
-
-
-def _stop_with_multiprocessing(reporter: ScheduledReporter) -> None:
-    # Before Python 3.14, a child that multiprocessing or its fork server forks runs no atexit functions. It runs the
-    # finalizers of multiprocessing, but first clears those that were registered before its own code runs, for example
-    # by the import of the main module. Then it calls the functions that are registered for after the fork.
-    util = sys.modules.get("multiprocessing.util")
-    if util is None:
-        return
-
-    def stop_at_exit(running: ScheduledReporter) -> None:
-        util.Finalize(None, running.stop, exitpriority=1)
-
-    util.register_after_fork(reporter, stop_at_exit)
-    if sys.modules["multiprocessing.process"].parent_process() is not None:
-        stop_at_exit(reporter)
+        stop_at_child_exit(reporter)
 
 
 before_fork(Step.REPORTERS, _pause_all)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from tallystream.reporters.scheduled import report_all
 from tallystream.web.request_metrics import MAX_ROUTES, RequestMetrics
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+MAX_REPORT_S = 5.0
+"""The maximum seconds that the end of a lifespan waits for the reports."""
+
 
 class AsgiMiddleware:
     """Counts and times the HTTP requests of an ASGI application.
@@ -24,7 +28,8 @@ class AsgiMiddleware:
         app = AsgiMiddleware(app)             # any other
 
     The metrics are those of `RequestMetrics`. A request ends when the application has answered it, or raised.
-    WebSockets are passed on and not counted.
+    WebSockets are passed on and not counted. When the application's lifespan ends, all reporters make a
+    report: after that, a server may end the process by a signal.
 
     Args:
         app: the application.
@@ -48,6 +53,9 @@ class AsgiMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on to the application, and count it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, _reporting_at_shutdown(send))
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -64,6 +72,15 @@ class AsgiMiddleware:
             await self._app(scope, receive, send_and_note)
         finally:
             self._metrics.end(began, route=self._route(scope), method=scope["method"], status=status)
+
+
+def _reporting_at_shutdown(send: Send) -> Send:
+    async def report_and_send(message: Message) -> None:
+        if message["type"].startswith("lifespan.shutdown."):
+            report_all(MAX_REPORT_S)  # in this thread: the application has nothing else to do
+        await send(message)
+
+    return report_and_send
 
 
 def route_of(scope: Scope) -> str | None:

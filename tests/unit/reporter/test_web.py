@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 from werkzeug.test import Client
 
 from tallystream import MetricRegistry, record
-from tallystream.testing import ManualClock, assert_count, assert_not_reported, find
+from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
 from tallystream.web import AsgiMiddleware, WsgiMiddleware
 
 if TYPE_CHECKING:
@@ -127,6 +127,26 @@ def test_an_asgi_request_is_active_until_it_is_answered(registry: MetricRegistry
     asyncio.run(run())
     assert (seen, active(registry)) == ([0, 1], 0)
     assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx"))
+
+
+def test_the_end_of_an_asgi_lifespan_makes_a_report(registry: MetricRegistry, clock: ManualClock) -> None:
+    """A server may end the process by a signal after that. A reporter that is not running makes none."""
+    reporter, other = (InMemoryReporter(registry, interval=3600) for _ in range(2))
+    app, sent = starlette(registry, clock), []
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+    async def receive() -> dict[str, Any]:
+        registry.counter("served").inc()
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append((message["type"], len(reporter.reports)))
+
+    with reporter:
+        asyncio.run(app({"type": "lifespan"}, receive, send))
+        assert sent == [("lifespan.startup.complete", 0), ("lifespan.shutdown.complete", 1)]
+        assert record.Counter(name="served", count=2) in reporter.reports[0]
+        assert other.reports == []
 
 
 def test_a_streamed_response_ends_with_its_last_part(registry: MetricRegistry, clock: ManualClock) -> None:

@@ -1,0 +1,225 @@
+"""The examples with several processes: workers are recycled, ended and killed, and the sums are the work done."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from support.examples import EXAMPLES, ROOT, System
+from support.guides import commands
+from support.kafka import read_topic
+from support.wait import wait_until
+from tallystream_cli.servers.process import free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream_cli.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def system(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> System:
+    monkeypatch.chdir(ROOT)  # the guides' commands name paths from here
+    return System(broker.bootstrap_servers, topic_prefix, admin, tmp_path)
+
+
+class WebServer:
+    """A guide's server and its workers on a free port, and a client that repeats a request whose connection ends."""
+
+    def __init__(self, system: System, guide: str, max_requests: int = 0) -> None:
+        serve, curl = commands(guide)
+        self.port = free_port()
+        system.environment |= {"GUNICORN_CMD_ARGS": f"--bind 127.0.0.1:{self.port}", "UVICORN_PORT": str(self.port)}
+        if max_requests:
+            system.environment["GUNICORN_CMD_ARGS"] += f" --max-requests {max_requests}"
+            system.environment["UVICORN_LIMIT_MAX_REQUESTS"] = str(max_requests)
+        self.process = system.start(*serve)
+        wait_until(self._listens, 120, f"{serve[0]} listens")
+        self.order(0)
+        system.run(*(word.replace(":8000/", f":{self.port}/") for word in curl))
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    def workers(self) -> set[psutil.Process]:
+        """Return the processes that serve."""
+        children = psutil.Process(self.process.pid).children()
+        return {child for child in children if "resource_tracker" not in " ".join(child.cmdline())}
+
+    def order(self, items: int) -> None:
+        """Order some items."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/orders/{items}", method="POST")
+        for _ in range(20):
+            try:
+                with urllib.request.urlopen(request, timeout=120) as response:
+                    assert response.status == 200
+                    return
+            except urllib.error.HTTPError:
+                raise
+            except OSError:  # a worker that ends closes connections on which it has read no request
+                continue
+        raise AssertionError(f"the order of {items} was not answered")
+
+    def order_all(self, numbers: range) -> None:
+        """Order as many items as each number says, eight orders at once."""
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(self.order, numbers))
+
+
+@pytest.mark.parametrize("guide", ["flask", "fastapi"])
+def test_web_workers_that_end_report_every_request(system: System, guide: str) -> None:
+    """Workers end after 40 requests each, and by SIGTERM, before a report is due: every response is counted."""
+    system.environment["TALLYSTREAM_INTERVAL"] = "3600"
+    server = WebServer(system, guide, max_requests=40)
+    try:
+        first = server.workers()
+        server.order_all(range(200))
+        wait_until(lambda: first & server.workers() != first, 60, "a worker is replaced")
+        system.end(server.process)
+    finally:
+        server.process.kill()
+        server.process.wait()
+    assert system.count("orders.placed") == 3 + sum(range(200))
+    assert system.count("http.server.requests") == system.count("http.server.duration") == 202
+    assert system.lives() > len(first)
+
+
+@pytest.mark.parametrize("guide", ["flask", "fastapi"])
+def test_a_web_worker_that_is_killed_is_replaced(system: System, guide: str) -> None:
+    """What the killed worker had reported stays in the sums, and its replacement counts, all under one instance ID."""
+    server = WebServer(system, guide)
+    try:
+        server.order_all(range(100))
+        wait_until(lambda: system.count("http.server.requests") == 102, 60, "all are reported")
+        workers = server.workers()
+        killed = min(workers, key=lambda worker: worker.pid)
+        killed.kill()
+        wait_until(
+            lambda: killed not in (now := server.workers()) and len(now) == len(workers), 60, "another worker runs"
+        )
+        server.order_all(range(100, 200))
+        system.end(server.process)
+    finally:
+        server.process.kill()
+        server.process.wait()
+    assert system.count("orders.placed") == 3 + sum(range(200))
+    assert system.count("http.server.requests") == system.count("http.server.duration") == 202
+    assert {record.key for record in read_topic(system.servers, system.topics.metrics)} == {b"host-1"}
+
+
+CELERY_CONFIG = """
+broker_url = "filesystem://"
+broker_transport_options = {{"data_folder_in": {queue!r}, "data_folder_out": {queue!r}, "control_folder": {control!r}}}
+"""
+WAITING_APP = """
+import time
+from celery_app import app
+
+@app.task(name="wait", ignore_result=True)
+def wait():
+    print("a task waits", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    wait.delay()
+"""
+
+
+def use_files_as_broker(system: System) -> None:
+    """Let Celery use a folder instead of a broker, by a module of settings."""
+    for name in ("queue", "control"):
+        (system.folder / name).mkdir()
+    where = {name: str(system.folder / name) for name in ("queue", "control")}
+    (system.folder / "celery_config.py").write_text(CELERY_CONFIG.format(**where))
+    path = os.pathsep.join([str(system.folder), str(EXAMPLES)])
+    system.environment |= {"CELERY_CONFIG_MODULE": "celery_config", "PYTHONPATH": path}
+
+
+def test_celery_counts_every_task_of_recycled_processes(system: System) -> None:
+    """Processes end after 50 tasks each, before a report is due: all outcomes are counted, by the last reports."""
+    use_files_as_broker(system)
+    system.environment["TALLYSTREAM_INTERVAL"] = "3600"
+    worker, send = commands("celery")
+    process = system.start(*worker)
+    try:
+        system.run(*send)
+        ended = (" succeeded in ", " raised unexpected: ")
+        wait_until(lambda: sum(map(system.log.read_text().count, ended)) == 500, 120, "all tasks have ended")
+        system.end(process)
+    finally:
+        process.kill()
+        process.wait()
+    assert system.counts("celery.tasks", "outcome") == {"success": 450, "failure": 50, "retry": 50}
+    assert system.count("celery.duration") == 550
+    assert system.count("orders.shipped") == 450
+    assert system.lives() >= 12  # 550 runs are those of 11 processes, and the main process reports too
+
+
+def test_celery_counts_a_task_whose_process_is_killed(system: System) -> None:
+    """The main process counts its failure, once, and no other count is lost, when the process ends by a signal."""
+    use_files_as_broker(system)
+    (system.folder / "waiting_app.py").write_text(WAITING_APP)
+    program = ["celery", "--app", "waiting_app", "worker", "--loglevel", "INFO", "--concurrency", "1"]
+    process = system.start(*program)
+    try:
+        for number, by in enumerate((signal.SIGKILL, signal.SIGTERM), start=1):
+            system.run(sys.executable, EXAMPLES / "celery_app.py", "20")
+            wait_until(lambda: system.count("orders.shipped") == 18 * number, 60, "the tasks are reported")  # noqa: B023
+            system.run(sys.executable, system.folder / "waiting_app.py")
+            wait_until(lambda: system.log.read_text().count("a task waits") == number, 60, "a task waits")  # noqa: B023
+            (child,) = psutil.Process(process.pid).children()
+            child.send_signal(by)
+            wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 60, "it has ended")  # noqa: B023
+        wait_until(lambda: system.counts("celery.tasks", "task").get("wait") == 2, 60, "the failures are reported")
+        system.end(process)
+    finally:
+        process.kill()
+        process.wait()
+    assert system.counts("celery.tasks", "task") == {"ship": 44, "wait": 2}
+    assert system.counts("celery.tasks", "outcome") == {"success": 36, "failure": 6, "retry": 4}
+
+
+POOL, EXECUTOR = commands("process-pools")
+
+
+@pytest.mark.parametrize("command", [POOL, [*POOL, "fork"], EXECUTOR], ids=["pool", "pool-fork", "executor"])
+def test_pools_of_processes(system: System, command: list[str]) -> None:
+    """Two thousand short tasks in children that end after 250, before a report is due: each task is counted."""
+    system.environment["TALLYSTREAM_INTERVAL"] = "3600"
+    system.run(*command)
+    assert str(sum(number * number for number in range(2000))) in system.log.read_text()
+    assert system.count("tasks.done") == 2000
+    assert system.lives() >= 8
+
+
+def test_the_sums_of_recycled_workers_are_the_work_done(tmp_path: Path) -> None:
+    """The benchmark beside prometheus_client, with few workers: both are exact, and only one leaves files."""
+    command = [sys.executable, "-m", "benchmarks.workers", "--workers", "30", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["side"], one["workers"], one["exact"], one["files"]) for one in results] == [
+        *(("prometheus_client", workers, True, workers + 1) for workers in (1, 3, 30)),
+        *(("tallystream", workers, True, 0) for workers in (1, 3, 30)),
+    ]

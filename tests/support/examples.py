@@ -1,0 +1,118 @@
+"""The programs of docs/examples as real processes: their topics, how they are started, and the sums they reported."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from support.guides import ROOT
+from support.kafka import committed, read_topic
+from tallystream.record import Position, decode
+from tallystream_aggregator import sums
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_cli.servers.process import spawn
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from confluent_kafka.admin import AdminClient
+
+EXAMPLES = ROOT / "docs" / "examples"
+PARTITIONS = 3
+
+
+class System:
+    """The topics under this test's own prefix, and the processes of the examples."""
+
+    def __init__(self, servers: str, prefix: str, admin: AdminClient, folder: Path) -> None:
+        self.servers, self.topics, self.folder = servers, Topics(prefix), folder
+        self.input = prefix + "flights"
+        create_topics(admin, self.topics)
+        admin.create_topics([NewTopic(self.input, PARTITIONS, 1)])[self.input].result(timeout=30)
+        self.log = folder / "log"
+        self.environment = {
+            **os.environ,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "TALLYSTREAM_TOPIC_PREFIX": prefix,
+            "TALLYSTREAM_BOOTSTRAP_SERVERS": servers,
+            "TALLYSTREAM_INSTANCE": "host-1",
+        }
+
+    def produce(self, records: int) -> None:
+        """Produce records to all partitions of the input topic."""
+        producer = Producer({"bootstrap.servers": self.servers})
+        for number in range(records):
+            producer.produce(self.input, value=f"flight {number}", partition=number % PARTITIONS)
+        assert producer.flush(60) == 0
+
+    def start(self, *command: str | Path) -> subprocess.Popen[bytes]:
+        """Start a process. It is killed when this one ends."""
+        return spawn([str(part) for part in command], self.log, self.environment)
+
+    def run(self, *command: str | Path) -> None:
+        """Run a process to its end."""
+        assert self.start(*command).wait(180) == 0, self.log.read_text()
+
+    def counts(self, name: str, tag: str) -> dict[str, int]:
+        """Return the sums of the counts of this name by the value of one tag."""
+        found: dict[str, int] = {}
+        for row in self.sums().get(name, []):
+            found[row.tags[tag]] = found.get(row.tags[tag], 0) + (row.count or 0)
+        return found
+
+    def sums(self) -> dict[str, list[sums.Sum]]:
+        """Return the sums of the topic `metrics` by name; no record may be malformed."""
+        table = Table(State())
+        table.apply(
+            Record(self.topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
+            for read in read_topic(self.servers, self.topics.metrics)
+        )
+        changes = table.changes()
+        assert changes.dead == []
+        found: dict[str, list[sums.Sum]] = {}
+        for total in changes.totals:
+            row = sums.decode(total.value(epoch=1, batch=1))
+            found.setdefault(row.name, []).append(row)
+        return found
+
+    def count(self, name: str) -> int:
+        """Return the sum of all counts of this name over all tags."""
+        return sum(row.count or 0 for row in self.sums().get(name, []))
+
+    def covered(self, name: str) -> int:
+        """Return how many offsets the positions of this name cover."""
+        return sum((row.position or 0) - (row.start or 0) for row in self.sums().get(name, []))
+
+    def lives(self) -> int:
+        """Return how many lives have reported: one for each process."""
+        return len({decode(read.value or b"").life for read in read_topic(self.servers, self.topics.metrics)})
+
+    def overlap(self, name: str) -> int:
+        """Return how many offsets the last of three lives read again, computed from the positions of all three."""
+        newest: dict[str, dict[str, Position]] = {}
+        for read in read_topic(self.servers, self.topics.metrics):
+            snapshot = decode(read.value or b"")
+            found = [metric for metric in snapshot.metrics if isinstance(metric, Position) and metric.name == name]
+            newest[snapshot.life] = {metric.tags["partition"]: metric for metric in found}
+        first, killed, last = newest.values()
+        # A partition for which neither reported a position was started by the last one.
+        before = {number: killed.get(number) or first.get(number) for number in last}
+        return sum(known.position - last[number].start for number, known in before.items() if known is not None)
+
+    def committed(self) -> int:
+        """Return how many offsets of the input topic its group has committed."""
+        group = self.input + "-processing"
+        offsets = [committed(self.servers, group, self.input, number) for number in range(PARTITIONS)]
+        return sum(max(offset, 0) for offset in offsets)
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """End a process with SIGTERM."""
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, self.log.read_text()
