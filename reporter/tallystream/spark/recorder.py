@@ -183,9 +183,9 @@ class QueryRecorder:
         waiting = [query for query in self._queries.values() if query.is_uncommitted]
         if waiting:
             self._retry_at = self._monotonic() + REQUEST_S
-            self._call(lambda: self._reporter.report_now(REQUEST_S))
-            for query in waiting:
-                self._commit(query)
+            if self._reporter.report_now(REQUEST_S):  # else the counts could be lost with the driver
+                for query in waiting:
+                    self._commit(query)
             if not any(query.is_uncommitted for query in waiting):
                 self._retry_at = 0.0
         for query in [one for one in self._queries.values() if one.has_ended and not one.is_uncommitted]:

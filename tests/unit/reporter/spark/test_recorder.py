@@ -42,9 +42,9 @@ class Kafka:
             raise OffsetsError("Broker: Coordinator not available")
 
     def report_now(self, _timeout: float = 10.0) -> bool:
-        """Report."""
-        self._request("report")
-        return True
+        """Report; return False if it does not arrive."""
+        self.calls.append("report")
+        return "report" not in self.failing
 
     def stop(self, _timeout: float = 5.0) -> bool:
         """Return True."""
@@ -118,6 +118,20 @@ def test_a_commit_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch, cap
     assert recorder.stop(10)
     assert registry.counter("spark.records", TAGS).count == 3
     assert len([one for one in caplog.records if "not committed yet" in one.message]) <= 1
+
+
+def test_offsets_wait_until_the_counts_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While reports do not arrive nothing is committed, so that the next driver counts these batches."""
+    monkeypatch.setattr(recorder_module, "REQUEST_S", 0.05)
+    kafka = Kafka()
+    kafka.failing = {"report"}
+    _, recorder = recording(kafka)
+    recorder.progress(progress(0, None, 5))
+    wait_until(lambda: kafka.calls.count("report") > 2, 30, "the report is tried again")
+    assert kafka.stored == {}
+    kafka.failing.clear()
+    wait_until(lambda: kafka.stored == {("a", 0): Committed(5, "id 0")}, 30, "the offsets are committed")
+    assert recorder.stop(10)
 
 
 def test_a_progress_that_is_not_understood_is_logged(caplog: pytest.LogCaptureFixture) -> None:
