@@ -115,6 +115,9 @@ PERMISSIONS = (
     Permission("verify", "topic", "metrics-dead", ("Read",), "dead letters"),
     Permission("verify", "group", "tallystream-verify", ("Read",), _READING),
     Permission("verify", "group", "tallystream-reading", ("Read",), "as above"),
+    Permission("sums", "topic", "metrics-agg", ("Read",), "sums, without a store"),
+    Permission("sums", "topic", "metrics-ledger", ("Read",), "the epochs that aggregators have taken"),
+    Permission("sums", "group", "tallystream-reading", ("Read",), _READING),
     Permission(
         "lag collect",
         "group",
