@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -63,9 +64,13 @@ class WebServer:
         return True
 
     def workers(self) -> set[psutil.Process]:
-        """Return the processes that serve."""
-        children = psutil.Process(self.process.pid).children()
-        return {child for child in children if "resource_tracker" not in " ".join(child.cmdline())}
+        """Return the processes that serve. Another child of uvicorn tracks the resources of multiprocessing."""
+        found = set()
+        for child in psutil.Process(self.process.pid).children():
+            with contextlib.suppress(psutil.Error):  # it has ended
+                if "resource_tracker" not in " ".join(child.cmdline()):
+                    found.add(child)
+        return found
 
     def order(self, items: int) -> None:
         """Order some items."""
