@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import NewTopic
 
 from support.collector import find_or_build
@@ -51,8 +51,12 @@ def test_a_lagging_group_as_coming_from_burrow(broker: KafkaBroker, admin: Admin
     for number in range(100):
         producer.produce(topic, str(number))
     assert producer.flush(30) == 0
-    committed = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 30)])
-    admin.alter_consumer_group_offsets([committed])[group].result(30)
+    own = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, **own})
+    consumer.subscribe([topic])
+    read = consumer.consume(30, timeout=60)
+    consumer.commit(read[-1], asynchronous=False)
+    consumer.close()
 
     given = {"localhost:9092": broker.bootstrap_servers, "local:lag.db": store, "9402": str(port)}
     printed = [[given.get(word, word) for word in words] for words in commands("burrow")]
