@@ -94,7 +94,7 @@ class Jar:
 
 
 def read_lock(of: str) -> list[Jar]:
-    """Return the jars of the set `of` (`spark`, `files`, `broker`, `opentelemetry` or `tools`), in the order of the list."""
+    """Return the jars of the set `of` (`spark`, `files`, `broker` … as in `jars.lock`), in the order of the list."""
     text = (files("tallystream_aggregator") / "jars.lock").read_text(encoding="utf-8")
     jars = []
     for line in text.splitlines():
