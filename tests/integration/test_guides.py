@@ -15,12 +15,12 @@ from confluent_kafka.admin import NewTopic
 from support.collector import find_or_build
 from support.commands import run
 from support.guides import ROOT, blocks, commands
-from support.kafka import latest_sums, read_topic
+from support.kafka import latest_sums
 from support.otlp_applications import find_javac
 from support.processes import end
+from support.topic_sums import topic_sums
 from support.wait import wait_until
 from tallystream_aggregator import jars, sums
-from tallystream_aggregator.table import Record, State, Table
 from tallystream_cli.servers.process import free_port, spawn
 
 if TYPE_CHECKING:
@@ -102,14 +102,7 @@ class Programs:
 
     def sums(self, app: str) -> dict[str, sums.Sum]:
         """Return the app's sums by name."""
-        table = Table(State())
-        table.apply(
-            Record(self._topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
-            for read in read_topic(self._servers, self._topics.metrics)
-        )
-        changes = table.changes()
-        assert changes.dead == []
-        rows = (sums.decode(total.value(epoch=1, batch=1)) for total in changes.totals)
+        rows = topic_sums(self._servers, self._topics.metrics)
         return {row.name: row for row in rows if row.app == app}
 
 

@@ -13,16 +13,17 @@ from confluent_kafka.admin import NewTopic
 
 from support.guides import ROOT
 from support.kafka import committed, read_topic
+from support.topic_sums import topic_sums
 from tallystream.record import Position, decode
-from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_aggregator.table import Record, State, Table
 from tallystream_cli.servers.process import spawn
 
 if TYPE_CHECKING:
     import subprocess
 
     from confluent_kafka.admin import AdminClient
+
+    from tallystream_aggregator import sums
 
 EXAMPLES = ROOT / "docs" / "examples"
 PARTITIONS = 3
@@ -69,16 +70,8 @@ class System:
 
     def sums(self) -> dict[str, list[sums.Sum]]:
         """Return the sums of the topic `metrics` by name; no record may be malformed."""
-        table = Table(State())
-        table.apply(
-            Record(self.topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
-            for read in read_topic(self.servers, self.topics.metrics)
-        )
-        changes = table.changes()
-        assert changes.dead == []
         found: dict[str, list[sums.Sum]] = {}
-        for total in changes.totals:
-            row = sums.decode(total.value(epoch=1, batch=1))
+        for row in topic_sums(self.servers, self.topics.metrics):
             found.setdefault(row.name, []).append(row)
         return found
 

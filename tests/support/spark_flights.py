@@ -9,14 +9,15 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 
 from support import guides
-from support.kafka import committed, read_topic
+from support.kafka import committed
 from support.spark_jobs import SparkJob, consumer_groups_tool
-from tallystream_aggregator import sums
+from support.topic_sums import topic_sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_aggregator.table import Record, State, Table
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+    from tallystream_aggregator import sums
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 PARTITIONS = 3
@@ -102,16 +103,8 @@ class Flights:
 
     def sums(self) -> dict[str, list[sums.Sum]]:
         """Return the sums of the topic `metrics` by name."""
-        table = Table(State())
-        table.apply(
-            Record(self.topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
-            for read in read_topic(self.servers, self.topics.metrics)
-        )
-        changes = table.changes()
-        assert changes.dead == []
         found: dict[str, list[sums.Sum]] = {}
-        for total in changes.totals:
-            row = sums.decode(total.value(epoch=1, batch=1))
+        for row in topic_sums(self.servers, self.topics.metrics):
             found.setdefault(row.name, []).append(row)
         return found
 

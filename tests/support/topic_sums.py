@@ -1,0 +1,19 @@
+"""The sums of all records of a topic, computed by a table of the test."""
+
+from __future__ import annotations
+
+from support.kafka import read_topic
+from tallystream_aggregator import sums
+from tallystream_aggregator.table import Record, State, Table
+
+
+def topic_sums(servers: str, topic: str) -> list[sums.Sum]:
+    """Return the sums over the instances that report to a topic like `metrics`; no record may be malformed."""
+    table = Table(State())
+    table.apply(
+        Record(topic, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
+        for read in read_topic(servers, topic)
+    )
+    changes = table.changes()
+    assert changes.dead == []
+    return [sums.decode(total.value(epoch=1, batch=1)) for total in changes.totals]
