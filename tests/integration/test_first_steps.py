@@ -78,7 +78,10 @@ def machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Mach
 
 
 def test_five_commands_lead_to_a_sum(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    """The printed commands show the application's sum, in the terminal and on the page. The seconds are printed."""
+    """The printed commands show the application's sum, in the terminal and on the page, and verify agrees.
+
+    The seconds are printed.
+    """
     (program,) = blocks(PAGE, "python")
     (machine.folder / "orders.py").write_text(program, encoding="utf-8")
     *before, last = printed = commands(PAGE)
@@ -108,6 +111,8 @@ def test_five_commands_lead_to_a_sum(machine: Machine, capsys: pytest.CaptureFix
     if show_on_the_page(machine.system()["page_url"]):
         passed("the page in a browser", began)
     passed("together, after downloads", time.monotonic() - total)
+    verified = machine.run([".venv/bin/tallystream", "verify"])
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def show_on_the_page(url: str) -> bool:
