@@ -72,6 +72,12 @@ class WebServer:
                     found.add(child)
         return found
 
+    def kill(self) -> None:
+        """Kill what a failed test has left: the workers of uvicorn do not end with it."""
+        for process in [*self.workers(), self.process] if self.process.poll() is None else ():
+            process.kill()
+        self.process.wait()
+
     def order(self, items: int) -> None:
         """Order some items."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/orders/{items}", method="POST")
@@ -103,8 +109,7 @@ def test_web_workers_that_end_report_every_request(system: System, guide: str) -
         wait_until(lambda: first & server.workers() != first, 60, "a worker is replaced")
         system.end(server.process)
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.kill()
     assert system.count("orders.placed") == 3 + sum(range(200))
     assert system.count("http.server.requests") == system.count("http.server.duration") == 202
     assert system.lives() > len(first)
@@ -126,8 +131,7 @@ def test_a_web_worker_that_is_killed_is_replaced(system: System, guide: str) -> 
         server.order_all(range(100, 200))
         system.end(server.process)
     finally:
-        server.process.kill()
-        server.process.wait()
+        server.kill()
     assert system.count("orders.placed") == 3 + sum(range(200))
     assert system.count("http.server.requests") == system.count("http.server.duration") == 202
     assert {record.key for record in read_topic(system.servers, system.topics.metrics)} == {b"host-1"}
