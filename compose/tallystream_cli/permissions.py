@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from tallystream_cli.doc_page import update_page
+
 _START, _END = "<!-- acls -->\n", "<!-- end -->"
 
 
@@ -157,15 +159,5 @@ def update(text: str) -> str:
     return f"{before}{start}{table()}{_END}{rest.partition(_END)[2]}"
 
 
-def main(arguments: list[str]) -> int:
-    """Update the page, print whether it changed, and return 0."""
-    path = Path(arguments[0])
-    before = path.read_text(encoding="utf-8")
-    after = update(before)
-    path.write_text(after, encoding="utf-8")
-    sys.stderr.write(f"{path} {'was up to date' if after == before else 'is updated'}\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    update_page(Path(sys.argv[1]), update)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from typer.main import get_command
 
+from tallystream_cli.doc_page import update_page
+
 SHARED = "several commands"
 """The name of the table of options that two or more commands share."""
 
@@ -120,15 +122,5 @@ def _table(rows: list[tuple[Option, str]], notes: dict[str, str], *, shared: boo
     return "".join(f"| {' | '.join(cells)} |\n".replace("|  |", "| |") for cells in lines)
 
 
-def main(arguments: list[str]) -> int:
-    """Update the page, print whether it changed, and return 0."""
-    path = Path(arguments[0])
-    before = path.read_text(encoding="utf-8") if path.exists() else "# Configuration\n"
-    after = update(before)
-    path.write_text(after, encoding="utf-8")
-    sys.stderr.write(f"{path} {'was up to date' if after == before else 'is updated'}\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    update_page(Path(sys.argv[1]), update)

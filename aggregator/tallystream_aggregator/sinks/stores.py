@@ -184,7 +184,7 @@ def open_store(settings: StoreSettings) -> Store:
         from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
         return LocalStore(Path(settings.where), retention_ms=int(settings.retention_days * DAY_MS))
-    return _influx(settings)
+    return open_influxdb(settings)
 
 
 def open_reader(settings: StoreSettings) -> PointReader:
@@ -197,10 +197,15 @@ def open_reader(settings: StoreSettings) -> PointReader:
         from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 
         return LocalReader(Path(settings.where))
-    return _influx(settings)
+    return open_influxdb(settings)
 
 
-def _influx(settings: StoreSettings) -> InfluxStore:
+def open_influxdb(settings: StoreSettings) -> InfluxStore:
+    """Return the store in InfluxDB that the settings name, to read and to write.
+
+    Raises:
+        ConfigError: a setting is missing.
+    """
     settings.require_readable()
     from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 

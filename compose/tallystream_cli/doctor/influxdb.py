@@ -10,7 +10,8 @@ from influxdb_client.rest import ApiException
 from urllib3.exceptions import HTTPError
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.sinks.influxdb.sink import InfluxStore, open_client
+from tallystream_aggregator.sinks.influxdb.sink import open_client
+from tallystream_aggregator.sinks.stores import open_influxdb
 from tallystream_cli.doctor import clock
 from tallystream_cli.doctor.findings import failed, not_checked, of_error, ok, warning
 from tallystream_cli.influx_tokens import PERMISSIONS
@@ -30,9 +31,7 @@ RIGHTS = {
     "ship": PERMISSIONS["shipper"],
     "replay": PERMISSIONS["shipper"],
     "lag collect": PERMISSIONS["lag"],
-    "page": PERMISSIONS["page"],
-    "sums": PERMISSIONS["page"],
-    "lag show": PERMISSIONS["page"],
+    **dict.fromkeys(("page", "top", "sums", "instances", "twice", "lag show"), PERMISSIONS["page"]),
 }
 """What each command does with the bucket."""
 
@@ -103,14 +102,7 @@ def clock_bounds(date: str | None, before_s: float, after_s: float) -> clock.Bou
 
 
 def _rights(settings: StoreSettings) -> Rights:
-    store = InfluxStore(
-        settings.where,
-        token=settings.token,
-        org=settings.org,
-        bucket=settings.bucket,
-        ca_file=settings.ca_file,
-        client=settings.client,
-    )
+    store = open_influxdb(settings)
     now_ms = int(time.time() * 1000)
     try:
         return Rights(

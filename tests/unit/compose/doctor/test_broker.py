@@ -147,7 +147,7 @@ def test_a_user_of_one_command_is_a_warning() -> None:
     reads = {name: topic(name, operations=frozenset({"Read", "Describe"})) for name in POLICIES}
     (some,) = permissions.permissions(cluster(topics=reads), NAMES, [])
     assert some.status == "warning"
-    assert "this user may run rebuild, verify, lag collect, not others" in some.found
+    assert "this user may run rebuild, verify, sums, lag collect, not others" in some.found
     nothing = {name: topic(name, operations=frozenset()) for name in POLICIES}
     (none,) = permissions.permissions(cluster(topics=nothing), NAMES, [])
     assert none.status == "failed"
