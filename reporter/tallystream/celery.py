@@ -27,7 +27,7 @@ def count_tasks(registry: MetricFactory | None = None) -> None:
     """
     from celery import signals  # an application without Celery does not have it
 
-    tasks = _Tasks(registry or default_registry())
+    tasks = _Tasks(default_registry() if registry is None else registry)
     signals.task_prerun.connect(tasks.begin, weak=False, dispatch_uid="tallystream")
     signals.task_postrun.connect(tasks.end, weak=False, dispatch_uid="tallystream")
     signals.task_failure.connect(tasks.fail, weak=False, dispatch_uid="tallystream")
