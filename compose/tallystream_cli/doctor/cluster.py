@@ -136,7 +136,7 @@ def _apis(kafka: Mapping[str, str]) -> dict[str, int]:
     log.propagate = False
     log.setLevel(logging.DEBUG)
     log.addHandler(handler)
-    admin = AdminClient({**kafka, "debug": "feature"}, logger=log)
+    admin = clients.admin({**kafka, "debug": "feature"}, logger=log)
     admin.list_topics(timeout=TIMEOUT_S)
     admin.poll(0.1)  # delivers the log
     log.removeHandler(handler)
