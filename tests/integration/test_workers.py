@@ -112,7 +112,6 @@ def test_web_workers_that_end_report_every_request(system: System, guide: str) -
         server.kill()
     assert system.count("orders.placed") == 3 + sum(range(200))
     assert system.count("http.server.requests") == system.count("http.server.duration") == 202
-    assert system.lives() > len(first)
 
 
 @pytest.mark.parametrize("guide", ["flask", "fastapi"])
