@@ -20,15 +20,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tallystream_aggregator import jars
 from tallystream_cli.servers.broker import KafkaBroker
 
-BATCHES = 200
+BATCHES = 50
 
 
 def main() -> None:
     """Print the milliseconds of each part."""
     connector = ",".join(str(path) for path in jars.fetch("spark"))
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
-        f"--master local[2] --jars {connector} --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 "
-        "--conf spark.driver.bindAddress=127.0.0.1 pyspark-shell"
+        f"--master local[2] --jars {connector} --conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false "
+        "--conf spark.driver.host=127.0.0.1 --conf spark.driver.bindAddress=127.0.0.1 pyspark-shell"
     )
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def run(spark: Any, servers: str, batches: int) -> list[float]:
     """Run a query for so many batches, and return their durations in milliseconds."""
     producer = Producer({"bootstrap.servers": servers})
     source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", "events")
-    query = source.writeStream.format("noop").queryName(f"q{uuid.uuid4().hex[:8]}").start()
+    query = source.load().writeStream.format("noop").queryName(f"q{uuid.uuid4().hex[:8]}").start()
     durations: dict[int, float] = {}
     while len(durations) < batches:
         producer.produce("events", b"event")
