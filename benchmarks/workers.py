@@ -45,7 +45,15 @@ class Tallystream:
 
     side = "tallystream"
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, folder: Path) -> None:
+        folder.mkdir()
+        # A library that writes files without being told where writes them to one of these folders, where they are counted.
+        os.chdir(folder)
+        os.environ |= dict.fromkeys(
+            ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"), str(folder)
+        )
+        tempfile.tempdir = None
+        self._folder = folder
         self._topics = Topics()
         create_topics(AdminClient({"bootstrap.servers": servers}), self._topics)
         registry = MetricRegistry("bench")
@@ -83,7 +91,7 @@ class Tallystream:
         took = time.perf_counter() - began
         rows = [sums.decode(total.value(epoch=1, batch=1)) for total in changes.totals]
         counts = {row.name: row.count for row in rows if row.name in NAMES}
-        return {"counts": counts, "files": 0, "bytes": 0, "table_ms": took * 1000}
+        return {"counts": counts, "table_ms": took * 1000} | on_disk(self._folder)
 
     def close(self) -> None:
         """Close the connections."""
@@ -138,8 +146,13 @@ class PrometheusClient:
     def figures(self) -> Figures:
         """Return the sums of a scrape, and what is on the disk."""
         found = {name: self._collected.get_sample_value(f"{name}_total") for name in NAMES}
-        sizes = [path.stat().st_size for path in self._folder.iterdir()]
-        return {"counts": found, "files": len(sizes), "bytes": sum(sizes)}
+        return {"counts": found} | on_disk(self._folder)
+
+
+def on_disk(folder: Path) -> Figures:
+    """Return the number of files in a folder, and their bytes."""
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return {"files": len(sizes), "bytes": sum(sizes)}
 
 
 def _now_ms() -> int:
@@ -209,7 +222,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         results = measure(PrometheusClient(Path(folder) / "prometheus"), steps)
         with KafkaBroker(Path(folder) / "broker") as broker:
-            ours = Tallystream(broker.bootstrap_servers)
+            ours = Tallystream(broker.bootstrap_servers, Path(folder) / "tallystream")
             results += measure(ours, steps)
             ours.close()
     print("\n".join(map(json.dumps, results)) if options.json else show(results))

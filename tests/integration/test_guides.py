@@ -102,8 +102,8 @@ class Programs:
 
     def sums(self, app: str) -> dict[str, sums.Sum]:
         """Return the app's sums by name."""
-        rows = topic_sums(self._servers, self._topics.metrics)
-        return {row.name: row for row in rows if row.app == app}
+        found = topic_sums(self._servers, self._topics.metrics)
+        return {name: row for name, rows in found.items() for row in rows if row.app == app}
 
 
 @pytest.fixture

@@ -50,16 +50,16 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def index(dist: Path) -> Iterator[str]:
     """Serve the wheels as a package index (https://peps.python.org/pep-0503/), and yield its address."""
-    simple = dist / "simple"
+    served = dist / "index"
     for package in PACKAGES.values():
-        folder = simple / package.replace("_", "-")
+        folder = served / package.replace("_", "-")
         folder.mkdir(parents=True, exist_ok=True)
         (wheel,) = dist.glob(f"{package}-[0-9]*.whl")
         (folder / wheel.name).write_bytes(wheel.read_bytes())
     handler = partial(QuietHandler, directory=str(dist))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/simple/"
+        yield f"http://127.0.0.1:{server.server_port}/index/"
         server.shutdown()
 
 

@@ -70,10 +70,7 @@ class System:
 
     def sums(self) -> dict[str, list[sums.Sum]]:
         """Return the sums of the topic `metrics` by name; no record may be malformed."""
-        found: dict[str, list[sums.Sum]] = {}
-        for row in topic_sums(self.servers, self.topics.metrics):
-            found.setdefault(row.name, []).append(row)
-        return found
+        return topic_sums(self.servers, self.topics.metrics)
 
     def count(self, name: str) -> int:
         """Return the sum of all counts of this name over all tags."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
@@ -34,11 +33,11 @@ from support.oracle_decode import (
     read_value,
     without_tags,
 )
+from support.oracle_numbers import add, nearest, reduce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-LARGEST_FLOAT = (2.0 - 2.0**-52) * 2.0**1023
 MOMENTARY = {"updown": ("value",), "gauge": ("value",), "meter": RATES, "timer": RATES}
 
 
@@ -350,31 +349,6 @@ def is_current(life: Life, row: tuple[int, int, dict[str, Any]], clock: int) -> 
     part, seq, _ = row
     living = not life.final and not life.dead and clock < life.last_seen_ms + 3 * life.every_ms
     return living and (not life.complete or seq == life.newest.get(part, 0))
-
-
-def reduce(name: str, column: list[Any]) -> Any:
-    """Combine the values that the lives have of the field `name`."""
-    known = [value for value in column if value is not None]
-    if name in ("count", "sum"):
-        return add(known) if known or name == "count" else None
-    return (min if name in ("min", "start") else max)(known, default=None)
-
-
-def add(column: list[Any]) -> int | float:
-    """Return the exact sum of integers. With a float among them, the exact sum is rounded once."""
-    exact = sum((Fraction(value) for value in column), Fraction(0))
-    if not any(isinstance(value, float) for value in column):
-        return int(exact)
-    try:
-        return float(exact)
-    except OverflowError:
-        return float("inf") if exact > 0 else float("-inf")
-
-
-def nearest(value: float) -> int | float:
-    """Return the nearest number of the same type within 64 bits or the range of floats."""
-    least, most = (-LARGEST - 1, LARGEST) if isinstance(value, int) else (-LARGEST_FLOAT, LARGEST_FLOAT)
-    return max(least, min(value, most))
 
 
 def forget(named: dict[str, Any], instance: str, lives: list[Life], partition: int) -> set[tuple[str, str, str, str]]:

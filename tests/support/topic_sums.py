@@ -7,8 +7,8 @@ from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table
 
 
-def topic_sums(servers: str, topic: str) -> list[sums.Sum]:
-    """Return the sums over the instances that report to a topic like `metrics`; no record may be malformed."""
+def topic_sums(servers: str, topic: str) -> dict[str, list[sums.Sum]]:
+    """Return the sums by name over the instances that report to a topic like `metrics`; no record may be malformed."""
     table = Table(State())
     table.apply(
         Record(topic, read.partition, read.offset, read.timestamp_ms, read.key, read.value)
@@ -16,4 +16,8 @@ def topic_sums(servers: str, topic: str) -> list[sums.Sum]:
     )
     changes = table.changes()
     assert changes.dead == []
-    return [sums.decode(total.value(epoch=1, batch=1)) for total in changes.totals]
+    found: dict[str, list[sums.Sum]] = {}
+    for total in changes.totals:
+        row = sums.decode(total.value(epoch=1, batch=1))
+        found.setdefault(row.name, []).append(row)
+    return found

@@ -81,7 +81,7 @@ class KafkaMetricExporter(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:  # noqa: ARG002 (named by the SDK)
         """Close the producer. `export` has waited for its records, and told which were not acknowledged."""
-        self._producer.purge()  # else close() waits five minutes for a broker that is away
+        self._producer.purge()  # else close() waits five minutes for an unavailable broker
         self._producer.close()
 
 

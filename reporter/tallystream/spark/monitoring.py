@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from tallystream.registry import MetricRegistry, Reportable
     from tallystream.spark.query_listener import QueryListener
+
+_log = logging.getLogger("tallystream.spark")
 
 
 def monitor(
@@ -141,5 +144,5 @@ class Monitor:
             while deadline.left() and recorder.running - {str(query.id) for query in self._spark.streams.active}:
                 time.sleep(0.02)
             self._spark.streams.removeListener(self._listener)
-        except Exception:  # noqa: BLE001, S110 - the session has been stopped: Spark has passed on everything
-            pass
+        except Exception:  # noqa: BLE001 - a session that has been stopped has passed on everything
+            _log.debug("the listener is not removed: the session has been stopped", exc_info=True)
