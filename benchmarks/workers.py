@@ -47,7 +47,7 @@ class Tallystream:
 
     def __init__(self, servers: str, folder: Path) -> None:
         folder.mkdir()
-        # A library that writes files without being told where writes them to one of these folders, where they are counted.
+        # Files that a library writes without being told where are written to these folders, and counted.
         os.chdir(folder)
         os.environ |= dict.fromkeys(
             ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"), str(folder)
