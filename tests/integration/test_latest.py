@@ -17,7 +17,7 @@ from support.shipping import Sums, shipper
 from support.wait import wait_until
 from tallystream_aggregator.shipping.latest_reader import LatestReader, LatestSettings
 from tallystream_aggregator.sinks.stores import StoreSettings
-from tallystream_dashboards.sums_table import read_sums
+from tallystream_dashboards.terminal.sums import read_sums
 
 if TYPE_CHECKING:
     import subprocess

@@ -82,7 +82,7 @@ def has_failed(findings: Sequence[Finding]) -> bool:
 
 def as_table(findings: Sequence[Finding]) -> str:
     """Return a line for each finding, with the remedy at its end, and a line with the number of each status."""
-    from tallystream_dashboards.terminal import aligned
+    from tallystream_dashboards.terminal.show import aligned
 
     rows = [("status", "check", "finding")]
     rows += [(str(one.status), one.check, " → ".join(filter(None, (one.found, one.remedy)))) for one in findings]

@@ -30,7 +30,7 @@ def instances(
 
     Exit code: 0 there are instances, 1 there are none, 3 the store can't be read.
     """
-    from tallystream_dashboards.instances_table import InstancesSettings, run
+    from tallystream_dashboards.terminal.instances import InstancesSettings, run
 
     settings = InstancesSettings(
         store=discovery.readable_store(store, org, bucket),
@@ -60,7 +60,7 @@ def twice(
 
     Exit code: 0 there is a counter with positions, 1 there is none, 3 the store can't be read.
     """
-    from tallystream_dashboards.twice_table import TwiceSettings, run
+    from tallystream_dashboards.terminal.twice import TwiceSettings, run
 
     settings = TwiceSettings(
         store=discovery.readable_store(store, org, bucket),

@@ -79,7 +79,7 @@ def lag_show(
     err_age: o.ErrAge = None,
 ) -> None:
     """Show the lag from the store. Exit code: 0 OK, 1 WARN, 2 ERR, 3 unknown, the worst of all groups."""
-    from tallystream_dashboards.lag.cli import ShowSettings, run
+    from tallystream_dashboards.terminal.lag import ShowSettings, run
 
     settings = ShowSettings(
         store=discovery.readable_store(store, org, bucket),

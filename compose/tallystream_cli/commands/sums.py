@@ -41,7 +41,7 @@ def sums(
 
     Exit code: 0 there are sums, 1 there are none, 3 the store can't be read.
     """
-    from tallystream_dashboards.sums_table import SumsSettings, run
+    from tallystream_dashboards.terminal.sums import SumsSettings, run
 
     source = context.get_parameter_source("bootstrap_servers")
     given = source is not None and source.name == "COMMANDLINE"

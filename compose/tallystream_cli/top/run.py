@@ -15,12 +15,12 @@ from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.terminal import printable_json
 from tallystream_cli.top.keyboard import Keyboard
 from tallystream_cli.top.screen import TopScreen
-from tallystream_dashboards.overview import overview
+from tallystream_dashboards.terminal.overview import overview
 
 if TYPE_CHECKING:
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.sinks.stores import StoreSettings
-    from tallystream_dashboards.overview import Overview
+    from tallystream_dashboards.terminal.overview import Overview
 
 SHOWN, UNREADABLE = 0, 3
 """Exit codes: the state was shown, the store can't be read."""

@@ -14,14 +14,14 @@ from tallystream_aggregator.terminal import printable
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag
 from tallystream_dashboards.lag.status import Status
-from tallystream_dashboards.sums_table import rate_of
+from tallystream_dashboards.terminal.sums import rate_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from tallystream_dashboards.overview import Overview
+    from tallystream_dashboards.terminal.overview import Overview
 
 MAX_PROBLEMS = 3
 """How many sentences the screen has; the others are counted."""

@@ -14,26 +14,27 @@ import streamlit as st
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_dashboards.data.duplicates import read_duplicates
+from tallystream_dashboards.data.groups import read_group_view, read_groups_now, read_groups_view
+from tallystream_dashboards.data.period import RANGES
+from tallystream_dashboards.data.pipeline import read_pipeline
 from tallystream_dashboards.formatting import duration
 from tallystream_dashboards.page import components
 from tallystream_dashboards.page import settings as page_settings
-from tallystream_dashboards.page.data.duplicates import read_duplicates
-from tallystream_dashboards.page.data.groups import read_group_view, read_groups_now, read_groups_view
-from tallystream_dashboards.page.data.metrics import read_metrics
-from tallystream_dashboards.page.data.pipeline import read_pipeline
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.links import grafana_link
-from tallystream_dashboards.page.url_state import RANGES, VIEWS, Selection, chosen_moment, parse, refresh_every
+from tallystream_dashboards.page.metrics_data import read_metrics
+from tallystream_dashboards.page.url_state import VIEWS, Selection, chosen_moment, parse, refresh_every
 from tallystream_dashboards.page.views import lag, metrics, runbook, top
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.page.data.groups import GroupsNow
-    from tallystream_dashboards.page.data.metrics import MetricsView
+    from tallystream_dashboards.data.groups import GroupsNow
+    from tallystream_dashboards.data.period import Period
+    from tallystream_dashboards.page.metrics_data import MetricsView
     from tallystream_dashboards.page.settings import PageSettings
-    from tallystream_dashboards.page.url_state import Period
 
 
 def main() -> None:

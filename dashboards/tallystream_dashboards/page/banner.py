@@ -12,7 +12,7 @@ from tallystream_dashboards.page.links import page_link, runbook_link
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tallystream_dashboards.page.data.problems import Problem
+    from tallystream_dashboards.data.problems import Problem
     from tallystream_dashboards.page.settings import PageSettings
     from tallystream_dashboards.page.url_state import Selection
 

@@ -18,8 +18,8 @@ from tallystream_dashboards import formatting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tallystream_dashboards.page.data.lines import ChartData
-    from tallystream_dashboards.page.data.metrics import Event
+    from tallystream_dashboards.data.lines import ChartData
+    from tallystream_dashboards.page.metrics_data import Event
 
 TIME, VALUE, HIGH, SERIES, COLOR = "time", "value", "high", "series", "color"
 

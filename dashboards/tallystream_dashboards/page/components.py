@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from tallystream_dashboards.page.data.lines import ChartData
-    from tallystream_dashboards.page.data.metrics import Event
+    from tallystream_dashboards.data.lines import ChartData
+    from tallystream_dashboards.page.metrics_data import Event
     from tallystream_dashboards.page.url_state import Selection
 
 SHOWN = "shown"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tallystream_dashboards.data.pipeline import role
 from tallystream_dashboards.lag.formatting import group_json, partition_json
-from tallystream_dashboards.page.data.pipeline import role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tallystream_dashboards.data.duplicates import CoveredOffsets
+    from tallystream_dashboards.data.lines import ChartData
+    from tallystream_dashboards.data.pipeline import Hop
+    from tallystream_dashboards.data.sums import Metric
     from tallystream_dashboards.lag.state import GroupState, PartitionState
-    from tallystream_dashboards.page.data.duplicates import CoveredOffsets
-    from tallystream_dashboards.page.data.lines import ChartData
-    from tallystream_dashboards.page.data.metrics import Event
-    from tallystream_dashboards.page.data.pipeline import Hop
-    from tallystream_dashboards.page.data.sums import Metric
+    from tallystream_dashboards.page.metrics_data import Event
 
 Rows = list[dict[str, Any]]
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, TypeAlias
 import pandas as pd
 
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.lines import Line
+from tallystream_dashboards.data.pipeline import role
+from tallystream_dashboards.data.sums import DISTRIBUTIONS, mean_text, noun
 from tallystream_dashboards.lag.formatting import catches_up_in, clock_skew, time_lag, why
-from tallystream_dashboards.page.data.lines import Line
-from tallystream_dashboards.page.data.pipeline import role
-from tallystream_dashboards.page.data.sums import DISTRIBUTIONS, mean_text, noun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tallystream_dashboards.data.duplicates import CoveredOffsets
+    from tallystream_dashboards.data.pipeline import Hop
+    from tallystream_dashboards.data.sums import Metric
     from tallystream_dashboards.lag.state import GroupState, PartitionState
-    from tallystream_dashboards.page.data.duplicates import CoveredOffsets
-    from tallystream_dashboards.page.data.metrics import Event
-    from tallystream_dashboards.page.data.pipeline import Hop
-    from tallystream_dashboards.page.data.sums import Metric
+    from tallystream_dashboards.page.metrics_data import Event
 
 Clock: TypeAlias = "Callable[[int], str]"
 """A function that returns epoch milliseconds as text, in the visitor's time zone."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tallystream_aggregator import times
+from tallystream_dashboards.data.period import RANGES, Period
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 MAX_AHEAD_MS = 60_000
 """Points up to this many ms in the future are shown: the collector's and the broker's clocks may be ahead."""
 
-RANGES = {"5m": 300, "15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
-"""The periods to choose from, in seconds."""
 DEFAULT_RANGE = "15m"
 
 VIEWS = {
@@ -28,14 +27,6 @@ VIEWS = {
 }
 """The titles of the views by their names in the address."""
 DEFAULT_VIEW = "groups"
-
-
-class Period(NamedTuple):
-    """The period that the page shows, and the time before which points are read (epoch ms)."""
-
-    start_ms: int
-    end_ms: int
-    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from tallystream.errors import ConfigError
 from tallystream.ulid import ulid
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_dashboards.data.instance_states import MIN_SILENT_MS, silent_after_ms
+from tallystream_dashboards.data.instances import LIVING_MS
 from tallystream_dashboards.formatting import DASH
-from tallystream_dashboards.instances_table import InstancesSettings, run
-from tallystream_dashboards.page.data.instance_states import MIN_SILENT_MS, silent_after_ms
-from tallystream_dashboards.page.data.instances import LIVING_MS
+from tallystream_dashboards.terminal.instances import InstancesSettings, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

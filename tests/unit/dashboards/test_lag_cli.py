@@ -16,11 +16,11 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
-from tallystream_dashboards.lag.cli import ShowSettings, exit_code, run
 from tallystream_dashboards.lag.formatting import catches_up_in, time_lag
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Rules, Status
 from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
+from tallystream_dashboards.terminal.lag import ShowSettings, exit_code, run
 
 if TYPE_CHECKING:
     from pathlib import Path

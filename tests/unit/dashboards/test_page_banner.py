@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_dashboards.data.problems import Problem
 from tallystream_dashboards.page import PageSettings
 from tallystream_dashboards.page.banner import MAX_PROBLEMS, banner, headline
-from tallystream_dashboards.page.data.problems import Problem
 from tallystream_dashboards.page.url_state import Selection
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from tallystream_dashboards.data.lines import MAX_LINES, Line, chart_data
 from tallystream_dashboards.page import charts
-from tallystream_dashboards.page.data.lines import MAX_LINES, Line, chart_data
 
 BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}
 """Streamlit's backgrounds in both themes."""

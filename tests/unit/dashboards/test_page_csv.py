@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystream_dashboards.data.lines import Line, chart_data
+from tallystream_dashboards.data.pipeline import Hop
 from tallystream_dashboards.page import exports
 from tallystream_dashboards.page.csv_text import csv_text
-from tallystream_dashboards.page.data.lines import Line, chart_data
-from tallystream_dashboards.page.data.pipeline import Hop
 
 
 @given(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_dashboards.page.data.lines import BAND_STEPS, MAX_LINES, Line, band, chart_data, clip, downsample, rate
+from tallystream_dashboards.data.lines import BAND_STEPS, MAX_LINES, Line, band, chart_data, clip, downsample, rate
 
 VALUES = st.one_of(st.none(), st.integers(-1000, 1000))
 

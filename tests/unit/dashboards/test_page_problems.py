@@ -10,14 +10,14 @@ import pytest
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_dashboards.data.groups import read_groups_now
+from tallystream_dashboards.data.observed import AppInstances, Observed, read_observed
+from tallystream_dashboards.data.problems import Problem, problems
 from tallystream_dashboards.grafana.alerts.rules import RULES
 from tallystream_dashboards.lag.catch_up import CatchUp
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import TimeLag
-from tallystream_dashboards.page.data.groups import read_groups_now
-from tallystream_dashboards.page.data.observed import AppInstances, Observed, read_observed
-from tallystream_dashboards.page.data.problems import Problem, problems
 from tallystream_dashboards.page.url_state import Selection
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-from tallystream_dashboards.page.data.duplicates import read_duplicates
-from tallystream_dashboards.page.data.groups import (
+from tallystream_dashboards.data.duplicates import read_duplicates
+from tallystream_dashboards.data.groups import (
     MAX_GROUPS,
     MAX_PARTITIONS,
     WORST_GROUPS,
@@ -19,9 +19,9 @@ from tallystream_dashboards.page.data.groups import (
     read_groups_now,
     read_groups_view,
 )
-from tallystream_dashboards.page.data.lines import MAX_LINES, MAX_POINTS, rate
-from tallystream_dashboards.page.data.metrics import read_metrics
-from tallystream_dashboards.page.data.pipeline import read_pipeline
+from tallystream_dashboards.data.lines import MAX_LINES, MAX_POINTS, rate
+from tallystream_dashboards.data.pipeline import read_pipeline
+from tallystream_dashboards.page.metrics_data import read_metrics
 from tallystream_dashboards.page.url_state import Selection
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import PointReader, Sink
-    from tallystream_dashboards.page.url_state import Period
+    from tallystream_dashboards.data.period import Period
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tallystream_aggregator.sinks.base import Field, Series
-from tallystream_dashboards.page.data import instances
-from tallystream_dashboards.page.data.sums import fields, metrics
+from tallystream_dashboards.data import instances
+from tallystream_dashboards.data.sums import fields, metrics
 
 
 def series(name: str, field: str, points: dict[int, Field], **tags: str) -> Series:

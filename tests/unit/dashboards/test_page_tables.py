@@ -9,15 +9,15 @@ import pytest
 
 from tallystream_aggregator.sinks.base import Series
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.lines import Line
+from tallystream_dashboards.data.pipeline import hops
+from tallystream_dashboards.data.sums import counted, metrics
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
 from tallystream_dashboards.lag.formatting import lag_range, why
 from tallystream_dashboards.lag.state import GroupState
 from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import TimeLag
 from tallystream_dashboards.page import tables
-from tallystream_dashboards.page.data.lines import Line
-from tallystream_dashboards.page.data.pipeline import hops
-from tallystream_dashboards.page.data.sums import counted, metrics
 from tallystream_dashboards.page.views.lag import worst_of
 
 

@@ -14,7 +14,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_dashboards.formatting import DASH
-from tallystream_dashboards.sums_table import SumsSettings, run
+from tallystream_dashboards.terminal.sums import SumsSettings, run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream_dashboards.twice_table import TwiceSettings, run
+from tallystream_dashboards.terminal.twice import TwiceSettings, run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,13 +16,13 @@ from starlette.responses import PlainTextResponse, Response
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_dashboards.data.duplicates import read_duplicates
+from tallystream_dashboards.data.groups import read_group_view, read_groups_now, read_groups_view
+from tallystream_dashboards.data.lines import chart_data
+from tallystream_dashboards.data.pipeline import read_pipeline
 from tallystream_dashboards.page import exports
 from tallystream_dashboards.page.csv_text import csv_text
-from tallystream_dashboards.page.data.duplicates import read_duplicates
-from tallystream_dashboards.page.data.groups import read_group_view, read_groups_now, read_groups_view
-from tallystream_dashboards.page.data.lines import chart_data
-from tallystream_dashboards.page.data.metrics import read_metrics
-from tallystream_dashboards.page.data.pipeline import read_pipeline
+from tallystream_dashboards.page.metrics_data import read_metrics
 from tallystream_dashboards.page.url_state import parse
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_dashboards.data.period import Period
     from tallystream_dashboards.page.exports import Rows
-    from tallystream_dashboards.page.url_state import Period, Selection
+    from tallystream_dashboards.page.url_state import Selection
 
 PATH = "/csv"
 

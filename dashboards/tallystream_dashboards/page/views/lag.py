@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.pipeline import role
 from tallystream_dashboards.lag.catch_up import Between
 from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag, why
 from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.page import components, tables
-from tallystream_dashboards.page.data.pipeline import role
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import tzinfo
 
+    from tallystream_dashboards.data.groups import GroupsView, GroupView
+    from tallystream_dashboards.data.lines import ChartData
+    from tallystream_dashboards.data.pipeline import Hop
     from tallystream_dashboards.lag.catch_up import TimeToCatchUp
     from tallystream_dashboards.lag.state import GroupState, PartitionState
-    from tallystream_dashboards.page.data.groups import GroupsView, GroupView
-    from tallystream_dashboards.page.data.lines import ChartData
-    from tallystream_dashboards.page.data.pipeline import Hop
 
 ALL = "All groups"
 MAX_PARTITIONS = 500

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data import instances
+from tallystream_dashboards.data.lines import chart_data, rate
+from tallystream_dashboards.data.sums import DISTRIBUTIONS, GAUGES, counted, mean_text, noun
 from tallystream_dashboards.page import components, tables
-from tallystream_dashboards.page.data import instances
-from tallystream_dashboards.page.data.lines import chart_data, rate
-from tallystream_dashboards.page.data.sums import DISTRIBUTIONS, GAUGES, counted, mean_text, noun
 from tallystream_dashboards.page.html_table import literal
 from tallystream_dashboards.page.url_state import options
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from tallystream_dashboards.page.data.duplicates import Duplicates
-    from tallystream_dashboards.page.data.metrics import MetricsView
+    from tallystream_dashboards.data.duplicates import Duplicates
+    from tallystream_dashboards.page.metrics_data import MetricsView
 
 RATE_MS = 60_000
 

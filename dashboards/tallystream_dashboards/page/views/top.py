@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from tallystream_aggregator.terminal import printable
+from tallystream_dashboards.data.observed import read_observed
+from tallystream_dashboards.data.problems import problems
+from tallystream_dashboards.data.search import read_names, search
 from tallystream_dashboards.page import banner, components
-from tallystream_dashboards.page.data.observed import read_observed
-from tallystream_dashboards.page.data.problems import problems
-from tallystream_dashboards.page.data.search import read_names, search
 from tallystream_dashboards.page.links import page_link
 
 if TYPE_CHECKING:
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_dashboards.data.groups import GroupsNow
+    from tallystream_dashboards.data.observed import Observed
+    from tallystream_dashboards.data.period import Period
+    from tallystream_dashboards.data.search import Found
     from tallystream_dashboards.lag.state import GroupState
-    from tallystream_dashboards.page.data.groups import GroupsNow
-    from tallystream_dashboards.page.data.observed import Observed
-    from tallystream_dashboards.page.data.search import Found
     from tallystream_dashboards.page.settings import PageSettings
-    from tallystream_dashboards.page.url_state import Period, Selection
+    from tallystream_dashboards.page.url_state import Selection
 
 OBSERVED_MS = 10_000
 """How long the state of the pipeline is kept for all visitors, in ms: reading it takes an hour of points."""

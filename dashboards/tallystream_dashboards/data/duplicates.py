@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.shipping.points import is_sum
-from tallystream_dashboards.page.data import sums
-from tallystream_dashboards.page.data.lines import Line
+from tallystream_dashboards.data import sums
+from tallystream_dashboards.data.lines import Line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader
-    from tallystream_dashboards.page.url_state import Period
+    from tallystream_dashboards.data.period import Period
 
 
 @dataclass(frozen=True, slots=True)

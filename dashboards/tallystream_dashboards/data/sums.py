@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.page.data.lines import Line
+from tallystream_dashboards.data.lines import Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

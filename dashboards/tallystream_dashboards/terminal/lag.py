@@ -12,7 +12,7 @@ from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_gr
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import SLOT_MS
-from tallystream_dashboards.terminal import UNREADABLE, Shown, TableSettings, aligned, json_lines, show
+from tallystream_dashboards.terminal.show import UNREADABLE, Shown, TableSettings, aligned, json_lines, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

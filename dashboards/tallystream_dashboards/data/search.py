@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.shipping.points import is_sum
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
+from tallystream_dashboards.data.observed import SENT
+from tallystream_dashboards.data.sums import MAX_MEASUREMENTS
 from tallystream_dashboards.lag.storage import ALL as LAGS
 from tallystream_dashboards.lag.storage import GROUPS, LAG
-from tallystream_dashboards.page.data.observed import SENT
-from tallystream_dashboards.page.data.sums import MAX_MEASUREMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,10 +11,10 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.shipping.points import is_sum
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data import sums
+from tallystream_dashboards.data.lines import rate
 from tallystream_dashboards.lag.storage import ALL as LAGS
-from tallystream_dashboards.page.data import sums
-from tallystream_dashboards.page.data.lines import rate
-from tallystream_dashboards.terminal import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
+from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.shipping.points import is_sum
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.lines import ChartData, Line, chart_data
+from tallystream_dashboards.data.sums import MAX_MEASUREMENTS
 from tallystream_dashboards.lag.catch_up import Between, CatchUp
 from tallystream_dashboards.lag.formatting import catches_up_in, lag_range, time_lag, why
 from tallystream_dashboards.lag.reader import read_group
 from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.lag.storage import ALL, ENDS, GROUPS
-from tallystream_dashboards.page.data.lines import ChartData, Line, chart_data
-from tallystream_dashboards.page.data.sums import MAX_MEASUREMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_dashboards.data.groups import GroupsNow
+    from tallystream_dashboards.data.period import Period
     from tallystream_dashboards.lag.catch_up import TimeToCatchUp
     from tallystream_dashboards.lag.state import GroupState
-    from tallystream_dashboards.page.data.groups import GroupsNow
-    from tallystream_dashboards.page.url_state import Period
 
 AGGREGATOR, SHIPPER = "aggregator", "shipper"
 ROLES = {"tallystream-aggregator": AGGREGATOR, "tallystream-shipper": SHIPPER}

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.health.internal_metrics import BY_NAME
+from tallystream_dashboards.data.pipeline import last_arrival_ms, own_groups, reported_topics
+from tallystream_dashboards.data.sums import REPORTER
 from tallystream_dashboards.lag.storage import ENDS
-from tallystream_dashboards.page.data.pipeline import last_arrival_ms, own_groups, reported_topics
-from tallystream_dashboards.page.data.sums import REPORTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.shipping.points import EVENTS, is_sum
+from tallystream_dashboards.data import sums
+from tallystream_dashboards.data.duplicates import positions_of
+from tallystream_dashboards.data.instances import by_instance, read_values
+from tallystream_dashboards.data.lines import ChartData, Line, chart_data
 from tallystream_dashboards.lag.storage import ALL as LAGS
-from tallystream_dashboards.page.data import sums
-from tallystream_dashboards.page.data.duplicates import positions_of
-from tallystream_dashboards.page.data.instances import by_instance, read_values
-from tallystream_dashboards.page.data.lines import ChartData, Line, chart_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.page.url_state import Period, Selection
+    from tallystream_dashboards.data.period import Period
+    from tallystream_dashboards.page.url_state import Selection
 
 MAX_EVENTS = 50
 """How many events a chart is annotated with, the newest ones."""

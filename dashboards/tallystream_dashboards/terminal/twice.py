@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.page.data.duplicates import Duplicates, read_duplicates_of_app
-from tallystream_dashboards.page.url_state import Period
-from tallystream_dashboards.terminal import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
+from tallystream_dashboards.data.duplicates import Duplicates, read_duplicates_of_app
+from tallystream_dashboards.data.period import Period
+from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

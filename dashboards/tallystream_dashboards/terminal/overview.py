@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_dashboards import formatting
-from tallystream_dashboards.lag.cli import outdated
+from tallystream_dashboards.data.observed import read_observed
+from tallystream_dashboards.data.problems import problems
 from tallystream_dashboards.lag.formatting import group_json
 from tallystream_dashboards.lag.reader import last_round_ms, read_groups
-from tallystream_dashboards.page.data.observed import read_observed
-from tallystream_dashboards.page.data.problems import problems
-from tallystream_dashboards.sums_table import rate_of, read_sums, sum_json
+from tallystream_dashboards.terminal.lag import outdated
+from tallystream_dashboards.terminal.sums import rate_of, read_sums, sum_json
 
 if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader
     from tallystream_aggregator.sinks.stores import StoreSettings
+    from tallystream_dashboards.data.problems import Problem
+    from tallystream_dashboards.data.sums import Metric
     from tallystream_dashboards.lag.state import GroupState
-    from tallystream_dashboards.page.data.problems import Problem
-    from tallystream_dashboards.page.data.sums import Metric
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
-from tallystream_dashboards.page.data.lines import Line
-from tallystream_dashboards.page.data.sums import GAUGES
+from tallystream_dashboards.data.lines import Line
+from tallystream_dashboards.data.sums import GAUGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.page.url_state import Period
+    from tallystream_dashboards.data.period import Period
 
 FIELDS = ("count", "value", "position", "life")
 """The fields of an instance that are read."""

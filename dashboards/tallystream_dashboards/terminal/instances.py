@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
 from tallystream_dashboards import formatting
-from tallystream_dashboards.page.data.instance_states import Instance, read_instances
-from tallystream_dashboards.page.url_state import RANGES, Period
-from tallystream_dashboards.terminal import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
+from tallystream_dashboards.data.instance_states import Instance, read_instances
+from tallystream_dashboards.data.period import RANGES, Period
+from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,17 +9,17 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tallystream_dashboards import formatting
+from tallystream_dashboards.data.pipeline import AGGREGATOR, MAX_ARRIVAL_AGE_MS, SHIPPER, role
 from tallystream_dashboards.grafana.alerts.rules import RULES
 from tallystream_dashboards.grafana.settings import Thresholds
 from tallystream_dashboards.lag.formatting import clock_skew, time_lag, why
 from tallystream_dashboards.lag.status import Status
-from tallystream_dashboards.page.data.pipeline import AGGREGATOR, MAX_ARRIVAL_AGE_MS, SHIPPER, role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from tallystream_dashboards.data.observed import Observed
     from tallystream_dashboards.lag.state import GroupState
-    from tallystream_dashboards.page.data.observed import Observed
 
 MAX_AGE_MS = 150_000
 """Lag that is older, in ms, says nothing about now. The longest interval of the collector is 60 s."""

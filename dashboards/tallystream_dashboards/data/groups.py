@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream_dashboards.data.lines import MAX_LINES, ChartData, Line, chart_data
 from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
 from tallystream_dashboards.lag.storage import GROUPS, LAG
-from tallystream_dashboards.page.data.lines import MAX_LINES, ChartData, Line, chart_data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
+    from tallystream_dashboards.data.period import Period
     from tallystream_dashboards.lag.state import GroupState, PartitionState
-    from tallystream_dashboards.page.url_state import Period
 
 MAX_GROUPS = 300
 """With more groups, only the worst ones have a sparkline and a line."""

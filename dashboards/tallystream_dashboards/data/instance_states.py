@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.shipping.points import EVENTS
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
-from tallystream_dashboards.page.data.instances import LIVING_MS, newest_values, read_values
-from tallystream_dashboards.page.data.sums import REPORTER
+from tallystream_dashboards.data.instances import LIVING_MS, newest_values, read_values
+from tallystream_dashboards.data.sums import REPORTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.page.url_state import Period
+    from tallystream_dashboards.data.period import Period
 
 Value: TypeAlias = "tuple[dict[str, str], float | int | None]"
 """The tags and the value of a metric of an instance."""

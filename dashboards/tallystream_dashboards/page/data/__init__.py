@@ -1,1 +1,0 @@
-"""The page's data, read from the store and computed."""
