@@ -42,7 +42,7 @@ matrix: setup ## the unit tests on each version of Python that is found, and the
 audit: setup ## the packages, licences and known vulnerabilities of what each distribution and image installs (six minutes)
 	@exec scripts/audit
 
-spark-versions: setup ## a monitored Spark job on PySpark 4.0, 4.1 and 4.2, which are downloaded once
+spark-versions: setup ## a monitored Spark job on PySpark 4.0 to 4.3, which are downloaded once
 	@exec $(PYTHON_) -m pytest tests/spark_versions $(ARGS)
 
 lint: setup ## ruff, its formatter's check, the contracts of imports, and mypy strict
