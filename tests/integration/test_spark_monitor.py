@@ -119,9 +119,9 @@ def test_offsets_of_a_group_never_decrease(broker: KafkaBroker, admin: AdminClie
     options = {"bootstrap.servers": broker.bootstrap_servers}
     groups = [GroupOffsets(options, topic_prefix + "job", time.monotonic) for _ in range(2)]
 
-    def commits(offsets: dict[Partition, int], note: str) -> bool:
+    def commits(offsets: dict[Partition, int], metadata: str) -> bool:
         try:
-            groups[0].commit(offsets, note, timeout=10)
+            groups[0].commit(offsets, metadata, timeout=10)
         except OffsetsError:  # the broker is creating the topic of offsets
             return False
         return True
@@ -133,7 +133,7 @@ def test_offsets_of_a_group_never_decrease(broker: KafkaBroker, admin: AdminClie
             (topic, 0): Committed(7, "id 1"),
             (topic, 1): Committed(4, "id 2"),
         }
-        assert groups[0].lows([(topic, 0)], timeout=30) == {(topic, 0): 0}
+        assert groups[0].beginning_offsets([(topic, 0)], timeout=30) == {(topic, 0): 0}
     finally:
         for group in groups:
             group.close()
@@ -146,6 +146,6 @@ def test_a_group_whose_brokers_do_not_answer() -> None:
         with pytest.raises(OffsetsError):
             group.commit({("events", 0): 1}, "id 1", timeout=0.5)
         with pytest.raises(OffsetsError):
-            group.lows([("events", 0)], timeout=0.5)
+            group.beginning_offsets([("events", 0)], timeout=0.5)
     finally:
         group.close()

@@ -23,10 +23,10 @@ class OffsetsError(TallystreamError):
 
 
 class Committed(NamedTuple):
-    """A committed offset, and the text that was committed with it."""
+    """A committed offset, and the metadata that was committed with it, a text."""
 
     offset: int
-    note: str
+    metadata: str
 
 
 class GroupOffsets:
@@ -77,7 +77,7 @@ class GroupOffsets:
             (one.topic, one.partition): Committed(one.offset, one.metadata or "") for one in found if one.offset >= 0
         }
 
-    def lows(self, partitions: Iterable[Partition], timeout: float) -> dict[Partition, int]:
+    def beginning_offsets(self, partitions: Iterable[Partition], timeout: float) -> dict[Partition, int]:
         """Return the first offset of each partition.
 
         Raises:
@@ -92,7 +92,7 @@ class GroupOffsets:
                 for at in partitions
             }
 
-    def commit(self, offsets: Mapping[Partition, int], note: str, timeout: float) -> None:
+    def commit(self, offsets: Mapping[Partition, int], metadata: str, timeout: float) -> None:
         """Commit the offsets that are not lower than the group's.
 
         Raises:
@@ -107,7 +107,7 @@ class GroupOffsets:
         self._results.clear()
         with _as_offsets_error():
             self._consumer.commit(
-                offsets=[TopicPartition(*at, offset, note) for at, offset in moves.items()], asynchronous=True
+                offsets=[TopicPartition(*at, offset, metadata) for at, offset in moves.items()], asynchronous=True
             )
         deadline = Deadline(timeout, self._monotonic)
         while not (mine := [error for committed, error in self._results if committed == moves]):

@@ -85,14 +85,14 @@ def _offsets(sources: Iterable[Any]) -> dict[Partition, int]:
     return lowest
 
 
-def first_starts(ends: Mapping[Partition, int], lows: Mapping[Partition, int], rows: int) -> dict[Partition, int]:
+def first_starts(ends: Mapping[Partition, int], beginnings: Mapping[Partition, int], rows: int) -> dict[Partition, int]:
     """Return where the first batch of a query with these ends and this number of rows started.
 
     The offsets from the starts to the ends are as many as the rows. The starts are exact if the batch has no rows, if
-    it has all offsets from `lows`, the first offsets of the partitions, or if only one partition has rows.
+    it has all offsets from `beginnings`, the first offsets of the partitions, or if only one partition has rows.
     """
     starts = dict(ends)
-    for bounds in (lows, {}):  # the second time for records that have been deleted since
+    for bounds in (beginnings, {}):  # the second time for records that have been deleted since
         for at in sorted(starts):
             taken = min(max(starts[at] - bounds.get(at, 0), 0), rows)
             starts[at] -= taken
@@ -125,16 +125,16 @@ class CountedOffsets:
         self.batch = batch
         self._run_id = ""
 
-    def add(self, batch: Batch, lows: Mapping[Partition, int] | None = None) -> Uncounted | None:
+    def add(self, batch: Batch, beginnings: Mapping[Partition, int] | None = None) -> Uncounted | None:
         """Return what is not counted yet, up to the end of this batch, and treat it as counted.
 
         Returns None if the batch itself has been counted: this run has reported it before. Offsets that Spark processed
-        again, since someone took the checkpoint back, are counted again. `lows` is for `first_starts`.
+        again, since someone took the checkpoint back, are counted again. `beginnings` is for `first_starts`.
         """
         last, is_same_run = self.batch, batch.run_id == self._run_id
         if is_same_run and last is not None and batch.number <= last:
             return None
-        starts = first_starts(batch.ends, lows or {}, batch.kafka_rows) if batch.starts is None else batch.starts
+        starts = first_starts(batch.ends, beginnings or {}, batch.kafka_rows) if batch.starts is None else batch.starts
         spans = {}
         for at, end in batch.ends.items():
             start = starts.get(at, 0)  # Spark reads a partition that was added from its beginning

@@ -1,11 +1,11 @@
 """The thread that counts the batches of all queries, reports the counts, and then commits the offsets.
 
-The driver can be killed at any point. After its restart, the first batch that Spark reports shows what was missed: it
-starts after the committed offsets. So what was killed
-- before Spark committed the batch: Spark runs the batch again, and reports it once;
-- before the report arrived: the offsets are not committed, so the next batch counts them too;
-- between the arrival of the report and the commit: the next batch counts them a second time. The positions do not
-  change by that. The report and the commit follow each other immediately, so that this is rare.
+The driver can be killed at any point. The first batch that Spark reports to the next driver starts where the last one
+ended that was committed by Spark; the offsets committed to the consumer group tell which one was counted last. A kill
+- before Spark commits a batch: Spark runs the batch again, and reports it once;
+- before the counts of a batch arrive: its offsets are not committed, so the next driver counts it with its first batch;
+- between the arrival of the counts and the commit: the next driver counts the batch a second time. Its positions do not
+  change by that. The commit follows the report immediately, so this is rare.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class QueryRecorder:
         return frozenset(self._running)
 
     def started(self, query_id: str, name: str | None) -> None:
-        """Take note of a query that has started."""
+        """Remember a query that has started."""
         self._names[query_id] = name or query_id
         self._running.add(query_id)
 
@@ -90,7 +90,7 @@ class QueryRecorder:
         self._work.put(lambda: self._count(read_progress(text)))
 
     def terminated(self, query_id: str, *, failed: bool) -> None:
-        """Take note of a query that has ended."""
+        """Record that a query has ended, and whether it failed."""
         self._work.put(lambda: self._end(query_id, failed=failed))
         self._running.discard(query_id)
 
@@ -135,12 +135,12 @@ class QueryRecorder:
 
     def _count(self, batch: Batch) -> None:
         query = self._query(batch.query_id, batch.query)
-        lows: Mapping[Partition, int] = {}
+        beginning_offsets: Mapping[Partition, int] = {}
         if query.counted is None:
             query.counted = CountedOffsets()
             self._call(lambda: self._resume(query, batch))
-            lows = self._lows(query, batch)
-        uncounted = query.counted.add(batch, lows)
+            beginning_offsets = self._beginning_offsets(query, batch)
+        uncounted = query.counted.add(batch, beginning_offsets)
         if uncounted is not None:
             query.metrics.add(batch, uncounted)
             query.is_uncommitted = query.group is not None
@@ -160,16 +160,16 @@ class QueryRecorder:
                 text = "the offsets of group %r can't be read, so batches of a killed driver may be missing: %s"
                 _log.warning(text, query.group.group, error)
                 return
-            notes = {at: one.note.partition(" ") for at, one in found.items()}
-            mine = {at: int(number) for at, (query_id, _, number) in notes.items() if query_id == query.id}
+            metadata = {at: one.metadata.partition(" ") for at, one in found.items()}
+            mine = {at: int(number) for at, (query_id, _, number) in metadata.items() if query_id == query.id}
             query.counted = CountedOffsets({at: found[at].offset for at in mine}, max(mine.values(), default=None))
             return
 
-    def _lows(self, query: Query, batch: Batch) -> Mapping[Partition, int]:
+    def _beginning_offsets(self, query: Query, batch: Batch) -> Mapping[Partition, int]:
         if query.group is None or batch.starts is not None:
             return {}
         try:
-            return query.group.lows(batch.ends, REQUEST_S)
+            return query.group.beginning_offsets(batch.ends, REQUEST_S)
         except OffsetsError:
             return {}
 

@@ -88,7 +88,7 @@ def test_a_topic_that_is_read_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lows", "rows", "starts"),
+    ("beginnings", "rows", "starts"),
     [
         ({0: 0, 1: 0}, 0, {0: 10, 1: 20}),  # startingOffsets=latest
         ({0: 4, 1: 5}, 21, {0: 4, 1: 5}),  # startingOffsets=earliest
@@ -96,9 +96,9 @@ def test_a_topic_that_is_read_twice() -> None:
         ({0: 8, 1: 19}, 7, {0: 4, 1: 19}),  # records have been deleted since: only their number is known
     ],
 )
-def test_where_the_first_batch_started(lows: dict[int, int], rows: int, starts: dict[int, int]) -> None:
+def test_where_the_first_batch_started(beginnings: dict[int, int], rows: int, starts: dict[int, int]) -> None:
     """Spark does not report where the first batch of a query started; its rows and the first offsets tell it."""
-    found = first_starts({("a", 0): 10, ("a", 1): 20}, {("a", at): low for at, low in lows.items()}, rows)
+    found = first_starts({("a", 0): 10, ("a", 1): 20}, {("a", at): low for at, low in beginnings.items()}, rows)
     assert found == {("a", at): start for at, start in starts.items()}
 
 

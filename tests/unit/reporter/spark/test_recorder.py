@@ -55,15 +55,15 @@ class Kafka:
         self._request("read")
         return {at: one for at, one in self.stored.items() if at in set(partitions)}
 
-    def lows(self, partitions: Iterable[Partition], _timeout: float) -> dict[Partition, int]:
+    def beginning_offsets(self, partitions: Iterable[Partition], _timeout: float) -> dict[Partition, int]:
         """Return zeros."""
-        self._request("lows")
+        self._request("beginning_offsets")
         return dict.fromkeys(partitions, 0)
 
-    def commit(self, offsets: Mapping[Partition, int], note: str, _timeout: float) -> None:
+    def commit(self, offsets: Mapping[Partition, int], metadata: str, _timeout: float) -> None:
         """Commit the offsets."""
         self._request("commit")
-        self.stored.update({at: Committed(offset, note) for at, offset in offsets.items()})
+        self.stored.update({at: Committed(offset, metadata) for at, offset in offsets.items()})
 
     def close(self) -> None:
         """Note the call."""
@@ -89,15 +89,15 @@ def test_the_order_is_count_report_commit() -> None:
     recorder.started("id", "scores")
     recorder.progress(progress(0, None, 5, rows=3))
     assert recorder.stop(10)
-    assert kafka.calls == ["read", "lows", "report", "commit", "close"]
+    assert kafka.calls == ["read", "beginning_offsets", "report", "commit", "close"]
     assert kafka.stored == {("a", 0): Committed(5, "id 0")}
     assert registry.counter("spark.records", TAGS).count == 3
 
 
 def test_the_gap_after_a_kill_is_counted_only_for_the_same_query() -> None:
     """Offsets that a query with another ID has committed, or another program, do not count."""
-    for note, records in (("id 3", 20), ("other 3", 5), ("", 5)):
-        registry, recorder = recording(Kafka({("a", 0): Committed(10, note)}))
+    for metadata, records in (("id 3", 20), ("other 3", 5), ("", 5)):
+        registry, recorder = recording(Kafka({("a", 0): Committed(10, metadata)}))
         recorder.progress(progress(6, 25, 30))
         assert recorder.stop(10)
         assert registry.counter("spark.records", TAGS).count == records
@@ -107,7 +107,7 @@ def test_a_commit_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch, cap
     """The newest offsets are committed when the broker answers again. The failure is logged once."""
     monkeypatch.setattr(recorder_module, "REQUEST_S", 0.05)
     kafka = Kafka()
-    kafka.failing = {"commit", "lows"}
+    kafka.failing = {"commit", "beginning_offsets"}
     registry, recorder = recording(kafka)
     with caplog.at_level(logging.WARNING, "tallystream.spark"):
         for number in range(3):
