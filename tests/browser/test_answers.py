@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 import requests
 
-from support.browser import SCREENSHOTS, TIMEOUT_MS, until_chart
+from support.browser import SCREENSHOTS, TIMEOUT_MS, until_chart, until_complete
 from support.history import counter_point
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
@@ -40,7 +40,7 @@ def address(page_of_the_past: tuple[str, int], **selected: str) -> str:
 def drawn(page: Page) -> None:
     """Wait until the view is complete."""
     page.get_by_role("region", name="State of the system").wait_for(timeout=TIMEOUT_MS)
-    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
+    until_complete(page)
 
 
 def test_what_is_not_well_comes_first(page_of_the_past: tuple[str, int], open_page: Callable) -> None:
@@ -90,7 +90,7 @@ def test_a_screen_reader_finds_everything_by_its_name(page_of_the_past: tuple[st
     with open_page(address(page_of_the_past, view="groups"), viewport=PHONE) as page:
         drawn(page)
         for name in ("Period", "View"):
-            assert page.get_by_role("radiogroup", name=name).count() == 1
+            page.get_by_role("radiogroup", name=name).wait_for(timeout=TIMEOUT_MS)
         page.get_by_role("combobox", name="Consumer group").wait_for(timeout=TIMEOUT_MS)
         table = page.get_by_role("table", name="Consumer groups")
         assert table.get_by_role("rowheader").all_inner_texts()[:2] == ["audit", "billing"]

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.browser import SCREENSHOTS, TIMEOUT_MS
+from support.browser import SCREENSHOTS, TIMEOUT_MS, until_complete
 from support.history import counter_point
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
@@ -51,7 +51,7 @@ def write(spec: str) -> None:
 
 def check(page: Page) -> None:
     """Check that the page shows the name unchanged, and that no link, image or icon comes from it."""
-    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
+    until_complete(page)
     text = page.locator("body").inner_text()
     assert f"![i](http://{HOST}/i.png)" in text
     rendered = f'[src*="{HOST}"], .katex, [data-testid="stMain"] :is(del, em, h3, b):not(.vega-embed *, .chart-title)'

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, statuses, tile, until
+from support.browser import SCREENSHOTS, TIMEOUT_MS, cells, statuses, tile, until, until_complete
 from support.live_system import running_system
 from support.wait import wait_until
 from tallystream_dashboards.formatting import DASH
@@ -50,7 +50,7 @@ def shows(page: Page, group: str, status: str) -> None:
 def save(page: Page, name: str) -> None:
     """Save a screenshot of the page when its charts are drawn."""
     page.locator('[data-testid="stVegaLiteChart"] svg').first.wait_for(timeout=TIMEOUT_MS)
-    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
+    until_complete(page)
     page.screenshot(path=SCREENSHOTS / f"live-{name}.png", full_page=True)
 
 

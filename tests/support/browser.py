@@ -56,7 +56,13 @@ def statuses(page: Page, key: str = "groups-table") -> list[list[str]]:
     return [row[:3] for row in cells(page, key)[1:]]
 
 
+def until_complete(page: Page) -> None:
+    """Wait until the server has sent the whole view and nothing of an earlier view is left."""
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for(timeout=TIMEOUT_MS)
+    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
+
+
 def screenshot(page: Page, name: str) -> None:
     """Save a screenshot of the page without the empty space below it, as in docs/page*.png."""
-    page.wait_for_function("""!document.querySelector('[data-stale="true"]')""", timeout=TIMEOUT_MS)
+    until_complete(page)
     page.get_by_test_id("stMainBlockContainer").screenshot(path=SCREENSHOTS / name)
