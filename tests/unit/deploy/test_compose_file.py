@@ -73,7 +73,7 @@ def test_the_secrets_are_random_and_kept(tmp_path: Path) -> None:
     env_file = tmp_path / "one" / ".env"
     assert stat.S_IMODE(env_file.stat().st_mode) == 0o600
     env_file.write_text("MINE=1\n")
-    assert "stays as it is" in images.init_env(tmp_path / "one").stderr
+    assert "is not changed" in images.init_env(tmp_path / "one").stderr
     assert env_file.read_text() == "MINE=1\n"
     assert [path.name for path in (tmp_path / "one").iterdir()] == [".env"]
 

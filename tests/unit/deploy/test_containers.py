@@ -18,8 +18,7 @@ def test_each_address_is_replaced_once() -> None:
     assert replace_addresses("9400", REPLACEMENTS) == "39464"
     assert replace_addresses("prometheus:0.0.0.0:9464", REPLACEMENTS) == "prometheus:0.0.0.0:40001"
     assert (
-        replace_addresses("urlopen('http://127.0.0.1:9400/healthz')", REPLACEMENTS)
-        == "urlopen('http://127.0.0.1:39464/healthz')"
+        replace_addresses("check http://127.0.0.1:9400/healthz", REPLACEMENTS) == "check http://127.0.0.1:39464/healthz"
     )
     assert replace_addresses("kafka:19092,/tmp/x", REPLACEMENTS) == "127.0.0.1:9400,/tmp/pytest/tmp/x"
 
