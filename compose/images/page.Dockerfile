@@ -20,7 +20,9 @@ COPY dashboards ./dashboards
 COPY compose ./compose
 RUN /opt/tallystream/bin/pip install --no-deps --no-build-isolation --no-index \
         ./reporter ./aggregator ./dashboards ./compose \
-    && /opt/tallystream/bin/pip uninstall --yes hatchling pip
+    && /opt/tallystream/bin/pip uninstall --yes hatchling pathspec pluggy setuptools tomlkit trove-classifiers pip \
+    && find /opt/tallystream/lib -type d -name tests -prune -exec rm -r {} + \
+    && rm -r /opt/tallystream/lib/python3*/site-packages/pyarrow/include
 
 FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/tallystream /opt/tallystream
@@ -38,6 +40,6 @@ EXPOSE 8501 9400
 STOPSIGNAL SIGTERM
 # Of the page; the lag collector has /healthz on its --http-port, which compose.yaml asks instead.
 HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
-    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8501/_stcore/health', timeout=5)"]
+    CMD ["python", "-m", "tallystream_cli.health_check", "http://127.0.0.1:8501/_stcore/health"]
 ENTRYPOINT ["tallystream"]
 CMD ["--help"]

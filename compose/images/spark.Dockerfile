@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# tallystream-spark: `tallystream aggregate` and `tallystream ship`, and what they need: PySpark, a Java runtime, the jars.
+# tallystream-spark: `tallystream aggregate`, `tallystream ship` and what they need: PySpark, a Java runtime, the jars. Without the page.
 # Build it from the root of the repository: docker build -f compose/images/spark.Dockerfile -t tallystream-spark:0.1.0 .
 
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
@@ -14,8 +14,8 @@ ENV JAVA_HOME=/opt/java/openjdk \
     PIP_NO_CACHE_DIR=1 \
     TALLYSTREAM_CACHE=/opt/tallystream/cache
 WORKDIR /src
-COPY compose/images/build.lock compose/images/spark.lock ./compose/images/
-# What builds the rest first; nothing is built with what the lock does not name.
+COPY compose/images/build.lock compose/images/spark.lock compose/images/trim_spark.py ./compose/images/
+# The build tools come first, so that nothing is built with a package that has no hash.
 RUN python -m venv /opt/tallystream \
     && /opt/tallystream/bin/pip install --require-hashes --only-binary :all: -r compose/images/build.lock \
     && /opt/tallystream/bin/pip install --require-hashes --no-build-isolation -r compose/images/spark.lock
@@ -26,14 +26,18 @@ COPY compose ./compose
 RUN /opt/tallystream/bin/pip install --no-deps --no-build-isolation --no-index \
         ./reporter ./aggregator ./dashboards ./compose \
     && /opt/tallystream/bin/python -m tallystream_aggregator.jars spark files \
-    && /opt/tallystream/bin/pip uninstall --yes hatchling pip
-# Halves the start of Spark. A Java that can't write an archive of classes says so, and the image is right without one.
-RUN /opt/tallystream/bin/python -m tallystream_aggregator.spark.cds_archive || true
+    && /opt/tallystream/bin/python compose/images/trim_spark.py \
+    && /opt/tallystream/bin/pip uninstall --yes hatchling pathspec pluggy setuptools tomlkit trove-classifiers pip \
+    && find /opt/tallystream/lib -type d -name tests -prune -exec rm -r {} + \
+    && rm -r /opt/tallystream/lib/python3*/site-packages/pyarrow/include
+# An archive of classes, which halves the time of Spark's start. To make it, a query with a state store runs.
+# A builder's host name may have no address, which Spark would ask for.
+RUN SPARK_LOCAL_IP=127.0.0.1 /opt/tallystream/bin/python -m tallystream_aggregator.spark.cds_archive
 
 FROM ${PYTHON_IMAGE}
 COPY --from=java /opt/java/openjdk /opt/java/openjdk
 COPY --from=build /opt/tallystream /opt/tallystream
-# A user with a name: Hadoop, inside Spark, asks for it.
+# The user has a name because Hadoop, which is part of Spark, asks for one.
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin tallystream \
     && install -d -o tallystream -g tallystream /var/lib/tallystream
 ENV HOME=/tmp \
@@ -47,8 +51,8 @@ WORKDIR /var/lib/tallystream
 VOLUME /var/lib/tallystream
 EXPOSE 9400
 STOPSIGNAL SIGTERM
-# Alive, not ready: an aggregator that stands by, or a shipper whose store is away, is not to be started again.
+# It asks whether the process works, not whether it is ready: a standby, or a shipper without a store, must not be restarted.
 HEALTHCHECK --interval=10s --timeout=6s --start-period=120s --retries=3 \
-    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:9400/healthz', timeout=5)"]
+    CMD ["python", "-m", "tallystream_cli.health_check", "http://127.0.0.1:9400/healthz"]
 ENTRYPOINT ["tallystream"]
 CMD ["--help"]

@@ -13,7 +13,7 @@ from support.commands import uv
 from tallystream_aggregator.jars import cache_dir
 
 ROOT = Path(__file__).parents[2]
-LOCK = ROOT / "compose" / "images" / "spark.lock"
+LOCKS = [ROOT / "compose" / "images" / f"{name}.lock" for name in ("spark", "page")]
 DISTRIBUTIONS = ("reporter", "aggregator", "dashboards", "compose")
 
 
@@ -34,17 +34,19 @@ def download_dependencies() -> Path:
 
     If it is missing, the packages are downloaded, and PySpark's wheel is built, which takes minutes.
     """
-    digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:8]
+    content = b"".join(lock.read_bytes() for lock in LOCKS)
+    digest = hashlib.sha256(content + sys.version.encode()).hexdigest()[:8]
     folder = cache_dir() / "wheels" / digest
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             unfinished = folder.with_suffix(".unfinished")
-            options = ["--no-deps", "--no-build-isolation", "--require-hashes", "-r", str(LOCK), "-w", str(unfinished)]
+            options = ["--no-deps", "--no-build-isolation", "--require-hashes", "-w", str(unfinished)]
+            options += [word for lock in LOCKS for word in ("-r", str(lock))]
             done = subprocess.run(
                 [sys.executable, "-m", "pip", "wheel", "-q", *options],
-                env={**os.environ, "DIST_EXTRA_CONFIG": str(LOCK.with_name("wheels.cfg"))},
+                env={**os.environ, "DIST_EXTRA_CONFIG": str(LOCKS[0].with_name("wheels.cfg"))},
                 capture_output=True,
                 text=True,
                 timeout=1200,

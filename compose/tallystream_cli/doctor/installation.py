@@ -34,6 +34,7 @@ def check_installation() -> Iterator[Finding]:
     installed = installed_versions()
     yield same_release({name: installed.get(name) for name in DISTRIBUTIONS})
     yield requirements(requirements_of(DISTRIBUTIONS), installed)
+    yield page(installed.get("streamlit"))
     yield spark(installed.get("pyspark"), connector_version())
     yield from guarded("Java", SECONDS, java)
     yield from guarded("jars", SECONDS, check_jars)
@@ -58,11 +59,14 @@ def same_release(versions: Mapping[str, str | None]) -> Finding:
 
 
 def requirements(required: Iterable[str], installed: Mapping[str, str]) -> Finding:
-    """Check the installed versions of other packages against the ranges. Optional packages may be missing."""
+    """Check the installed versions of other packages against the ranges. Optional packages may be missing.
+
+    So may Streamlit, which `page` checks: the Spark image is without it.
+    """
     wrong, number = [], 0
     for text in required:
         one = Requirement(text)
-        optional = one.marker is not None and "extra" in str(one.marker)
+        optional = one.name == "streamlit" or (one.marker is not None and "extra" in str(one.marker))
         found = installed.get(one.name)
         if one.marker is not None and not optional and not one.marker.evaluate():
             continue
@@ -74,6 +78,13 @@ def requirements(required: Iterable[str], installed: Mapping[str, str]) -> Findi
     if wrong:
         return failed("packages", ", ".join(wrong), f"pip install --upgrade {SPARK}")
     return ok("packages", f"{number} requirements are met")
+
+
+def page(streamlit: str | None) -> Finding:
+    """Check that Streamlit is installed."""
+    if streamlit is None:
+        return warning("page", "streamlit is not installed, so the page can't run", "pip install streamlit")
+    return ok("page", f"streamlit {streamlit}")
 
 
 def spark(pyspark: str | None, connector: str) -> Finding:

@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,10 @@ def run(settings: PageSettings) -> int:
     If the store is unavailable, the page says so and reads it again at every refresh.
 
     Raises:
-        ConfigError: the address or port can't be listened on.
+        ConfigError: Streamlit is not installed, or the address or port can't be listened on.
     """
+    if find_spec("streamlit") is None:
+        raise ConfigError("streamlit", "not installed", "pip install streamlit, or use the image tallystream-page")
     from starlette.middleware import Middleware
     from starlette.routing import Route
     from streamlit.starlette import App

@@ -39,6 +39,12 @@ def test_a_package_outside_its_range_is_named() -> None:
     assert (wrong.status, wrong.found) == ("failed", "pandas 3.0.1 (needs <3)")
 
 
+def test_without_streamlit_only_the_page_is_missing() -> None:
+    """An environment without Streamlit, such as the Spark image, is complete, with a warning about the page."""
+    assert installation.requirements(["streamlit>=1.67"], {}).status == "ok"
+    assert (installation.page(None).status, installation.page("1.67.0").status) == ("warning", "ok")
+
+
 @pytest.mark.parametrize(
     ("pyspark", "status"), [("4.2.0", "ok"), ("4.2.7", "ok"), ("4.3.0", "warning"), (None, "warning")]
 )
