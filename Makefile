@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration faults fuzz matrix audit bench-reporter bench-aggregator spark-versions lint format docs lock clean
+.PHONY: help setup demo test unit integration faults fuzz matrix audit images bench-reporter bench-aggregator spark-versions lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ matrix: setup ## the unit tests on each version of Python that is found, and the
 
 audit: setup ## the packages, licences and known vulnerabilities of what each distribution and image installs (six minutes)
 	@exec scripts/audit
+
+images: setup ## build the images of compose/images, print their sizes, and run the services of compose.yaml in them (fifteen minutes)
+	@scripts/images $(ARGS)
 
 spark-versions: setup ## a monitored Spark job on PySpark 4.0 to 4.3, which are downloaded once
 	@exec $(PYTHON_) -m pytest tests/spark_versions $(ARGS)
