@@ -25,6 +25,7 @@ def interrupted(step):
             signal.raise_signal(signal.SIGTERM)
         return trace
 
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 traces no instruction without it
     sys.settrace(trace)
     event.wait(0.001)
     waited = True
