@@ -24,6 +24,7 @@ def run(program: str) -> str:
 def test_the_import_loads_no_kafka_client() -> None:
     """Importing the package loads neither confluent_kafka nor other slow modules; start() loads it."""
     assert run("""
+        import logging  # it loads dataclasses on Python 3.14
         import sys
         import msgspec
         before = set(sys.modules)
