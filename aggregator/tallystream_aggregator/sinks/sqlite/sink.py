@@ -1,7 +1,7 @@
 """The sink of the local store: SQLite in WAL mode, without a server. Several processes may write and read one file.
 
 Why SQLite: docs/decisions/0001-local-store.md. A row is a point. Its fields are a JSON object, into which a second
-write of the same point is merged (json_patch, RFC 7396: no field is ever null).
+write of the same point is merged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tallystream_aggregator.sinks.base import Rejections, refused
+from tallystream.decoding import json_decoder
+from tallystream_aggregator.sinks.base import Field, Rejections, refused
 from tallystream_aggregator.sinks.sqlite.database import BUSY_S, connect, translated_errors
 
 if TYPE_CHECKING:
@@ -24,18 +25,26 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 SWEEP_EVERY_MS = 600_000
 
+_decode_fields = json_decoder(dict[str, Field])
+
+# merge_fields, not json_patch: for SQLite 3.53's, names are equal if they differ only after a NUL character.
+# As bytes: SQLite would fail at a text that is not UTF-8.
 _UPSERT = """
 INSERT INTO points (series, ts, fields) VALUES (?, ?, ?)
-ON CONFLICT (series, ts) DO UPDATE SET fields = CASE
-    WHEN typeof(fields) <> 'text' THEN excluded.fields
-    WHEN json_valid(fields) THEN json_patch(fields, excluded.fields)
-    ELSE excluded.fields
-END
+ON CONFLICT (series, ts) DO UPDATE SET fields = merge_fields(CAST(fields AS BLOB), excluded.fields)
 """
 # The first condition is for speed: it looks up each series' old points by the primary key, without scanning all points.
 _OLD_POINTS = "DELETE FROM points WHERE series IN (SELECT id FROM series) AND ts < ?"
 _SPAN = "DELETE FROM points WHERE series IN (SELECT id FROM series WHERE measurement = ?) AND ts >= ? AND ts < ?"
 _EMPTY_SERIES = "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM points WHERE points.series = series.id)"
+
+
+def _merge_fields(before: bytes, added: str) -> str:
+    try:
+        fields = _decode_fields(before)
+    except msgspec.DecodeError:
+        return added  # damaged
+    return msgspec.json.encode(fields | _decode_fields(added)).decode()
 
 
 class LocalStore:
@@ -97,9 +106,7 @@ class LocalStore:
             SinkUnavailableError: another process holds the file too long.
         """
         with translated_errors(self._path):
-            if self._connection is None:
-                self._connection = connect(self._path, make=True, busy_s=self._busy_s)
-            self._connection.execute(_SPAN, (measurement, start_ms, end_ms))
+            self._open().execute(_SPAN, (measurement, start_ms, end_ms))
 
     def flush(self) -> None:
         """Do nothing: points are durable when `write` returns."""
@@ -110,11 +117,15 @@ class LocalStore:
             self._connection.close()
             self._connection = None
 
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connect(self._path, make=True, busy_s=self._busy_s)
+            self._connection.create_function("merge_fields", 2, _merge_fields, deterministic=True)
+        return self._connection
+
     def _write(self, points: Sequence[Point], *, sweep: bool) -> None:
         with translated_errors(self._path):
-            if self._connection is None:
-                self._connection = connect(self._path, make=True, busy_s=self._busy_s)
-            connection = self._connection
+            connection = self._open()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 self._forget_others(connection)
