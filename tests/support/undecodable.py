@@ -7,6 +7,6 @@ UNDECODABLE = {
     "cut off": b"{",
     "another shape": b"[1]",
     "not UTF-8": b'{"\xff":"\xff","app":"\xff","query":"\xff","life":"\xff","clocks":{"\xff":1},"shards":"\xff"}',
-    "nested too deep": b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "nested too deep": b'{"x":' + b"[" * 100_000,  # Python 3.14 has no limit here, and finds no end
 }
 """Description → value. For most rows the last two raise UnicodeDecodeError and RecursionError in msgspec itself."""
