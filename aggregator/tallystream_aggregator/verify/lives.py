@@ -49,8 +49,9 @@ class Life:
     it was found silent since then, in an earlier checkpoint; None if unknown.
 
     `ahead_ms` is the time of its ULID, which may be after its first record. It is None in the short form, which is
-    never forgotten. `uncertain` is true if the sums may or may not have these rows, depending on whether the life was
-    forgotten before a tombstone or a forget record.
+    never forgotten. `uncertain` is true if it is unknown whether the sums have these rows: after a tombstone they have
+    them only if the life was forgotten before it (`survives` is true), after a forget record of a metric in another
+    partition only if it was not.
 
     `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether snapshots have all
     metrics of a part.
@@ -67,6 +68,7 @@ class Life:
     active_in: int = 0
     silent: bool | None = False
     uncertain: bool = False
+    survives: bool = False
     complete: bool = True
     seqs: dict[int, int] = field(default_factory=dict)
     current_parts: set[int] = field(default_factory=set)

@@ -304,7 +304,7 @@ class Replay:
                 continue
             rows, life.rows = life.rows, {}
             life.final = True  # it is not living until its next snapshot that is not stale
-            remains = replace(life, rows=rows, uncertain=True) if life.may_be_forgotten(clock) else None
+            remains = replace(life, rows=rows, uncertain=True, survives=True) if life.may_be_forgotten(clock) else None
             for identity in rows:
                 del self._lives_by_metric[identity][life]
                 if remains is not None:
@@ -320,7 +320,7 @@ class Replay:
         shard = crc32(instance.encode()) % forget.shards
         for identity in filter(forget.has_metric, self._lives_by_metric):
             for life in list(self._lives_by_metric[identity]):
-                is_certain = life.uncertain or life.partition == partition
+                is_certain = life.survives or life.partition == partition
                 forgotten = life.may_be_forgotten(self.clocks[life.partition])
                 if crc32(life.instance.encode()) % forget.shards != shard or not (is_certain or forgotten):
                     continue

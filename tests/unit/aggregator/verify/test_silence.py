@@ -185,6 +185,24 @@ def test_a_rebuilt_table_counts_the_wall_time_from_its_first_batch() -> None:
     assert schedule.wake("w", 0, partition=1).batch(3_001, epoch=2, begins=True).accepted() == [0]
 
 
+def test_the_clock_of_a_shard_that_may_have_run_since_a_split_is_unknown() -> None:
+    """A rebuilt shard has the clocks of all shards, or its own if it ran in a batch that the ledger lacks.
+
+    This holds for the records that it reads before it is certain that its own clock is as high.
+    """
+    everywhere = frozenset({ZERO, "metrics:1"})
+    schedule = Schedule().report("app-1", 0).batch(0)
+    schedule.wake("app-4", 9_000).batch(9_000, shards=2, epoch=2, begins=True, waiting=everywhere)
+    schedule.wake("app-4", 9_001).batch(9_001, shards=2, epoch=3, begins=True, waiting=everywhere)
+    schedule.wake("app-2", 0, partition=1).batch(9_002, shards=2, epoch=3, waiting=everywhere)
+    assert schedule.accepted() == [0, 1]
+    schedule.report("app-1", 5_000, seq=2).batch(9_003, shards=2, epoch=3, waiting=everywhere)
+    assert schedule.accepted() == [0, 1]
+    schedule.wake("app-2", 8_000).batch(9_004, shards=2, epoch=3, waiting=everywhere)
+    assert schedule.accepted() == [0, 1]
+    assert schedule.wake("app-2", 12_001).batch(9_005, shards=2, epoch=3, waiting=everywhere).accepted() == [0]
+
+
 @examples(100)
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(0, 20))
 def test_the_highest_time_since_a_batch_is_that_of_all_later_ones(times: list[int], since: int) -> None:
@@ -280,6 +298,29 @@ def test_a_metric_is_forgotten_in_one_partition_before_the_other(chance: int) ->
     schedule = [1258, 28, 0, 0, 0, 0, 0, 269644, 1, 1]
     played, tables = run(schedule, "live", 1, random.Random(chance), broken=0.1)
     assert verify(played.records, tables.rows, tables.ledger).differences == []
+
+
+@pytest.mark.parametrize(("partitions", "counts"), [([1], [0, 2]), ([1, 2], [0, 2]), ([0, 1], [0])])
+def test_a_metric_of_an_old_life_is_forgotten_partition_by_partition(partitions: list[int], counts: list[int]) -> None:
+    """After the forget records of other partitions the count is uncertain. That of the life's partition removes it.
+
+    The last record of the life is more than a week old. So the table may have forgotten the life, and with it its
+    partition.
+    """
+    header = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
+    snapshot = json.dumps(header | {"metrics": [{"type": "counter", "name": "c", "count": 2}]}).encode()
+    schedule = Schedule()._append("app-1", snapshot, 0, 0).wake("w", 8 * DAY_MS)
+    for partition in partitions:
+        schedule._append("tallystream-aggregator", b'{"v": 1, "forget": {"metric": "c"}}', 8 * DAY_MS, partition)
+    schedule.batch(8 * DAY_MS)
+    last = {partition.rpartition(":")[2]: end - 1 for partition, end in schedule.batches[-1].end.items()}
+    accepted = []
+    for count in range(4):
+        value = {"count": count, "ts": BEGIN_MS, "offsets": {"metrics": last}, "epoch": 1}
+        row = b'["shop","counter","c",[]]', json.dumps(value).encode()
+        if not verify(schedule.records, [row], schedule.batches).differences:
+            accepted.append(count)
+    assert accepted == counts
 
 
 @pytest.mark.parametrize("mode", MODES)
