@@ -72,7 +72,7 @@ class Silence:
         self._since_ms = self._last_ms = 0  # times of the first and the last batch of the checkpoint
         self._read: set[ShardPartition] = set()
         self._clocks: dict[ShardPartition, int] = {}
-        self._most: dict[ShardPartition, int] = {}  # the highest possible clock, if higher than in _clocks
+        self._highest_clocks: dict[ShardPartition, int] = {}  # if higher than in _clocks
         self._seen: dict[ShardPartition, tuple[int, int]] = {}  # the earliest and the latest wall time of its last read
         self._rebuilt_in: int | None = None
         self._shards_changed = False
@@ -87,15 +87,15 @@ class Silence:
         self._read.add(at)
         self._timestamp_ms = timestamp_ms
         self._clocks[at] = max(timestamp_ms, self._clocks.get(at, 0))
-        if self._most.get(at, 0) <= self._clocks[at]:
-            self._most.pop(at, None)
+        if self._highest_clocks.get(at, 0) <= self._clocks[at]:
+            self._highest_clocks.pop(at, None)
         return self._clocks[at]
 
     def mark_active(self, life: Life, partition: PartitionName, every_ms: int, clock_ms: int) -> None:
         """Note a life's record that is not stale. `clock_ms` is what `tick` returned for the record."""
         life.partition, life.every_ms, life.active_ms, life.active_in = partition, every_ms, clock_ms, self.number
         life.silent = False
-        if (most := self._most.get(self._partition_of(life))) is not None:
+        if (most := self._highest_clocks.get(self._partition_of(life))) is not None:
             life.active_ms, life.silent = most, None
         # A batch that the ledger lacks may have read the record before the table was rebuilt, with a lower clock.
         if self.number == self._rebuilt_in and (self._shards_changed or self._timestamp_ms < clock_ms):
@@ -111,7 +111,7 @@ class Silence:
             return False
         at, deadline_ms = self._partition_of(life), life.deadline_ms
         if noticed:
-            return max(at_ms, self._highest(at), self._upper[at].since(life.active_in)) < deadline_ms
+            return max(at_ms, self._highest_clock(at), self._upper[at].since(life.active_in)) < deadline_ms
         if self._shards is None or (life.silent is None and at[0] not in self._confirmed):
             return True
         return max(self._clocks[at], self._lower[at].since(life.active_in)) < deadline_ms
@@ -166,7 +166,7 @@ class Silence:
             most = self._time(at, batch.ts_ms, earliest=True)
             if self.number == self._rebuilt_in:
                 # A batch that the ledger lacks may have read these records in other shards, which had other clocks.
-                highest = max(self._highest(other) for other in self._clocks if other[1] == at[1])
+                highest = max(self._highest_clock(other) for other in self._clocks if other[1] == at[1])
                 self._note(at, clock, max(most, highest))
             elif batch.waiting is None:
                 self._note(at, clock, most)
@@ -191,12 +191,12 @@ class Silence:
     def _time(self, at: ShardPartition, now_ms: int, *, earliest: bool) -> int:
         """Return a partition's time: its clock, plus the wall time since its earliest or latest possible read."""
         first, last = self._seen.get(at, (self._since_ms, now_ms))
-        clock = self._highest(at) if earliest else self._clocks[at]
+        clock = self._highest_clock(at) if earliest else self._clocks[at]
         return clock + max(0, now_ms - (first if earliest else last))
 
-    def _highest(self, at: ShardPartition) -> int:
+    def _highest_clock(self, at: ShardPartition) -> int:
         """Return the highest possible clock."""
-        return self._most.get(at, self._clocks[at])
+        return self._highest_clocks.get(at, self._clocks[at])
 
     def _set_shards(self, shards: int | None) -> None:
         """Set the number of shards. A shard that has not run since it changed has the highest clocks of all shards.
@@ -206,15 +206,15 @@ class Silence:
         """
         highest: dict[PartitionName, int] = {}
         for at in self._clocks:
-            highest[at[1]] = max(self._highest(at), highest.get(at[1], 0))
+            highest[at[1]] = max(self._highest_clock(at), highest.get(at[1], 0))
         shared = {(shard, place): clock for shard in range(shards or 1) for place, clock in highest.items()}
         if shards != self._shards:
             self._shards, self._ran, self._was_split = shards, set(), True
-            self._clocks, self._most = shared, {}
+            self._clocks, self._highest_clocks = shared, {}
         elif self._was_split:
             for at, most in shared.items():
                 if self._clocks.setdefault(at, 0) < most and at[0] not in self._ran:
-                    self._most[at] = most
+                    self._highest_clocks[at] = most
 
     def _partition_of(self, life: Life) -> ShardPartition:
         return self._shard(life.instance.encode()), life.partition
