@@ -61,4 +61,6 @@ lock: ## make requirements.lock again from the pyproject files
 	@scripts/lock
 
 clean: ## remove the environment and what tests and demo left here (the cache of jars stays)
+	@# A killed `make images` leaves file systems of containers mounted.
+	@awk -v at="$(CURDIR)/.build/" 'index($$2, at) == 1 {print $$2}' /proc/mounts 2>/dev/null | sort -r | xargs -r umount
 	@rm -rf .venv .build .tallystream .hypothesis .mypy_cache .ruff_cache
