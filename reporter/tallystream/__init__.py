@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.config import report
-from tallystream.errors import ConfigError, TallystreamError
+from tallystream.errors import ConfigError, DuplicateReporterError, TallystreamError
 from tallystream.instrumentation.decorators import count_exceptions, counted, timed
 from tallystream.instrumentation.default import counter, default_registry, gauge, histogram, meter, timer, updown
 from tallystream.instrumentation.log_records import LogRecordCounter
@@ -37,6 +37,7 @@ __all__ = [
     "ConsoleReporter",
     "ConsumerProgress",
     "Counter",
+    "DuplicateReporterError",
     "ExponentiallyDecaying",
     "Gauge",
     "GraphiteReporter",

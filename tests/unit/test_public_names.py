@@ -11,8 +11,9 @@ import tallystream
 
 MODULES = {
     "tallystream": (
-        "ConfigError ConsoleReporter ConsumerProgress Counter ExponentiallyDecaying Gauge GraphiteReporter Histogram "
-        "InfluxReporter JsonLinesReporter KafkaReporter LogRecordCounter LoggingReporter Meter MetricRegistry "
+        "ConfigError ConsoleReporter ConsumerProgress Counter DuplicateReporterError ExponentiallyDecaying Gauge "
+        "GraphiteReporter Histogram InfluxReporter JsonLinesReporter KafkaReporter LogRecordCounter LoggingReporter "
+        "Meter MetricRegistry "
         "MetricTypeError Position Sampling SlidingTimeWindow SlidingWindow TallystreamError Timer Uniform "
         "UpDownCounter count_exceptions counted counter default_registry derived gauge histogram meter ratio report "
         "timed timer updown"

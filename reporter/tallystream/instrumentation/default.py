@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tallystream.metrics.gauge import Gauge
     from tallystream.metrics.histogram import Histogram
     from tallystream.metrics.meter import Meter
+    from tallystream.metrics.sampling import Sampling
     from tallystream.metrics.timer import Timer
 
 _registry = MetricRegistry(DEFAULT_APP)
@@ -38,10 +39,17 @@ def updown(name: str, tags: Mapping[str, str] | None = None) -> UpDownCounter:
 
 
 def gauge(
-    name: str, function: Callable[[], float | None] | None = None, *, tags: Mapping[str, str] | None = None
+    name: str,
+    function: Callable[[], float | None] | None = None,
+    *,
+    cached_for: float | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> Gauge:
-    """Return a gauge of the default registry. If `function` is given, it computes the value from now on."""
-    return _registry.gauge(name, function, tags=tags)
+    """Return a gauge of the default registry. If `function` is given, it computes the value from now on.
+
+    With `cached_for`, the function is called at most once in that many seconds.
+    """
+    return _registry.gauge(name, function, cached_for=cached_for, tags=tags)
 
 
 def meter(name: str, tags: Mapping[str, str] | None = None) -> Meter:
@@ -49,11 +57,11 @@ def meter(name: str, tags: Mapping[str, str] | None = None) -> Meter:
     return _registry.meter(name, tags)
 
 
-def histogram(name: str, tags: Mapping[str, str] | None = None) -> Histogram:
-    """Return a histogram of the default registry."""
-    return _registry.histogram(name, tags)
+def histogram(name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None) -> Histogram:
+    """Return a histogram of the default registry. `sampling` replaces the registry's."""
+    return _registry.histogram(name, tags, sampling=sampling)
 
 
-def timer(name: str, tags: Mapping[str, str] | None = None) -> Timer:
-    """Return a timer of the default registry."""
-    return _registry.timer(name, tags)
+def timer(name: str, tags: Mapping[str, str] | None = None, *, sampling: Sampling | None = None) -> Timer:
+    """Return a timer of the default registry. `sampling` replaces the registry's."""
+    return _registry.timer(name, tags, sampling=sampling)

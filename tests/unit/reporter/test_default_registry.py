@@ -175,3 +175,13 @@ def test_another_value_of_the_switch_is_an_error() -> None:
     """The message names the variable and what to set."""
     with pytest.raises(ConfigError, match=r"TALLYSTREAM_ENABLED: 'off' can't be used; set it to 0"):
         report("orders", registry=MetricRegistry("x"), environment={"TALLYSTREAM_ENABLED": "off"})
+
+
+def test_the_functions_of_the_default_registry_take_the_arguments_of_its_methods(default: MetricRegistry) -> None:
+    """`gauge(…, cached_for=)` calls its function once in that time; `histogram` and `timer` take a sampling."""
+    calls: list[float] = []
+    cached = tallystream.gauge("queue.size", lambda: calls.append(1.0) or 7.0, cached_for=3600)
+    assert (cached.value, cached.value, len(calls)) == (7.0, 7.0, 1)
+    sampling = tallystream.Uniform(10)
+    assert tallystream.histogram("sizes", sampling=sampling) is default.histogram("sizes", sampling=sampling)
+    assert tallystream.timer("times", sampling=sampling) is default.timer("times", sampling=sampling)
