@@ -1,4 +1,4 @@
-"""The required value and the goal of each figure, and whether the measured value meets them. Pure."""
+"""The limit and the goal of each figure, and whether the measured value meets them. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Goal(NamedTuple):
 
     what: str
     unit: str
-    required: float | None
+    limit: float | None
     goal: float | None
     measure: Callable[[Found], float]
     holds: Callable[[Found], bool] = lambda _found: True
@@ -44,10 +44,10 @@ class Evaluation(NamedTuple):
         """Which of the two bounds are met."""
         if self.measured is None:
             return "not measured"
-        required, goal = self.goal.required, self.goal.goal
-        if required is not None and not self.meets(required):
-            return "**required missed**"
-        met = [] if required is None else ["required met"]
+        limit, goal = self.goal.limit, self.goal.goal
+        if limit is not None and not self.meets(limit):
+            return "**limit missed**"
+        met = [] if limit is None else ["limit met"]
         if goal is not None:
             met.append("goal met" if self.meets(goal) else "goal missed")
         return ", ".join(met)
@@ -103,8 +103,8 @@ def _memory_mb(found: Found) -> float:
     return float((large["peak_rss_mb"] - small["peak_rss_mb"]) / (large["rows"] - small["rows"]) * 1e6)
 
 
-def _backlog(what: str, required: float, goal: float, measure: Callable[[Found], float]) -> Goal:
-    return Goal(what, "x", required, goal, measure, at_least=True)
+def _backlog(what: str, limit: float, goal: float, measure: Callable[[Found], float]) -> Goal:
+    return Goal(what, "x", limit, goal, measure, at_least=True)
 
 
 COUNTERS = ("rows-10k", "rows-1m", "rows-3m", "rows-10m")

@@ -24,8 +24,8 @@ BEGIN, END = "<!-- results: written by the benchmark -->\n", "<!-- end of result
 SIDES = (OURS, PEER, LINGER_0)
 QUIET_CORES = 0.3
 """The cores that other programs may use without a warning on the page."""
-ORIGINAL = 60 * 25_000_000
-"""The updates of sixty days in the original system."""
+SIXTY_DAYS = 60 * 25_000_000
+"""The updates of sixty days at 25 million a day."""
 
 
 def tables(found: Found) -> str:
@@ -49,11 +49,11 @@ def goals(listed: Sequence[Goal], found: Found) -> str:
     for evaluation in evaluate(listed, found):
         goal, sign = evaluation.goal, "≥" if evaluation.goal.at_least else "≤"
         bounds = [
-            "" if bound is None else f"{sign} {_with_unit(bound, goal.unit)}" for bound in (goal.required, goal.goal)
+            "" if bound is None else f"{sign} {_with_unit(bound, goal.unit)}" for bound in (goal.limit, goal.goal)
         ]
         measured = "" if evaluation.measured is None else _with_unit(evaluation.measured, goal.unit)
         rows.append([goal.what, *bounds, measured, evaluation.status])
-    return table(["figure", "required", "goal", "measured", ""], rows)
+    return table(["figure", "limit", "goal", "measured", ""], rows)
 
 
 def backlogs(found: Found) -> str:
@@ -132,10 +132,10 @@ def loads(found: Found) -> str:
 
 
 def sizes(found: Found) -> str:
-    """Return the time for the updates of the original system, calculated from the measured backlogs."""
+    """Return the time for 100 million updates and those of sixty days, calculated from the measured backlogs."""
     ours, peer = ("backlog-10m-snapshots", "backlog-100m-snapshots"), ("backlog-2m", "backlog-10m")
     rows = []
-    for updates in (100_000_000, ORIGINAL):
+    for updates in (100_000_000, SIXTY_DAYS):
         row = [f"{updates:,}"]
         for side, figures in ((OURS, ours), (PEER, peer)):
             if not all((figure, side) in found for figure in figures):

@@ -92,7 +92,7 @@ class Ours:
 
 @dataclass(frozen=True)
 class KafkaStreams:
-    """The original topology in Kafka Streams. `options` are settings of Kafka Streams as KEY=VALUE."""
+    """The same sums in Kafka Streams. `options` are settings of Kafka Streams as KEY=VALUE."""
 
     mode: str = "eos"
     options: tuple[str, ...] = ()

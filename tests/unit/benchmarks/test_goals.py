@@ -49,34 +49,34 @@ def verdict(found: dict[tuple[str, str], dict[str, Any]], what: str) -> tuple[fl
 def test_a_figure_is_judged_against_both_bounds() -> None:
     """Both are met, the required one alone, none, and a figure that was not measured."""
     met = {**FOUND, ("backlog-10m", OURS): of_backlog(10_000_000, 46.0)}
-    assert verdict(met, "backlog of 10 M") == (10.0, "required met, goal met")
-    assert verdict(FOUND, "backlog of 2 M") == (4.0, "required met, goal missed")
-    assert verdict({**FOUND, ("backlog-2m", OURS): of_backlog(10, 50.0)}, "backlog of 2 M")[1] == "**required missed**"
+    assert verdict(met, "backlog of 10 M") == (10.0, "limit met, goal met")
+    assert verdict(FOUND, "backlog of 2 M") == (4.0, "limit met, goal missed")
+    assert verdict({**FOUND, ("backlog-2m", OURS): of_backlog(10, 50.0)}, "backlog of 2 M")[1] == "**limit missed**"
     assert verdict(FOUND, "memory for a million") == (None, "not measured")
 
 
 def test_a_figure_may_have_one_bound() -> None:
     """The share of Kafka Streams' latency is required, a latency in ms is a goal."""
-    assert verdict(FOUND, "2,000 updates/s, low: p50 as") == (0.5, "required met")
+    assert verdict(FOUND, "2,000 updates/s, low: p50 as") == (0.5, "limit met")
     assert verdict(FOUND, "2,000 updates/s, low: p50, and") == (150, "goal missed")
-    assert verdict(FOUND, "2,000 updates/s, low: p99 as") == (1.2, "**required missed**")
+    assert verdict(FOUND, "2,000 updates/s, low: p99 as") == (1.2, "**limit missed**")
     text = report.goals(AGGREGATOR, FOUND)
     assert "| 2,000 updates/s, low: p50, and keeps up |  | ≤ 100 ms | 150 ms | goal missed |" in text
 
 
 def test_a_side_that_falls_behind_meets_no_bound() -> None:
     """Its latency as measured may look good: it is no latency that lasts."""
-    assert verdict(FOUND, "10,000 updates/s, low: p99")[1] == "required met, goal met"
+    assert verdict(FOUND, "10,000 updates/s, low: p99")[1] == "limit met, goal met"
     behind = {**FOUND, ("latency-10000", OURS): of_latency(300, 240, keeps_up=False)}
-    assert verdict(behind, "10,000 updates/s, low: p99")[1] == "**required missed**"
-    assert "| no | **required missed** |" in report.goals(AGGREGATOR, behind)
+    assert verdict(behind, "10,000 updates/s, low: p99")[1] == "**limit missed**"
+    assert "| no | **limit missed** |" in report.goals(AGGREGATOR, behind)
 
 
 def test_a_wrong_sum_meets_no_bound() -> None:
     """A rebuild that is fast and wrong is none."""
     stage = {"restart_s": 1.0, "rebuild_s": 2.0, "slowest_ms": 3.0}
-    assert verdict({("rows-10m", OURS): {**stage, "exact": True}}, "the same: rebuild")[1] == "required met, goal met"
-    assert verdict({("rows-10m", OURS): {**stage, "exact": False}}, "the same: rebuild")[1] == "**required missed**"
+    assert verdict({("rows-10m", OURS): {**stage, "exact": True}}, "the same: rebuild")[1] == "limit met, goal met"
+    assert verdict({("rows-10m", OURS): {**stage, "exact": False}}, "the same: rebuild")[1] == "**limit missed**"
 
 
 def test_memory_is_that_of_the_rows_alone() -> None:
@@ -84,7 +84,7 @@ def test_memory_is_that_of_the_rows_alone() -> None:
     found = {("rows-10k", OURS): {"rows": 10_000, "peak_rss_mb": 1002.0}}
     assert verdict(found, "memory for a million") == (None, "not measured")
     found["rows-1m", OURS] = {"rows": 1_010_000, "peak_rss_mb": 1202.0}
-    assert verdict(found, "memory for a million") == (200.0, "required met, goal missed")
+    assert verdict(found, "memory for a million") == (200.0, "limit met, goal missed")
 
 
 def test_an_extrapolation_keeps_the_launch_apart() -> None:

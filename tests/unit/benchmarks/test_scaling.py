@@ -80,7 +80,7 @@ def test_the_tables_mark_a_stage_with_wrong_sums() -> None:
     assert "**wrong**" not in tables(WITH_LARGE)
     wrong = tables({**WITH_LARGE, ("rows-10m", OURS): {**LARGE, "exact": False}})
     assert wrong.count("**wrong**") == 1
-    assert "| no | **required missed** |" in wrong
+    assert "| no | **limit missed** |" in wrong
     assert "| fleet |" not in tables({("rows-1m", OURS): MILLION})
 
 
