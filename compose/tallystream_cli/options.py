@@ -136,7 +136,11 @@ Kafka = Annotated[
 ]
 OtlpTopic = Annotated[
     list[str] | None,
-    typer.Option("--otlp-topic", help="A topic of OpenTelemetry metrics (OTLP) to read beside metrics; repeatable."),
+    typer.Option(
+        "--otlp-topic",
+        metavar="TOPIC",
+        help="A topic of OpenTelemetry metrics (OTLP) to read beside metrics; repeatable.",
+    ),
 ]
 MaxRecords = Annotated[int, typer.Option(help="The maximum number of records in a batch.")]
 TriggerMs = Annotated[int, typer.Option(help="Milliseconds from one batch to the next; 0 starts the next one at once.")]
@@ -149,7 +153,11 @@ StatePartitions = Annotated[
 ]
 DropTag = Annotated[
     list[str] | None,
-    typer.Option("--drop-tag", help="A tag that the sums do not have, as pod; repeatable. By default they have all."),
+    typer.Option(
+        "--drop-tag",
+        metavar="TAG",
+        help="A tag that the sums do not have, such as pod; repeatable. By default they have all.",
+    ),
 ]
 KeepTags = Annotated[
     str | None,

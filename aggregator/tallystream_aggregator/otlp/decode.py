@@ -142,11 +142,11 @@ def _out_of_bounds(point: Read, append_ms: int) -> str | None:
     """Return why a point is too late or too early, None if it is neither. The append time is that of its record."""
     ahead_ms = point.time_ns // 1_000_000 - append_ms
     if ahead_ms <= -DAY_MS:
-        return f"too late: appended {-ahead_ms} ms after the point's time, less than {DAY_MS} ms are taken"
+        return f"too late: appended {-ahead_ms} ms after the point's time; the limit is {DAY_MS} ms"
     what, start_ahead_ms = "the point's time", point.start_ns // 1_000_000 - append_ms
     if start_ahead_ms > ahead_ms:
         what, ahead_ms = "the point's start time", start_ahead_ms
-    return f"too early: {what} is {ahead_ms} ms ahead, {DAY_MS} ms at most are taken" if ahead_ms > DAY_MS else None
+    return f"too early: {what} is {ahead_ms} ms ahead; the limit is {DAY_MS} ms" if ahead_ms > DAY_MS else None
 
 
 def _scope_id(scope: InstrumentationScope) -> bytes:

@@ -68,7 +68,7 @@ def tags_of(attributes: Iterable[KeyValue]) -> dict[str, str]:
     """
     tags = texts_of(attributes)
     if len(tags) > MAX_TAGS:
-        raise ValueError(f"the point has {len(tags)} attributes, {MAX_TAGS} at most are taken")
+        raise ValueError(f"the point has {len(tags)} attributes; the limit is {MAX_TAGS}")
     for tag in tags.items():
         if not _is_tag(*tag):
             raise ValueError(

@@ -151,7 +151,7 @@ def read_key(key: bytes | None) -> str | Refusal:
     if not key:
         return Refusal("the record has no key: it must be the instance ID")
     if len(key) > MAX_KEY_BYTES:
-        return Refusal(f"the key has {len(key)} bytes, {MAX_KEY_BYTES} at most are taken")
+        return Refusal(f"the key has {len(key)} bytes; the limit is {MAX_KEY_BYTES}")
     try:
         instance = key.decode()
     except UnicodeDecodeError:

@@ -93,12 +93,12 @@ def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     """
     ahead = ulid_ms(snapshot.life) - timestamp_ms
     if ahead > DAY_MS:
-        return f"too early: the life's ULID is {ahead} ms ahead of the broker, {DAY_MS} ms at most are taken"
+        return f"too early: the life's ULID is {ahead} ms ahead of the broker; the limit is {DAY_MS} ms"
     since, what = (snapshot.prev, "prev") if snapshot.prev is not None else (ulid_ms(snapshot.life), "the life's ULID")
     late = timestamp_ms - since
     if late < DAY_MS:
         return None
-    return f"too late: appended {late} ms after {what}, less than {DAY_MS} ms are taken"
+    return f"too late: appended {late} ms after {what}; the limit is {DAY_MS} ms"
 
 
 def limit_letters(refused: Sequence[Refusal]) -> Sequence[Refusal]:

@@ -305,7 +305,7 @@ class Table:
     def _refuse_size(self, record: Record, instance: str, clock: int) -> Refusal:
         size, limit = len(record.value or b""), self._settings.max_record_bytes
         self._lives.events.append(Event("limit", "", instance, "", clock, record.location, RECORD_SIZE))
-        return Refusal(f"limit: the record has {size} bytes, {limit} at most are taken")
+        return Refusal(f"limit: the record has {size} bytes; the limit is {limit}")
 
     def _apply_otlp(self, record: Record, clock: int) -> list[Refusal]:
         """Apply the data of the resources in an OTLP record whose instances are in this shard.

@@ -41,7 +41,10 @@ def doctor(
     ] = None,
     command: Annotated[
         list[str] | None,
-        typer.Option(help="Check the permissions that this command needs, as in aggregate; repeatable."),
+        typer.Option(
+            metavar="COMMAND",
+            help="Check the permissions that this command needs, such as aggregate; repeatable.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:

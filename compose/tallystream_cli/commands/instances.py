@@ -56,7 +56,7 @@ def twice(
     json: o.JsonLines = False,
     at: o.At = None,
 ) -> None:
-    """Show the records of an app that were processed twice: what a counter counted less the offsets that it covers.
+    """Show how many records of an app were processed twice: the count minus the offsets that the positions cover.
 
     Exit code: 0 there is a counter with positions, 1 there is none, 3 the store can't be read.
     """

@@ -102,9 +102,13 @@ def lag_collect(
     bucket: o.Bucket = None,
     retention_days: o.RetentionDays = 30.0,
     interval: Annotated[float, typer.Option(help="Seconds between two rounds, 1 to 60.")] = 2.0,
-    include: Annotated[list[str] | None, typer.Option(help="A shell pattern of groups to collect; repeatable.")] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="A shell pattern of groups to collect; repeatable."),
+    ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(help="A shell pattern of groups to leave out; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="A shell pattern of groups to leave out; repeatable."),
     ] = None,
     topic_prefix: o.TopicPrefix = "",
     window: o.Window = None,
@@ -126,7 +130,7 @@ def lag_collect(
     http_address: o.HttpAddress = "127.0.0.1",
     ready_file: o.ReadyFile = None,
 ) -> None:
-    """Ask for the lag of every consumer group at an interval, and keep it in the store."""
+    """Collect the lag of every consumer group at an interval, and write it to the store."""
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.lag.collector.collector import CollectSettings, run
     from tallystream_dashboards.lag.status import Rules

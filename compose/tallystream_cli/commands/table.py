@@ -140,6 +140,7 @@ def rebuild(
         list[str] | None,
         typer.Option(
             "--drop-tag",
+            metavar="TAG",
             help="A tag that the sums lack from now on; repeatable. By default they keep their tags.",
         ),
     ] = None,

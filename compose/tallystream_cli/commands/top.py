@@ -19,7 +19,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one screen and end, as without a terminal.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a screen, and end.")] = False,
 ) -> None:
-    """Show, refreshed in place, whether everything is well, the groups, worst first, and the fastest sums.
+    """Show, refreshed in place, whether everything is well, the worst groups, and the sums with the highest rate.
 
     It ends with q, Ctrl-C or SIGTERM. Exit code: 0, or 3 if the store can't be read with --once or --json.
     """

@@ -51,7 +51,11 @@ def verify(
     max_app_metrics: Annotated[int, typer.Option(help="Must equal the aggregator's --max-app-metrics.")] = 1_000_000,
     otlp_topic: Annotated[
         list[str] | None,
-        typer.Option("--otlp-topic", help="A topic of OTLP metrics; only needed if the ledger is lost; repeatable."),
+        typer.Option(
+            "--otlp-topic",
+            metavar="TOPIC",
+            help="A topic of OTLP metrics; only needed if the ledger is lost; repeatable.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     most: Annotated[int, typer.Option(help="The maximum number of differences in the table.")] = 50,

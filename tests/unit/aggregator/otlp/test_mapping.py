@@ -306,7 +306,7 @@ def test_points_of_a_day_ago_or_ahead_are_refused() -> None:
     began_early = number(1, BEGIN_NS + 2 * day_ns, BEGIN_NS)
     values = [encode(resource_metrics([counter("n", point)], **APP)) for point in (late, early, began_early)]
     changes = apply(*values)
-    assert [letter.reason.split(",")[0] for letter in changes.dead] == [
+    assert [letter.reason.split(";")[0] for letter in changes.dead] == [
         "too late: appended 86403000 ms after the point's time",
         "too early: the point's time is 172796000 ms ahead",
         "too early: the point's start time is 172795000 ms ahead",

@@ -153,7 +153,7 @@ def test_rule_11_a_sketch_with_too_many_buckets_is_refused() -> None:
     assert topic.sum("h").count == each * 2 * MAX_BUCKETS
     beyond = {"scale": 6, "positive": {"offset": 0, "counts": [2, -MAX_BUCKETS + 1, 3]}}
     topic.snapshot(histogram(count=5, sketch=beyond), life=SECOND)
-    assert topic.reasons() == ["the sketch can't be read: it has 4097 buckets of one sign, 4096 at most are taken"]
+    assert topic.reasons() == ["the sketch can't be read: it has 4097 buckets of one sign; the limit is 4096"]
 
 
 def test_rule_7_sketches_of_other_scales_are_merged_and_removed_again() -> None:

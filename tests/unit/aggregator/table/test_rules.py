@@ -48,7 +48,7 @@ def test_rule_3_a_record_too_long_after_its_prev_is_a_dead_letter() -> None:
     topic = Topic().snapshot(counter(10)).snapshot(counter(11), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
     assert topic.sum().count == 11
     topic.snapshot(counter(12), seq=3, prev=BEGIN_MS, at=DAY_MS)
-    assert topic.reasons() == [f"too late: appended {DAY_MS} ms after prev, less than {DAY_MS} ms are taken"]
+    assert topic.reasons() == [f"too late: appended {DAY_MS} ms after prev; the limit is {DAY_MS} ms"]
     topic.append(b"clock", b'{"name":"tick","value":1}', at=3 * DAY_MS)
     assert topic.snapshot(counter(13), seq=4, prev=BEGIN_MS, at=DAY_MS - 1).sum().count == 13
 
@@ -56,7 +56,7 @@ def test_rule_3_a_record_too_long_after_its_prev_is_a_dead_letter() -> None:
 def test_rule_3_a_first_record_of_an_old_life_is_a_dead_letter() -> None:
     """The time of the life's ULID replaces a missing `prev`."""
     topic = Topic().snapshot(counter(10), life=new_ulid(BEGIN_MS - DAY_MS))
-    assert topic.reasons() == [f"too late: appended {DAY_MS} ms after the life's ULID, less than {DAY_MS} ms are taken"]
+    assert topic.reasons() == [f"too late: appended {DAY_MS} ms after the life's ULID; the limit is {DAY_MS} ms"]
     assert topic.changes.totals == []
 
 
@@ -64,7 +64,7 @@ def test_rule_3_a_life_of_a_clock_that_is_too_far_ahead_is_refused_until_its_tim
     """This holds with and without `prev`. Otherwise a later copy of its first record would look like a new record."""
     ahead = new_ulid(BEGIN_MS + 3 * DAY_MS)
     topic = Topic().snapshot(counter(10), life=ahead).snapshot(counter(11), life=ahead, seq=2, prev=BEGIN_MS)
-    reason = "too early: the life's ULID is {} ms ahead of the broker, {} ms at most are taken"
+    reason = "too early: the life's ULID is {} ms ahead of the broker; the limit is {} ms"
     assert topic.reasons()[-1] == reason.format(3 * DAY_MS, DAY_MS)
     assert topic.table.state.lives == {}
     topic.snapshot(counter(10), life=ahead, at=2 * DAY_MS)
@@ -235,7 +235,7 @@ def test_rule_10_a_tombstone_removes_the_rows_of_lives_on_disk_and_keeps_their_m
 def test_rule_11_a_record_beyond_the_size_limit_is_a_dead_letter_and_an_event() -> None:
     """The record is not parsed, and the instance's next one counts."""
     topic = Topic(TableSettings(max_record_bytes=300)).snapshot(counter(1, "n" * 300))
-    assert topic.reasons()[0].endswith("300 at most are taken")
+    assert topic.reasons()[0].endswith("the limit is 300")
     assert [(event.kind, event.detail) for event in topic.changes.events] == [("limit", "record size")]
     assert topic.snapshot(counter(1)).sum().count == 1
 
