@@ -18,7 +18,7 @@ demo: setup ## the main job on a million real events: make demo ARGS="--quick --
 test: setup ## everything: linters, types, unit, integration and browser tests
 	@exec scripts/test $(ARGS)
 
-unit: setup ## the unit tests, on all processors, in two minutes
+unit: setup ## the unit tests, on all processors, in two to five minutes
 	@exec $(PYTHON_) -m pytest -n auto tests/unit tests/contract -m "not integration and not browser" $(ARGS)
 
 integration: setup ## the tests on real servers: make integration ARGS="-k kill"

@@ -121,7 +121,7 @@ class MetricFactory(ABC):
         return self.get(Position, name, tags, Position)
 
     def child(self, prefix: str = "", tags: Mapping[str, str] | None = None) -> ScopedRegistry:
-        """Return a view of this registry: its metrics get `prefix` and a point before their names, and `tags`."""
+        """Return a view of this registry: its metrics get `prefix` and a dot before their names, and `tags`."""
         return ScopedRegistry(self, prefix, tags)
 
 

@@ -127,7 +127,7 @@ class MetricRegistry(MetricFactory):
     def add_source(self, source: Source, *, prefix: str = "", tags: Mapping[str, str] | None = None) -> None:
         """Also report the metrics of another library in this process from now on. See `tallystream.bridges`.
 
-        Their names get `prefix` and a point in front, and `tags` are added. Metrics that can't be reported are skipped,
+        Their names get `prefix` and a dot in front, and `tags` are added. Metrics that can't be reported are skipped,
         logged and counted as `tallystream.reporter.source.failed`.
 
         Raises:

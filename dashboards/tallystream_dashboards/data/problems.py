@@ -1,6 +1,7 @@
 """What is not well: a list of problems, worst first, from the newest lag and from what the pipeline reports. Pure.
 
-The conditions and their thresholds are those of the alert rules, so a problem has the rule's section of the runbook.
+Most conditions and thresholds are those of the alert rules, so a problem has the rule's section of the runbook. The
+status WARN, missing records, and no reporting instance have no rule.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What matters first, from the store: whether everything is well, the groups worst first, and the fastest sums."""
+"""The overview of `top`, from the store: whether everything is well, the groups, and the sums with the highest rate."""
 
 from __future__ import annotations
 

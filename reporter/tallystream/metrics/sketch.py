@@ -307,7 +307,7 @@ def size_of(buckets: record.Buckets | None, scale: int) -> int:
     runs = [] if min(encoded, default=0) >= 0 else [count for count in encoded if count < 0]
     size = len(encoded) - len(runs) - sum(runs)
     if size > MAX_BUCKETS:
-        raise ValueError(f"it has {size} buckets of one sign, {MAX_BUCKETS} at most are taken")
+        raise ValueError(f"it has {size} buckets of one sign; the limit is {MAX_BUCKETS}")
     lowest, end = (
         exponent << scale if scale >= 0 else exponent >> -scale for exponent in (_LOWEST_EXPONENT, _HIGHEST_EXPONENT)
     )
