@@ -3,12 +3,16 @@
 # Build it from the root of the repository: docker build -f compose/images/spark.Dockerfile -t tallystream-spark:0.1.0 .
 
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
-ARG JAVA_IMAGE=eclipse-temurin:17.0.15_6-jre-jammy
+ARG JAVA_IMAGE=eclipse-temurin:17.0.15_6-jdk-jammy
 
 FROM ${JAVA_IMAGE} AS java
+# A runtime of the modules that Spark and Kafka's client use (jdeps lists them), and Java's own archive of classes.
+RUN /opt/java/openjdk/bin/jlink --output /opt/java/runtime --no-header-files --no-man-pages --add-modules \
+        java.base,java.compiler,java.desktop,java.instrument,java.logging,java.management,java.naming,java.rmi,java.scripting,java.security.jgss,java.security.sasl,java.sql,java.transaction.xa,java.xml,jdk.crypto.ec,jdk.incubator.vector,jdk.management,jdk.security.auth,jdk.unsupported,jdk.zipfs \
+    && /opt/java/runtime/bin/java -Xshare:dump
 
 FROM ${PYTHON_IMAGE} AS build
-COPY --from=java /opt/java/openjdk /opt/java/openjdk
+COPY --from=java /opt/java/runtime /opt/java/openjdk
 ENV JAVA_HOME=/opt/java/openjdk \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
@@ -35,7 +39,7 @@ RUN /opt/tallystream/bin/pip install --no-deps --no-build-isolation --no-index \
 RUN SPARK_LOCAL_IP=127.0.0.1 /opt/tallystream/bin/python -m tallystream_aggregator.spark.cds_archive
 
 FROM ${PYTHON_IMAGE}
-COPY --from=java /opt/java/openjdk /opt/java/openjdk
+COPY --from=java /opt/java/runtime /opt/java/openjdk
 COPY --from=build /opt/tallystream /opt/tallystream
 # The user has a name because Hadoop, which is part of Spark, asks for one.
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin tallystream \
