@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tallystream import record
 from tallystream.metrics.base import Metric
+from tallystream.record import MAX_COUNT
 from tallystream.validation import as_number
 
 if TYPE_CHECKING:
@@ -35,13 +36,14 @@ class Counter(Metric):
         """Add `n`, a non-negative whole number.
 
         Raises:
-            ValueError: `n` is negative. Use `registry.updown` for a value that may fall.
+            ValueError: `n` is negative or above 2**63 - 1. Use `registry.updown` for a value that may fall.
             TypeError: `n` is not a whole number.
         """
         if n.__class__ is not int:
             n = int(index(n))
-        if n < 0:
-            raise ValueError(f"the counter {self.name!r} can't grow by {n}; use registry.updown for what may fall")
+        if n < 0 or n > MAX_COUNT:
+            amount = "more than 2**63 - 1 at once" if n > 0 else n
+            raise ValueError(f"the counter {self.name!r} can't grow by {amount}; use registry.updown for what may fall")
         amounts = self._amounts
         amounts.append(n)
         if len(amounts) >= BUFFER:
@@ -88,14 +90,17 @@ class UpDownCounter(Metric):
         """Add `n`, which may be negative.
 
         Raises:
+            ValueError: `n` is an integer beyond ±(2**63 - 1).
             TypeError: `n` is not a real number.
         """
         n = as_number(n)
+        if n.__class__ is int and not -MAX_COUNT <= n <= MAX_COUNT:
+            raise ValueError(f"the up-down counter {self.name!r} can't change by more than 2**63 - 1 at once")
         with self._lock:
             self._value += n
 
     def dec(self, n: float = 1) -> None:
-        """Subtract `n`. Raises TypeError as `inc` does."""
+        """Subtract `n`. Raises what `inc` raises."""
         self.inc(-n)
 
     @property

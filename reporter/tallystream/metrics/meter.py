@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from tallystream import record
 from tallystream.metrics.base import Metric
 from tallystream.metrics.counter import Counter
+from tallystream.record import MAX_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,13 +97,14 @@ class Meter(Metric):
         """Add `n` events, a non-negative whole number.
 
         Raises:
-            ValueError: `n` is negative.
+            ValueError: `n` is negative or above 2**63 - 1.
             TypeError: `n` is not a whole number.
         """
         if n.__class__ is not int:
             n = index(n)
-        if n < 0:
-            raise ValueError(f"the meter {self.name!r} can't take {n} events; events can't be taken back")
+        if n < 0 or n > MAX_COUNT:
+            amount = "more than 2**63 - 1 events at once" if n > 0 else f"{n} events; events can't be taken back"
+            raise ValueError(f"the meter {self.name!r} can't take {amount}")
         # Events that were counted before a tick is due belong to it, so comparing with the clock is enough.
         if self._monotonic() >= self.due:
             self.rates()

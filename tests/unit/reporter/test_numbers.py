@@ -29,6 +29,16 @@ class FixedSource:
         return [Reading(metric) for metric in self._metrics]
 
 
+@pytest.mark.parametrize("amount", [2**63, 10**309, 10**5000], ids=["2^63", "10^309", "10^5000"])
+def test_an_amount_beyond_64_bits_is_refused_where_it_is_counted(registry: MetricRegistry, amount: int) -> None:
+    """Such a number in a record, or in a rate, would prevent all metrics of the process from being reported."""
+    updown = registry.updown("u")
+    for add in (registry.counter("c").inc, registry.meter("m").mark, updown.inc, updown.dec):
+        with pytest.raises(ValueError, match=r"can't (grow by|take|change by) more than 2\*\*63 - 1"):
+            add(amount)
+    assert (registry.counter("c").count, registry.meter("m").count, updown.value) == (0, 0, 0)
+
+
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400])
 def test_a_gauge_that_is_set_to_a_number_that_is_not_finite_is_skipped(
     registry: MetricRegistry, value: Any, caplog: pytest.LogCaptureFixture
