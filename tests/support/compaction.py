@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.schedules import BEGIN_MS, TopicRecord
 from tallystream_aggregator.table import Changes, State, Table, TableSettings
-from tallystream_aggregator.table.compaction import Compactor, ExpansionNeededError, expand
+from tallystream_aggregator.table.compaction import Compactor, run_expanded
 from tallystream_aggregator.table.decode import Record
 
 if TYPE_CHECKING:
@@ -102,11 +102,11 @@ def span_reader(records: Sequence[Record]) -> Callable[[Span], list[Record]]:
 
 def apply_or_expand(records: list[Record], topic: Topic) -> tuple[Changes, Table]:
     """Apply records of the topic to a new table as one batch. If the table asks for it, expand them first."""
-    table = Table(State(), SETTINGS)
-    table.begin_batch()
-    try:
-        table.apply(records)
-    except ExpansionNeededError as needed:
-        expanded = expand(records, needed.instances, span_reader(table_records(topic.written)))
-        return apply_or_expand(sorted(expanded, key=lambda record: record.offset), topic)
-    return table.changes(), table
+
+    def run(records: Sequence[Record]) -> tuple[Changes, Table]:
+        table = Table(State(), SETTINGS)
+        table.begin_batch()
+        table.apply(sorted(records, key=lambda record: record.offset))
+        return table.changes(), table
+
+    return run_expanded(records, run, span_reader(table_records(topic.written)))

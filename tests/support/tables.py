@@ -17,7 +17,7 @@ from support.memory_store import MemoryStore
 from tallystream_aggregator.table import State, TableSettings, combiners, storage
 from tallystream_aggregator.table.arithmetic.sketches import SHARES
 from tallystream_aggregator.table.combiners import CombinerGroup, combine_shards
-from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
+from tallystream_aggregator.table.compaction import ExpansionNeededError, run_expanded
 from tallystream_aggregator.table.outputs import Total
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
 from tallystream_aggregator.table.restore.restore import included_by_all, restore
@@ -191,14 +191,17 @@ class Tables:
     def _run(
         self, shard: int, records: list[Record], everything: list[Record], given: dict[str, Any]
     ) -> tuple[StoredTable, Changes]:
-        found = self._load(shard)
-        try:
-            return found, run_batch(found.table, records, **given)
-        except ExpansionNeededError as needed:
-            self.compaction["expanded"] += 1
+        mine = [record for record in everything if shard_of(record.key, self.shards) == shard]
+
+        def run(records: Sequence[Record]) -> tuple[StoredTable, Changes]:
             found = self._load(shard)
-            mine = [record for record in everything if shard_of(record.key, self.shards) == shard]
-            return found, run_batch(found.table, expand(records, needed.instances, span_reader(mine)), **given)
+            try:
+                return found, run_batch(found.table, records, **given)
+            except ExpansionNeededError:
+                self.compaction["expanded"] += 1
+                raise
+
+        return run_expanded(records, run, span_reader(mine))
 
     def _finish(self, ran: dict[int, tuple[StoredTable, Changes]]) -> None:
         shard_sums: list[ShardSum] = []

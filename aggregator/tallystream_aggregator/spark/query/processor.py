@@ -7,7 +7,6 @@ or run a batch again. The head of the log tells whether the cached table is the 
 from __future__ import annotations
 
 import logging
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from tallystream_aggregator.initial_state import read_initial_state
 from tallystream_aggregator.repair_request import read_request
 from tallystream_aggregator.spark.catch_up.encoding import Spill, records_of
 from tallystream_aggregator.spark.gc_pause import gc_paused
-from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
+from tallystream_aggregator.table.compaction import ExpansionNeededError, run_expanded
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.shards import encode, group_of, shards_of
 from tallystream_aggregator.table.state import State, StateVersionError, unpack
@@ -235,14 +234,19 @@ class TableProcessor(StatefulProcessor):
         number = self._batch_id()
         now_ms, waiting = self._planned(number)
         republish, repaired = self._requested(shard, number)
-        run = partial(run_batch, now_ms=now_ms, waiting=waiting, load=with_value, republish=republish)
-        try:
-            changes = run(stored.table, records)
-        except ExpansionNeededError as needed:
-            log.warning("%s: %s", self._topics.metrics, needed)
-            stored = self._load(shard)
-            expanded = expand(records, needed.instances, lambda span: self._reread_span(span, shard))
-            changes = run(stored.table, expanded)
+        cached_once = [stored]
+
+        def run(records: Sequence[Record]) -> tuple[StoredTable, Changes]:
+            found = cached_once.pop() if cached_once else self._load(shard)
+            try:
+                return found, run_batch(
+                    found.table, records, now_ms=now_ms, waiting=waiting, load=with_value, republish=republish
+                )
+            except ExpansionNeededError as needed:
+                log.warning("%s: %s", self._topics.metrics, needed)
+                raise
+
+        stored, changes = run_expanded(records, run, lambda span: self._reread_span(span, shard))
         stored.save(self._store)
         rows = self._rows(changes, shard, number, state_bytes=stored.log.size, repaired=repaired)
         _in_memory[cached] = stored

@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.compaction import SETTINGS, Topic, apply_or_expand, counter, span_reader, table_records
+from support.compaction import SETTINGS, Topic, apply_or_expand, compact, counter, span_reader, table_records
 from support.schedules import BEGIN_MS
 from tallystream_aggregator.table import State, Table, TableSettings
-from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
+from tallystream_aggregator.table.compaction import ExpansionNeededError, expand, run_expanded
+from tallystream_aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tallystream_aggregator.table.decode import Record
+
+SECOND_LIFE = "01HF7YAT00BBBBBBBBBBBBBBBB"
 
 
 def apply(records: list[Record], table: Table | None = None) -> Table:
@@ -121,3 +126,32 @@ def test_a_refused_record_begins_no_run() -> None:
     found, table = apply_or_expand(topic.records(), topic)
     assert [letter.value() for letter in found.dead] == [letter.value() for letter in wanted.dead]
     assert table.state == uncompacted.state
+
+
+def test_the_table_may_ask_for_the_superseded_records_of_a_second_instance() -> None:
+    """With the records of app-1, which have a second metric, the app is at its limit of metrics earlier.
+
+    So the first record of app-2 is refused, and its records are read again, too.
+    """
+    few = TableSettings(max_app_metrics=2)
+    one, two, other = [counter(1, "x")], [counter(1, "x"), counter(1, "y")], [counter(1, "z")]
+    topic = Topic().snapshots(10, metrics=one)
+    before = table_records(topic.written)
+    topic.snapshots(10, metrics=two).snapshots(11, metrics=two)
+    topic.snapshots(1, 2, key=b"app-2", life=SECOND_LIFE, metrics=other)
+    topic.snapshots(12, metrics=two).snapshots(3, key=b"app-2", life=SECOND_LIFE, metrics=other)
+    raw = table_records(topic.written)[len(before) :]
+    asked: list[set[str]] = []
+
+    def run(records: Sequence[Record]) -> State:
+        table = Table(State(), few)
+        run_batch(table, before, now_ms=1)
+        try:
+            run_batch(table, sorted(records, key=lambda record: record.offset), now_ms=2)
+        except ExpansionNeededError as needed:
+            asked.append(needed.instances)
+            raise
+        return table.state
+
+    found = run_expanded(compact(raw, few), run, span_reader(raw))
+    assert (asked, found) == ([{"app-1"}, {"app-2"}], run(raw))
