@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import ssl
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from tallystream_aggregator.sinks.base import Point, Rejections, SinkUnavailable
 from tallystream_aggregator.sinks.otlp.request import encode, unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ REFUSED_DATA = frozenset({400, 409, 413, 422})
 """The statuses of a request whose data the receiver refuses. 409 is Thanos' answer to points that are out of order."""
 TRANSIENT = frozenset({408, 429, 502, 503, 504})
 """The statuses after which the same request may succeed."""
-MAX_UNPROVEN = 10
-"""Points that may fail one by one before the receiver counts as unavailable, if it has accepted no other point."""
+PROBE = Point("tallystream.probe", {"app": "tallystream", "metric_type": "gauge"}, {"sum": 1.0}, 0)
+"""A point that every receiver can store. It is sent only after an error of the receiver, with the time of now."""
 
 
 class _Write:
@@ -48,14 +49,13 @@ class _Write:
 
     `faults` are points for which it answers an error of its own, such as 500. OTLP forbids to retry such a request, and
     a receiver that can't name a tag gives this answer every time. But so does one whose disk is full. The points are at
-    fault if the receiver accepts others after the first error (`proven`).
+    fault if the receiver accepts the probe, both after the first of these errors (`probed`) and after the last one.
     """
 
     def __init__(self) -> None:
         self.refused: list[tuple[Point, str]] = []
         self.faults: list[tuple[Point, str]] = []
-        self.faulty = False
-        self.proven = False
+        self.probed = False
 
 
 class OtlpSink:
@@ -70,10 +70,16 @@ class OtlpSink:
     """
 
     def __init__(
-        self, url: str, *, headers: Iterable[tuple[str, str]] = (), ca_file: str = "", buckets: bool = False
+        self,
+        url: str,
+        *,
+        headers: Iterable[tuple[str, str]] = (),
+        ca_file: str = "",
+        buckets: bool = False,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._url = url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1/metrics"
-        self._ca_file, self._buckets = ca_file, buckets
+        self._ca_file, self._buckets, self._clock = ca_file, buckets, clock
         self._headers = urllib3.HTTPHeaderDict(headers)
         self._headers.update({"Content-Type": PROTOBUF, "Content-Encoding": "gzip", "User-Agent": "tallystream"})
         self._pool = urllib3.PoolManager(
@@ -109,8 +115,8 @@ class OtlpSink:
         state.refused += [(point, str(reason)) for point, reason in checked if reason is not None]
         for at in range(0, len(good), BATCH):
             self._send(good[at : at + BATCH], state)
-        if state.faults and not state.proven:
-            raise self._unavailable(state.faults[0][1])
+        if state.faults:
+            self._probe(state.faults[-1][1])
         for point, reason in (*state.refused, *state.faults):
             self.refusals.add(point, reason)
 
@@ -125,26 +131,40 @@ class OtlpSink:
         response = self._post(encode(points, buckets=self._buckets))
         status = response.status
         if 200 <= status < 300:
-            state.proven |= state.faulty
             self._report(response, points, state)
-        elif status in REFUSED_DATA or (status >= 500 and status not in TRANSIENT):
-            state.faulty |= status >= 500
-            self._divide(response, points, state)
+        elif status in REFUSED_DATA:
+            self._divide(response, points, state, state.refused)
+        elif status >= 500 and status not in TRANSIENT:
+            # An error for a request of no points, which setup() sends, is not the points' fault.
+            if not points:
+                raise self._unavailable(_reason(response))
+            if not state.probed:
+                self._probe(_reason(response))
+                state.probed = True
+            self._divide(response, points, state, state.faults)
         else:
             raise self._error(response)
 
-    def _divide(self, response: urllib3.BaseHTTPResponse, points: Sequence[Point], state: _Write) -> None:
-        """Send the points of a refused request again in halves. A single point is refused."""
+    def _divide(
+        self,
+        response: urllib3.BaseHTTPResponse,
+        points: Sequence[Point],
+        state: _Write,
+        found: list[tuple[Point, str]],
+    ) -> None:
+        """Send the points of a refused request again in halves. A single point goes to `found`."""
         if len(points) > 1:
             middle = len(points) // 2
             self._send(points[:middle], state)
             self._send(points[middle:], state)
-            return
-        found = state.faults if response.status >= 500 else state.refused
-        found += [(point, _reason(response)) for point in points]
-        # A request of no points, which setup() sends, says nothing about data.
-        if response.status >= 500 and not (points and (state.proven or len(found) < MAX_UNPROVEN)):
-            raise self._unavailable(_reason(response))
+        else:
+            found += [(point, _reason(response)) for point in points]
+
+    def _probe(self, reason: str) -> None:
+        """Raise SinkUnavailableError for `reason` if the receiver does not accept the probe."""
+        probe = replace(PROBE, ts_ms=int(self._clock() * 1000))
+        if not 200 <= self._post(encode([probe])).status < 300:
+            raise self._unavailable(reason)
 
     def _post(self, body: bytes) -> urllib3.BaseHTTPResponse:
         content = gzip.compress(body, compresslevel=6, mtime=0)

@@ -246,7 +246,7 @@ def test_a_receiver_that_refuses_an_empty_request_is_available(receiver: Receive
 def test_a_receiver_with_internal_errors_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
     """If it responds with 500 to everything, as with a full disk, no point is rejected, for few points and for many.
 
-    Only a few points are sent alone. When the receiver is available again, everything is written.
+    One request and the probe tell that. When the receiver is available again, everything is written.
     """
     receiver.respond = lambda _: Response(500, b"no space left on device", "text/plain")
     with pytest.raises(SinkUnavailableError, match="500 no space left on device"):
@@ -255,7 +255,7 @@ def test_a_receiver_with_internal_errors_is_unavailable(receiver: Receiver, sink
         receiver.requests.clear()
         with pytest.raises(SinkUnavailableError, match="500 no space left on device"):
             sink.write(counters(*range(number)))
-        assert len(receiver.requests) <= 40
+        assert len(receiver.requests) == 2
     assert sink.rejected == 0
     receiver.respond = lambda _: OK
     receiver.requests.clear()
@@ -263,12 +263,36 @@ def test_a_receiver_with_internal_errors_is_unavailable(receiver: Receiver, sink
     assert [request.counts for request in receiver.requests] == [[1, 2]]
 
 
+def test_points_that_a_receiver_can_not_store_do_not_stop_the_others(receiver: Receiver, sink: OtlpSink) -> None:
+    """However many they are, and also if the write has no others. The receiver gets its probe twice for each write."""
+    receiver.respond = lambda counts: Response(500) if any(count < 50 for count in counts) else OK
+    sink.write(counters(*range(100)))
+    assert {count for request in receiver.requests for count in request.counts if min(request.counts) >= 50} == {
+        *range(50, 100)
+    }
+    assert (sink.refusals.number, sum(not request.counts for request in receiver.requests)) == (50, 2)
+    sink.write(counters(1))
+    assert (sink.refusals.number, sum(not request.counts for request in receiver.requests)) == (51, 4)
+
+
 def test_a_receiver_that_fails_in_the_middle_of_a_write_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
-    """Accepted points before the first error say nothing about the points after it."""
-    receiver.respond = lambda counts: Response(500) if max(counts) >= BATCH else OK
+    """Points that it accepted before say nothing about those after it, whenever it fails."""
+    for working in range(12):
+        answers = [OK] * working
+        receiver.respond = lambda _, left=answers: left.pop() if left else Response(500)  # type: ignore[misc]
+        receiver.requests.clear()
+        with pytest.raises(SinkUnavailableError):
+            sink.write(counters(*range(12 * BATCH)))
+        assert (sink.refusals.number, len(receiver.requests)) == (0, working + 2)
+
+
+def test_a_receiver_that_fails_after_the_first_probe_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
+    """Its answers after the first error are no proof either, unless it accepts a probe after the last one."""
+    answers = [Response(500)] * 3 + [OK, Response(500)]
+    receiver.respond = lambda _: answers.pop() if answers else Response(500)
     with pytest.raises(SinkUnavailableError):
-        sink.write(counters(*range(BATCH + 2)))
-    assert sink.rejected == 0
+        sink.write(counters(1, 2))
+    assert (sink.refusals.number, len(receiver.requests)) == (0, 5)
 
 
 def test_a_write_that_fails_later_has_counted_no_refused_point(receiver: Receiver, sink: OtlpSink) -> None:
