@@ -140,8 +140,8 @@ def _json(metric: Metric) -> str:
 class RecordApplier:
     """Applies snapshots, records of the short form, tombstones and forget records to the lives.
 
-    `accepted` maps (instance, app, life, part) → the offset of the last snapshot of this batch that was accepted
-    completely. `unexpanded` are instances with a record that supersedes others after one that was not accepted
+    `accepted` maps (instance, app, life, part) → topic, partition, offset of the last snapshot of this batch that was
+    accepted completely. `unexpanded` are instances with a record that supersedes others after one that was not accepted
     completely: the superseded records have to be read again (table.compaction).
     """
 
@@ -149,7 +149,7 @@ class RecordApplier:
         self._lives = lives
         self._settings = settings
         self._quota = MetricQuota(lives.state.metrics, settings)
-        self.accepted: dict[tuple[str, str, str, int], int] = {}
+        self.accepted: dict[tuple[str, str, str, int], tuple[str, int, int]] = {}
         self.unexpanded: set[str] = set()
 
     def apply_snapshot(
@@ -181,13 +181,15 @@ class RecordApplier:
             self._apply_stale(life, message, record)
             return []
         part_id = (instance, snapshot.app, snapshot.life, snapshot.part)
-        if record.superseded is not None and record.superseded.first != self.accepted.get(part_id):
-            self.unexpanded.add(instance)
+        if record.superseded is not None:
+            first = (record.topic, record.partition, record.superseded.first)
+            if first != self.accepted.get(part_id):
+                self.unexpanded.add(instance)
         refused = [*message.rejected, *self._replace(life, snapshot, record, clock, before)]
         if message.over_limit:
             refused.append(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record, clock))
         if not refused:
-            self.accepted[part_id] = record.offset
+            self.accepted[part_id] = (record.topic, record.partition, record.offset)
         return refused
 
     def _life_of(self, instance: str, snapshot: Snapshot, record: Record, clock: int) -> Life | Refusal:

@@ -155,3 +155,16 @@ def test_the_table_may_ask_for_the_superseded_records_of_a_second_instance() -> 
 
     found = run_expanded(compact(raw, few), run, span_reader(raw))
     assert (asked, found) == ([{"app-1"}, {"app-2"}], run(raw))
+
+
+def test_the_table_asks_for_superseded_records_of_a_partition_whose_offsets_another_partition_has_too() -> None:
+    """The instance was moved: the record that was accepted has the offset of the stale one in the other partition."""
+    newest = Topic().snapshots(10).records()
+    moved = [record._replace(partition=1) for record in Topic().snapshots(5, 8, 12).records()]
+    assert [(record.offset, record.superseded is None) for record in (*newest, *moved)] == [
+        (0, True),
+        (0, True),
+        (2, False),
+    ]
+    with pytest.raises(ExpansionNeededError):
+        apply([*newest, *moved])
