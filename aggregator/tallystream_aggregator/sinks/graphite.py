@@ -115,11 +115,6 @@ class GraphiteSink:
         self._failed = False
         self.refusals = Rejections("Graphite")
 
-    @property
-    def rejected(self) -> int:
-        """The number of points that were refused permanently."""
-        return self.refusals.number
-
     def setup(self) -> None:
         """Check that Carbon accepts connections.
 

@@ -75,11 +75,6 @@ class LocalStore:
         self._seen = -1
         self.refusals = Rejections("the local store")
 
-    @property
-    def rejected(self) -> int:
-        """The number of points that were refused permanently."""
-        return self.refusals.number
-
     def setup(self) -> None:
         """Create the file and its tables, and delete points beyond the retention. It is safe to call this again.
 
