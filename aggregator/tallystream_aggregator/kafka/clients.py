@@ -46,6 +46,20 @@ def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:
     return _create(lambda: Consumer({**_SILENT, **options}), options)
 
 
+def reading_consumer(
+    kafka: Mapping[str, Any], group: str = READING, options: Mapping[str, Any] | None = None
+) -> Consumer:
+    """Return a consumer that joins no group, commits nothing and reports the ends of its partitions.
+
+    `options` take precedence over those of the user in `kafka`.
+
+    Raises:
+        ConfigError: librdkafka rejects an option.
+    """
+    fixed = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True}
+    return consumer({**kafka, **fixed, **(options or {})})
+
+
 @contextmanager
 def metadata_consumer(kafka: Mapping[str, Any], group: str = READING) -> Iterator[Consumer]:
     """Yield a consumer that asks for partitions and offsets, and reads no records.

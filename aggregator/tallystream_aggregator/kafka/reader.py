@@ -39,9 +39,7 @@ def read_topic(
         KafkaException: the broker did not answer, or has no such topic.
         TallystreamError: the topic's end was not reached in time.
     """
-    consumer = clients.consumer(
-        {**kafka, "group.id": clients.READING, "enable.auto.commit": False, "enable.partition.eof": True}
-    )
+    consumer = clients.reading_consumer(kafka)
     try:
         bounds = {
             partition: bounds_of(consumer, TopicPartition(topic, partition), timeout=timeout)

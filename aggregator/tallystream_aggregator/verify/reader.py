@@ -31,17 +31,14 @@ class Reader:
     def __init__(self, kafka: Mapping[str, str], partition: PartitionName, begin: int) -> None:
         topic, number = split(partition)
         self._name = f"{topic}, partition {number}"
-        self._consumer = clients.consumer(
-            {
-                "queued.max.messages.kbytes": 16_384,
-                "isolation.level": "read_uncommitted",  # as Spark's source, whose client has this default
-                **kafka,
-                "group.id": "tallystream-verify",  # librdkafka requires a name; no offsets are committed
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-            }
+        defaults = {
+            "queued.max.messages.kbytes": 16_384,
+            "isolation.level": "read_uncommitted",  # as Spark's source, whose client has this default
+        }
+        self._consumer = clients.reading_consumer(
+            {**defaults, **kafka},
+            "tallystream-verify",
+            {"enable.auto.offset.store": False, "auto.offset.reset": "error"},
         )
         self._waiting: deque[RawRecord] = deque()
         self._next = begin

@@ -57,12 +57,7 @@ class LedgerReader:
         self._prefix = prefix
         self._newest: dict[str, ledger.LedgerRow] = {}
         self._read = False
-        options = {
-            "group.id": "tallystream-lag-ledger",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-        self._consumer = clients.consumer({**kafka, **options})
+        self._consumer = clients.reading_consumer(kafka, "tallystream-lag-ledger")
         self._consumer.assign([TopicPartition(topic, 0, _TAIL - ledger.TAIL)])
 
     def offsets(self) -> dict[str, dict[PartitionId, int]] | None:
