@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tallystream_aggregator import sums
-from tallystream_cli.demo import offsets
+from tallystream_aggregator.kafka import clients
 from tallystream_cli.demo.app_metrics import PROCESSED
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class SumsReader:
         self._thread.join(10)
 
     def _run(self) -> None:
-        consumer = offsets.consumer_of(self._servers)
+        consumer = clients.reading_consumer({"bootstrap.servers": self._servers})
         try:
             consumer.assign([TopicPartition(self._topic, 0, 0)])
             while not self._stop.is_set():
