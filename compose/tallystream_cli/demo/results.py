@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -97,11 +98,8 @@ def collect(
         TallystreamError, KafkaException, SinkUnavailableError, JournalError: a source can't be read.
     """
     values = sums.sums.values()
-    reader = open_reader(store)
-    try:
+    with closing(open_reader(store)) as reader:
         in_store = read_points(reader, values)
-    finally:
-        reader.close()
     replay = Replay(Settings(otlp_topics=topics.otlp))
     servers = {"bootstrap.servers": bootstrap_servers}
     for partition, offsets_ in bounds(servers, *replayed(topics)).items():

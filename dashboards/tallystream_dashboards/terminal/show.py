@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -104,11 +105,8 @@ def _opener(store: StoreSettings | LatestSettings) -> Callable[[], PointReader]:
 
 def _read(settings: TableSettings, opened: Callable[[], PointReader], read: Read, at_ms: int) -> Shown:
     try:
-        reader = opened()
-        try:
+        with closing(opened()) as reader:
             return read(reader, at_ms)
-        finally:
-            reader.close()
     except SinkUnavailableError as error:
         what = "store" if isinstance(settings.store, StoreSettings) else "topic"
         return Shown("", f"The {what} can't be read: {error}", UNREADABLE)
