@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -33,6 +34,15 @@ _SILENT = {"log_level": 0}
 _BROKERS = "bootstrap.servers"
 
 Client = TypeVar("Client")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The brokers of a command, the prefix of its topics, and librdkafka's options, which may hold a password."""
+
+    bootstrap_servers: str
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:

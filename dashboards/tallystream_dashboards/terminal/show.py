@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import TextIO
 
-    from tallystream_aggregator.shipping.latest_reader import LatestSettings
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.base import PointReader
 
     Read = Callable[[PointReader, int], "Shown"]
@@ -44,7 +44,7 @@ class TableSettings:
         ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.
     """
 
-    store: StoreSettings | LatestSettings
+    store: StoreSettings | Cluster
     watch: bool = False
     json: bool = False
     at_ms: int | None = None
@@ -95,7 +95,7 @@ def show(
                 return code
 
 
-def _opener(store: StoreSettings | LatestSettings) -> Callable[[], PointReader]:
+def _opener(store: StoreSettings | Cluster) -> Callable[[], PointReader]:
     if isinstance(store, StoreSettings):
         return lambda: open_reader(store)
     from tallystream_aggregator.shipping.latest_reader import LatestReader  # here, as few commands need Kafka
