@@ -18,6 +18,8 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"org": ""}, "--org"),
     ({"datasource_url": "influxdb:8086"}, "--datasource-url"),
     ({"datasource_url": "http://[1"}, "--datasource-url"),
+    ({"datasource_url": "http://influxdb:0"}, "--datasource-url"),
+    ({"datasource_url": "http://influxdb:x"}, "--datasource-url"),
 ]
 
 
