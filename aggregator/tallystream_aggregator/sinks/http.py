@@ -71,7 +71,7 @@ def secret_file(variable: str, env: Mapping[str, str]) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(variable, path, f"it can't be read: {reason}") from error
 
 
