@@ -141,11 +141,15 @@ class Sink(Protocol):
         """Flush, and release all resources. It is safe to call this again."""
 
 
-class Deletable(Protocol):
-    """A store from which points can be deleted. Every call may raise SinkUnavailableError."""
+class Store(Sink, Protocol):
+    """A sink from which points can be deleted. Every store with a reader is one."""
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
-        """Delete the points of all series of `measurement` with start_ms <= time < end_ms. Safe to repeat."""
+        """Delete the points of all series of `measurement` with start_ms <= time < end_ms. Safe to repeat.
+
+        Raises:
+            SinkUnavailableError: the store does not answer.
+        """
 
 
 class PointReader(Protocol):
