@@ -112,6 +112,13 @@ def _read(settings: TableSettings, opened: Callable[[], PointReader], read: Read
         return Shown("", f"The {what} can't be read: {error}", UNREADABLE)
 
 
+def table_or_json(settings: TableSettings, objects: Sequence[dict[str, Any]], table: str, nothing: str) -> Shown:
+    """Return the objects as JSON or as a table, as the settings ask; `nothing` is the sentence if there are none."""
+    if not objects:
+        return Shown("", nothing, NOTHING)
+    return Shown(json_lines(objects) if settings.json else table, "", FOUND)
+
+
 def json_lines(objects: Iterable[dict[str, Any]]) -> str:
     """Return each object as JSON in a line of its own."""
     return "".join(printable_json(json.dumps(one, ensure_ascii=False)) + "\n" for one in objects)
