@@ -20,6 +20,7 @@ from tallystream_aggregator.sinks.http import (
     require_url,
     secret_file,
 )
+from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
     from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 
-DAY_MS = 86_400_000
 REMEDY = (
     "give local:PATH, as in local:./metrics.db, influxdb:URL, as in influxdb:http://localhost:8086, "
     "graphite:HOST:PORT, as in graphite:localhost:2003, otlp:URL, as in otlp:http://localhost:4318, "

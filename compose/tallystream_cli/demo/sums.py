@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.times import DAY_MS
 from tallystream_cli.demo.app_metrics import PROCESSED
 
 if TYPE_CHECKING:
@@ -122,9 +123,6 @@ class SumsReader:
             self.position = (message.offset() or 0) + 1
         elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (it has no public name)
             raise KafkaException(error)
-
-
-DAY_MS = 86_400_000
 
 
 def read_points(store: PointReader, keys: Iterable[Key]) -> dict[Key, Values]:
