@@ -26,13 +26,8 @@ _RIGHT = frozenset({2, 3, 4, 5})
 class InstancesSettings(TableSettings):
     """Settings of `tallystream instances`, and those of every table.
 
-    Args:
-        app: the app whose instances are shown.
-        metric: a metric whose values are shown, too; None: none.
-        range: the period in which an instance has reported, one of the page's: 5m, 15m, 1h, 6h, 24h or 7d.
-
     Raises:
-        ConfigError: a number is out of its bounds, both `watch` and `at_ms` are set, or the period is none of these.
+        ConfigError: a number is out of its bounds, both `watch` and `at_ms` are set, or `range` is not in `RANGES`.
     """
 
     app: str

@@ -32,13 +32,9 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """Settings of a command that shows a table from the store.
+    """Settings of a command that shows a table from the store, or from the newest sums on a cluster.
 
-    Args:
-        store: the store that is read, or the brokers whose newest sums are read instead.
-        watch: print the table again every `every_s` seconds, until SIGTERM or Ctrl-C.
-        json: print one JSON object a line instead of a table.
-        at_ms: the moment to show, epoch ms; None: now.
+    `at_ms` is the moment to show, epoch ms; None: now.
 
     Raises:
         ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.

@@ -33,10 +33,6 @@ _RIGHT = frozenset({4, 5, 6})
 class SumsSettings(TableSettings):
     """Settings of `tallystream sums`, and those of every table.
 
-    Args:
-        pattern: a shell pattern of the names to show; None: all names but those of the reporters' own metrics.
-        app: the app whose sums are shown; None: all apps.
-
     Raises:
         ConfigError: a number is out of its bounds, or `at_ms` is set together with `watch` or without a store.
     """

@@ -23,11 +23,7 @@ _RIGHT = frozenset({1, 2, 3})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwiceSettings(TableSettings):
-    """Settings of `tallystream twice`, and those of every table.
-
-    Args:
-        app: the app whose counters are shown.
-    """
+    """Settings of `tallystream twice`, and those of every table."""
 
     app: str
 
