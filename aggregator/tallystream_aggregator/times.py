@@ -1,9 +1,10 @@
-"""Parse the times in options and addresses."""
+"""Units of time, and the times in options and addresses."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 END = datetime(2262, 1, 1, tzinfo=UTC)
 """The exclusive end of the valid times: stores count nanoseconds in 64 bits. Kafka has no times before `EPOCH`."""

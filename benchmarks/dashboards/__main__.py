@@ -21,8 +21,8 @@ from pathlib import Path
 from benchmarks.dashboards.points import lines
 from benchmarks.dashboards.queries import FLAVOURS, TIMEOUT_S, Server, panels, replace_variables
 from support.influxd import InfluxServer
-from tallystream_dashboards.grafana import Settings
 from tallystream_dashboards.grafana.alerts.flux import queries
+from tallystream_dashboards.grafana.settings import Settings
 
 LINES_PER_REQUEST = 20_000
 

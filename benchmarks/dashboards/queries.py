@@ -9,8 +9,9 @@ import urllib.request
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.grafana import Settings, resources
 from tallystream_dashboards.grafana.queries.influxql import ALL
+from tallystream_dashboards.grafana.resources import resources
+from tallystream_dashboards.grafana.settings import Settings
 
 if TYPE_CHECKING:
     from support.influxd import InfluxServer

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tallystream import config
 from tallystream.errors import ConfigError
 from tallystream_aggregator.times import parse_time_ms
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tallystream_dashboards.lag.status import Rules
-
-KAFKA_ENV = "TALLYSTREAM_KAFKA_"
-"""The prefix of variables for librdkafka: TALLYSTREAM_KAFKA_SASL_PASSWORD sets sasl.password."""
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C or SIGTERM."""
@@ -283,11 +281,7 @@ def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[s
     Raises:
         ConfigError: one of `given` is not KEY=VALUE. The message does not contain it, as it may be a secret.
     """
-    options = {
-        name.removeprefix(KAFKA_ENV).lower().replace("_", "."): value
-        for name, value in env.items()
-        if name.startswith(KAFKA_ENV)
-    }
+    options = config.kafka_options(env)
     for text in given or ():
         key, equals, value = text.partition("=")
         if not equals or not key:

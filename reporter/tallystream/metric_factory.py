@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from tallystream.errors import ConfigError
@@ -17,7 +17,6 @@ from tallystream.metrics.timer import Timer
 from tallystream.validation import check_name, check_tags, require_mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from tallystream.clock import Clock
@@ -27,6 +26,8 @@ POSITION_NAME = "consumer.position"
 
 M = TypeVar("M", bound=Metric)
 H = TypeVar("H", bound=Histogram)
+Make = Callable[[str, Mapping[str, str]], M]
+"""Creates a metric from its name and tags."""
 
 
 class MetricFactory(ABC):
@@ -36,13 +37,7 @@ class MetricFactory(ABC):
     sampling: Sampling
 
     @abstractmethod
-    def get(
-        self,
-        kind: type[M],
-        name: str,
-        tags: Mapping[str, str] | None,
-        make: Callable[[str, Mapping[str, str]], M],
-    ) -> M:
+    def get(self, kind: type[M], name: str, tags: Mapping[str, str] | None, make: Make[M]) -> M:
         """Return the metric of this type, name and tags; `make(name, tags)` creates it.
 
         Raises:
@@ -144,13 +139,7 @@ class ScopedRegistry(MetricFactory):
         tags = f" tags={self._tags!r}" if self._tags else ""
         return f"<ScopedRegistry {self._prefix.removesuffix('.')!r}{tags} of {self._parent!r}>"
 
-    def get(
-        self,
-        kind: type[M],
-        name: str,
-        tags: Mapping[str, str] | None,
-        make: Callable[[str, Mapping[str, str]], M],
-    ) -> M:
+    def get(self, kind: type[M], name: str, tags: Mapping[str, str] | None, make: Make[M]) -> M:
         """Return the metric of the registry, with the prefix and tags."""
         name = self._prefix + check_name("the name of a metric", name)
         require_mapping(name, tags)

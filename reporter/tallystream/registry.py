@@ -12,14 +12,14 @@ from tallystream.bridges.sources import FAILED, SourceAdapter
 from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.fork import Step, after_fork_in_child
-from tallystream.metric_factory import M, MetricFactory
+from tallystream.metric_factory import M, Make, MetricFactory
 from tallystream.metrics.gauge import Gauge, checked
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.sampling import DEFAULT_SAMPLING, Sampling
 from tallystream.validation import check_name, check_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from tallystream.bridges.base import Source
@@ -183,13 +183,7 @@ class MetricRegistry(MetricFactory):
         for source in self._sources:
             source.reset_after_fork()
 
-    def get(
-        self,
-        kind: type[M],
-        name: str,
-        tags: Mapping[str, str] | None,
-        make: Callable[[str, Mapping[str, str]], M],
-    ) -> M:
+    def get(self, kind: type[M], name: str, tags: Mapping[str, str] | None, make: Make[M]) -> M:
         """Return the metric of this type, name and tags; `make(name, tags)` creates it."""
         tags = check_tags(check_name("the name of a metric", name), tags)
         key = tuple(tags.items())

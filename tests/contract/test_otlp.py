@@ -82,7 +82,7 @@ def test_an_unavailable_destination_of_the_collector_makes_the_sink_unavailable(
     collector.destination.respond = lambda _: 200
     sink.write(counters(1, 2))
     require(target, sink, counters(1, 2))
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
     sink.close()
 
 
@@ -115,7 +115,7 @@ def test_a_histogram_arrives_with_its_buckets(collector: Collector) -> None:
     env = {"OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": "base2_exponential_bucket_histogram"}
     sink = open_sink(StoreSettings.parse(f"otlp:{collector.url}", env=env))
     sink.write([point(row)])
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
     sink.close()
     (request,) = collector.destination.received
     found = {metric["name"]: metric for metric in request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]}

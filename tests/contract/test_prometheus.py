@@ -56,7 +56,7 @@ def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometh
     sink.flush()
     wait_until(lambda: server.query("tallystream_sums"), LIMIT_S, "the sums are scraped")
     assert server.target() == ("up", "")
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
     assert server.query("tallystream_sums")[0][1] == len(points)
     assert {labels["k"]: count for labels, count in server.query("hostile_total")} == {
         label_value(text): n for n, text in enumerate(HOSTILE)

@@ -110,7 +110,7 @@ def test_every_type_of_metric_is_stored_at_the_sinks_level(target: Target, sink:
     sink.write(points[40:])
     sink.flush()
     require(target, sink, points)
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
 
 
 def test_a_repeated_write_changes_nothing(target: Target, sink: Sink) -> None:
@@ -155,7 +155,7 @@ def test_any_text_is_its_own_series(target: Target, sink: Sink, where: str) -> N
         points.append(sum_point("counter", n, NOW_MS, name, tags))
     sink.write(points)
     sink.flush()
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
     require(target, sink, points)
 
 
@@ -167,7 +167,7 @@ def test_a_rejected_point_does_not_block_others(target: Target, sink: Sink, capl
     with caplog.at_level("WARNING"):
         sink.write([*points[:10], *BAD, *points[10:]])
         sink.flush()
-    assert sink.rejected == len(BAD)
+    assert sink.refusals.number == len(BAD)
     assert [point for point, _ in rejected] == BAD
     assert all("rejects a point of 'bad' permanently: " in reason for _, reason in rejected)
     assert caplog.text.count("rejects a point of 'bad' permanently") == len(BAD)
@@ -265,7 +265,7 @@ def test_prometheus_rejects_points_that_are_not_sums(caplog: pytest.LogCaptureFi
     sink = PrometheusSink("127.0.0.1", 0)
     sink.write([Point("tallystream.events", {"kind": "restart"}, {"text": "x"}, NOW_MS)])
     sink.write([Point("n", {"metric_type": "counter", "app": "a"}, {"count": 1, "life": "L1"}, NOW_MS)])
-    assert sink.rejected == 2
+    assert sink.refusals.number == 2
     assert "it is not a sum" in caplog.text
     assert "['L1']" in caplog.text
 

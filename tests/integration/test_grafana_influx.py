@@ -13,9 +13,10 @@ from support.grafana_queries import METRIC_OF, SELECTED, flux, influxql, interpo
 from support.grafana_system import MINUTES, SPECIAL, STEP_MS, STEPS, System
 from support.stores import influx_bucket, write
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point
-from tallystream_dashboards.grafana import Settings, Thresholds, resources
 from tallystream_dashboards.grafana.alerts.flux import queries
 from tallystream_dashboards.grafana.alerts.rules import RULES
+from tallystream_dashboards.grafana.resources import resources
+from tallystream_dashboards.grafana.settings import Settings, Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,10 +14,11 @@ import yaml
 from support.grafana_queries import METRIC_OF, SELECTED, interpolate, label_values, prometheus, promql, promql_range
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
-from tallystream_dashboards.grafana import Settings, Thresholds, resources
 from tallystream_dashboards.grafana.alerts.prometheus import alert_name
 from tallystream_dashboards.grafana.alerts.rules import RULES
 from tallystream_dashboards.grafana.generate import files
+from tallystream_dashboards.grafana.resources import resources
+from tallystream_dashboards.grafana.settings import Settings, Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,8 @@ from support.levels import exposed, samples
 from support.processes import kill_tree
 from support.shipping import Sums, shipper
 from support.wait import wait_until
-from tallystream_aggregator.shipping.latest_reader import LatestReader, LatestSettings
+from tallystream_aggregator.kafka.clients import Cluster
+from tallystream_aggregator.shipping.latest_reader import LatestReader
 from tallystream_aggregator.sinks.stores import StoreSettings
 from tallystream_dashboards.terminal.sums import read_sums
 
@@ -129,7 +130,7 @@ def test_the_newest_sums_are_printed_without_a_store(broker: KafkaBroker, topics
     gauges = run("sums", "flights in *", "--from-topic", *options)
     assert len(gauges.stdout.splitlines()) == 2
 
-    reader = LatestReader(LatestSettings(broker.bootstrap_servers, topic_prefix))
+    reader = LatestReader(Cluster(broker.bootstrap_servers, topic_prefix))
     before = {metric.label: metric.value.last for metric in read_sums(reader.refresh(), at_ms=0)}
     assert reader.refresh().measurements() == ["flights in flight", "flights.processed"]
     published.publish(500)

@@ -9,9 +9,10 @@ import socket
 import subprocess
 from pathlib import Path
 from typing import Self
+from urllib.parse import unquote
 
 from support.wait import wait_until
-from tallystream_aggregator.sinks.graphite import decode
+from tallystream_aggregator.sinks.graphite import EMPTY
 from tallystream_cli.servers.process import Server, free_port, spawn, tail
 
 CARBON = "/usr/bin/carbon-cache"
@@ -59,6 +60,11 @@ json.dump(found, sys.stdout)
 """
 
 Series = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def decode(stored: str) -> str:
+    """Return the original text: the inverse of `encode_value` and `encode_path`."""
+    return "" if stored == EMPTY else unquote(stored)
 
 
 def missing() -> str | None:

@@ -54,7 +54,7 @@ def write(settings: StoreSettings, points: Sequence[Point]) -> int:
         sink.flush()
     finally:
         sink.close()
-    return sink.rejected
+    return sink.refusals.number
 
 
 Content = dict[tuple[tuple[str, str], ...], dict[int, dict[str, "Field"]]]

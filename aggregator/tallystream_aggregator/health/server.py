@@ -76,12 +76,6 @@ class BoundedServer(ThreadingHTTPServer):
         self._answered: dict[socket.socket, float] = {}
         super().__init__(address, handler)
 
-    @property
-    def connections(self) -> int:
-        """The number of open connections."""
-        with self._lock:
-            return len(self._waiting) + len(self._answered)
-
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for a connection. Close others first if there are too many."""
         with self._lock:
@@ -172,11 +166,6 @@ class HealthServer:
         self.address, self.port = address, self._server.server_address[1]
         self._thread = Thread(target=self._server.serve_forever, name="tallystream-health", daemon=True)
         self._thread.start()
-
-    @property
-    def connections(self) -> int:
-        """The number of open connections."""
-        return self._server.connections
 
     def close(self) -> None:
         """Stop the server. Further calls do nothing."""

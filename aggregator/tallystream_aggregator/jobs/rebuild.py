@@ -21,7 +21,7 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import MAX_EPOCH
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.reader import read_topic
-from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
+from tallystream_aggregator.kafka.topic_selection import Offsets, Selection, by_topic
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sharding import Sharding, require_sharding, write_sharding
 from tallystream_aggregator.table.combiners import combine_shards
@@ -189,7 +189,4 @@ def _next_offsets(
             f"records that the table does not include were deleted (partition → how many: {gaps}); their counts "
             "return with the next record of their life, but ended lives may lack some: give the option to continue",
         )
-    offsets: Offsets = {}
-    for (topic, p), (low, _) in bounds.items():
-        offsets.setdefault(topic, {})[str(p)] = max(included[topic, p] + 1, low)
-    return offsets
+    return by_topic({place: max(included[place] + 1, low) for place, (low, _) in bounds.items()})

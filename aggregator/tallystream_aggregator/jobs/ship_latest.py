@@ -71,9 +71,7 @@ def run(settings: ShipLatestSettings, sink: PrometheusSink) -> int:
             create_topics(clients.admin(kafka), topics)
             committer = GroupCommitter(kafka, group)
             stack.callback(committer.close)
-            consumer = clients.consumer(
-                {**kafka, "group.id": group, "enable.auto.commit": False, "enable.partition.eof": True}
-            )
+            consumer = clients.reading_consumer(kafka, group)
             stack.callback(consumer.close)
             partition = TopicPartition(topics.agg, 0, OFFSET_BEGINNING)
             consumer.assign([partition])

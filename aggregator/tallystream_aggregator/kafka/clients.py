@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -35,6 +36,15 @@ _BROKERS = "bootstrap.servers"
 Client = TypeVar("Client")
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The brokers of a command, the prefix of its topics, and librdkafka's options, which may hold a password."""
+
+    bootstrap_servers: str
+    topic_prefix: str = ""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
 def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:
     """Return a consumer with librdkafka's `options`. `polled` is False for a consumer that is never polled.
 
@@ -44,6 +54,20 @@ def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:
     if polled:
         return _create(lambda: Consumer(dict(options), logger=log), options)
     return _create(lambda: Consumer({**_SILENT, **options}), options)
+
+
+def reading_consumer(
+    kafka: Mapping[str, Any], group: str = READING, options: Mapping[str, Any] | None = None
+) -> Consumer:
+    """Return a consumer that joins no group, commits nothing and reports the ends of its partitions.
+
+    `options` take precedence over those of the user in `kafka`.
+
+    Raises:
+        ConfigError: librdkafka rejects an option.
+    """
+    fixed = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True}
+    return consumer({**kafka, **fixed, **(options or {})})
 
 
 @contextmanager

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.topic_selection import Offsets, by_partition, by_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from tallystream_aggregator.kafka.topic_selection import Offsets
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class GroupCommitter:
         Raises:
             KafkaException: the commit failed. The next commit includes these offsets.
         """
-        wanted = {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
+        wanted = by_partition(offsets)
         unknown = [TopicPartition(topic, p) for topic, p in wanted if (topic, p) not in self._committed]
         if unknown:
             for known in self._consumer.committed(unknown, timeout=TIMEOUT_S):
@@ -60,10 +59,7 @@ class GroupCommitter:
             moves = [TopicPartition(topic, p, offset) for (topic, p), offset in ahead.items()]
             self._consumer.commit(offsets=moves, asynchronous=False)
             self._committed.update(ahead)
-        done: Offsets = {}
-        for (topic, p), offset in ahead.items():
-            done.setdefault(topic, {})[str(p)] = offset
-        return done
+        return by_topic(ahead)
 
     def keep(self, is_read: Callable[[str, int], bool], *, topic: str) -> Offsets:
         """Remove the offsets of partitions that are not read any more from the group, and return them.
@@ -94,10 +90,7 @@ class GroupCommitter:
         except KafkaException as error:
             log.warning("offsets of partitions that are not read any more stay in %s: %s", self._group, error)
             return {}
-        dropped: Offsets = {}
-        for at in gone:
-            dropped.setdefault(at.topic, {})[str(at.partition)] = at.offset
-        return dropped
+        return by_topic({(at.topic, at.partition): at.offset for at in gone})
 
     def close(self) -> None:
         """Release the connection. Further calls do nothing."""

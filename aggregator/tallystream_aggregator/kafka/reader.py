@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -39,10 +40,7 @@ def read_topic(
         KafkaException: the broker did not answer, or has no such topic.
         TallystreamError: the topic's end was not reached in time.
     """
-    consumer = clients.consumer(
-        {**kafka, "group.id": clients.READING, "enable.auto.commit": False, "enable.partition.eof": True}
-    )
-    try:
+    with closing(clients.reading_consumer(kafka)) as consumer:
         bounds = {
             partition: bounds_of(consumer, TopicPartition(topic, partition), timeout=timeout)
             for partition in partitions_of(consumer, topic, timeout=timeout)
@@ -53,8 +51,6 @@ def read_topic(
             if low < high
         }
         yield from read_from(consumer, topic, starts, {p: bounds[p][1] for p in starts}, timeout=timeout)
-    finally:
-        consumer.close()
 
 
 def read_from(

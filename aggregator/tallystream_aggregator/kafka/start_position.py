@@ -14,7 +14,7 @@ from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
-from tallystream_aggregator.kafka.topic_selection import Offsets
+from tallystream_aggregator.kafka.topic_selection import Offsets, by_partition, by_topic
 from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
@@ -92,32 +92,28 @@ def resolve(
         elif start == "group":
             wanted = {_place(tp): tp.offset for tp in consumer.committed(places, timeout=clients.TIMEOUT_S)}
         elif isinstance(start, At) and start.ledger:
-            wanted = _flat(_from_ledger(start, ledger_topic, kafka))
+            wanted = by_partition(_from_ledger(start, ledger_topic, kafka))
         elif isinstance(start, At):
             times = [TopicPartition(tp.topic, tp.partition, start.ts_ms) for tp in places]
             found = at_times(consumer, times, timeout=clients.TIMEOUT_S)
             wanted = {_place(tp): tp.offset if tp.offset >= 0 else bounds[_place(tp)][1] for tp in found}
         else:
-            wanted = _flat(start)
+            wanted = by_partition(start)
     missing: dict[str, list[int]] = {}
-    offsets: Offsets = {}
+    offsets: dict[Place, int] = {}
     for (topic, partition), (low, _) in bounds.items():
         if wanted.get((topic, partition), -1) < 0:
             missing.setdefault(topic, []).append(partition)
         else:
-            offsets.setdefault(topic, {})[str(partition)] = max(low, wanted[topic, partition])
+            offsets[topic, partition] = max(low, wanted[topic, partition])
     if missing:
         listing = "; ".join(f"{topic}, partitions {partitions}" for topic, partitions in missing.items())
         raise ConfigError(OPTION, _text(start), f"it has no offset for {listing}; {REMEDY}")
-    return offsets
+    return by_topic(offsets)
 
 
 def _place(tp: TopicPartition) -> Place:
     return tp.topic, tp.partition
-
-
-def _flat(offsets: Offsets) -> dict[Place, int]:
-    return {(topic, int(p)): offset for topic, partitions in offsets.items() for p, offset in partitions.items()}
 
 
 def _from_ledger(start: At, ledger_topic: str, kafka: Mapping[str, str]) -> Offsets:

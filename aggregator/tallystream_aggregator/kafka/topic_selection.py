@@ -18,6 +18,20 @@ if TYPE_CHECKING:
 Offsets = dict[str, dict[str, int]]
 """topic → partition → the next offset to read, as Spark writes them."""
 
+
+def by_topic(offsets: Mapping[tuple[str, int], int]) -> Offsets:
+    """Return offsets that are given by (topic, partition) in the form that Spark writes."""
+    found: Offsets = {}
+    for (topic, partition), offset in offsets.items():
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
+    """Return offsets in the form that Spark writes by (topic, partition)."""
+    return {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
+
+
 EXCLUDED = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead)$)"
 """Comes before every pattern: excludes Kafka's own topics and the outputs of aggregators, with any prefix."""
 

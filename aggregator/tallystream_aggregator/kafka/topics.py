@@ -12,13 +12,13 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.clients import TIMEOUT_S
+from tallystream_aggregator.times import DAY_MS, HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from confluent_kafka.admin import AdminClient
 
-HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TABLE_RECORD_BYTES = 32 * 1024 * 1024
 """The largest record of `metrics-table`. A record has all metrics of a part of a life, at most ten thousand."""
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]{0,200}")

@@ -144,7 +144,7 @@ class LatestShipper:
         self._health.status.checked()
         internal_metrics = self._health.internal_metrics
         internal_metrics.add("tallystream.ship.points", len(points))
-        internal_metrics.raise_to("tallystream.ship.rejected", self._sink.rejected)
+        internal_metrics.raise_to("tallystream.ship.rejected", self._sink.refusals.number)
         internal_metrics.raise_to("tallystream.ship.unreadable", self._latest.unreadable)
         internal_metrics.raise_to("tallystream.ship.stale", self._latest.dropped)
 

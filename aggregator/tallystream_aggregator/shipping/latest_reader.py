@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 
@@ -27,15 +26,6 @@ TIMEOUT_S = 20.0
 """The longest wait for a record or a response, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class LatestSettings:
-    """The brokers from which the newest sums are read. `kafka` are librdkafka options."""
-
-    bootstrap_servers: str
-    topic_prefix: str = ""
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
 class LatestReader:
     """A PointReader that has only the newest point of every sum, as of the last `refresh`.
 
@@ -44,9 +34,9 @@ class LatestReader:
         LoginError: the broker rejected the login.
     """
 
-    def __init__(self, settings: LatestSettings) -> None:
-        self._topics = Topics(settings.topic_prefix)
-        self._kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    def __init__(self, cluster: clients.Cluster) -> None:
+        self._topics = Topics(cluster.topic_prefix)
+        self._kafka = {**cluster.kafka, "bootstrap.servers": cluster.bootstrap_servers}
         check_login(self._kafka)
         self._latest = LatestSums(epochs_of(self._topics.ledger, self._kafka, timeout=TIMEOUT_S))
         self._newest: dict[str, dict[tuple[tuple[str, str], ...], Point]] = {}
@@ -58,8 +48,7 @@ class LatestReader:
         Raises:
             SinkUnavailableError: the topic or the ledger can't be read now.
         """
-        options = {"group.id": clients.READING, "enable.auto.commit": False, "enable.partition.eof": True}
-        consumer = clients.consumer({**self._kafka, **options})
+        consumer = clients.reading_consumer(self._kafka)
         try:
             low, end = bounds_of(consumer, TopicPartition(self._topics.agg, 0), timeout=TIMEOUT_S)
             start = max(low, self._position)

@@ -120,7 +120,7 @@ class Shipper:
         retry(write, self._stop)
         internal_metrics = self._health.internal_metrics
         internal_metrics.add("tallystream.ship.points", len(points))
-        internal_metrics.raise_to("tallystream.ship.rejected", self._sink.rejected)
+        internal_metrics.raise_to("tallystream.ship.rejected", self._sink.refusals.number)
         internal_metrics.raise_to("tallystream.ship.unreadable", self._mapper.unreadable)
         internal_metrics.raise_to("tallystream.ship.stale", self._mapper.dropped)
 

@@ -108,15 +108,11 @@ class Sink(Protocol):
     Delivery: at least once. When `write` returns, its points are durable in the store, or `flush` makes them so.
     Writing the same points again changes nothing. A point is identified by (measurement, tags, ts_ms): the fields of
     two points with the same identity are merged, and the later value wins. Points of one series are written in order.
-    A point that the store never accepts is refused: it is logged with the reason, counted in `rejected`, and passed to
-    the listener of `refusals`. The other points are written. A sink is used by one thread at a time.
+    A point that the store never accepts is refused: it is logged with the reason, counted by `refusals` and passed to
+    its listener. The other points are written. A sink is used by one thread at a time.
     """
 
     refusals: Rejections
-
-    @property
-    def rejected(self) -> int:
-        """The number of points that were refused permanently."""
 
     def setup(self) -> None:
         """Prepare the store or check that it can be written. It is safe to call this again.
@@ -145,11 +141,15 @@ class Sink(Protocol):
         """Flush, and release all resources. It is safe to call this again."""
 
 
-class Deletable(Protocol):
-    """A store from which points can be deleted. Every call may raise SinkUnavailableError."""
+class Store(Sink, Protocol):
+    """A sink from which points can be deleted. Every store with a reader is one."""
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
-        """Delete the points of all series of `measurement` with start_ms <= time < end_ms. Safe to repeat."""
+        """Delete the points of all series of `measurement` with start_ms <= time < end_ms. Safe to repeat.
+
+        Raises:
+            SinkUnavailableError: the store does not answer.
+        """
 
 
 class PointReader(Protocol):

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point, Rejections, SinkUnavailableError, free, refused
@@ -42,11 +42,6 @@ def encode_path(text: str) -> str:
     encoded = _quoted(text, PLAIN.replace("/", "").replace("+", "") + ".")
     encoded = re.sub(r"(?<=\.)\.|^\.|\.$", "%2E", encoded)
     return encoded or EMPTY
-
-
-def decode(stored: str) -> str:
-    """Return the original text: the inverse of `encode_value` and `encode_path`."""
-    return "" if stored == EMPTY else unquote(stored)
 
 
 def require_prefix(prefix: str) -> None:
@@ -114,11 +109,6 @@ class GraphiteSink:
         self._lately: deque[tuple[float, bytes]] = deque()
         self._failed = False
         self.refusals = Rejections("Graphite")
-
-    @property
-    def rejected(self) -> int:
-        """The number of points that were refused permanently."""
-        return self.refusals.number
 
     def setup(self) -> None:
         """Check that Carbon accepts connections.

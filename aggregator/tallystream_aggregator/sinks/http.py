@@ -6,12 +6,26 @@ import re
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from tallystream.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+def split_url(text: str) -> tuple[SplitResult, bool]:
+    """Return the parts of a URL, and whether it is an HTTP URL. A text that can't be split has no parts."""
+    try:
+        parts = urlsplit(text)
+        return parts, parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is not a number, an incomplete IPv6 address
+        return urlsplit(""), False
+
+
+def is_http_url(text: str) -> bool:
+    """Return whether a text is an HTTP URL."""
+    return split_url(text)[1]
 
 
 def require_url(url: str, spec: str, remedy: str, *, variable: str) -> None:
@@ -23,11 +37,7 @@ def require_url(url: str, spec: str, remedy: str, *, variable: str) -> None:
     Raises:
         ConfigError: it is not, or it has a user or a password.
     """
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is not a number, an incomplete IPv6 address
-        good, parts = False, urlsplit("")
+    parts, good = split_url(url)
     if parts.username or parts.password:
         kind = spec.partition(":")[0]
         raise ConfigError("--store", f"{kind}:***", f"leave user and password out: {variable} is the secret")
@@ -61,7 +71,7 @@ def secret_file(variable: str, env: Mapping[str, str]) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(variable, path, f"it can't be read: {reason}") from error
 
 

@@ -6,11 +6,10 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.address import LOOPBACK, NO_CERTIFICATE, Address, ClientCertificate
-from tallystream_aggregator.sinks.base import Deletable, Sink
 from tallystream_aggregator.sinks.graphite import require_prefix
 from tallystream_aggregator.sinks.http import (
     OTLP_HEADERS,
@@ -21,15 +20,15 @@ from tallystream_aggregator.sinks.http import (
     require_url,
     secret_file,
 )
+from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream_aggregator.sinks.base import PointReader
+    from tallystream_aggregator.sinks.base import PointReader, Sink, Store
     from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
     from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 
-DAY_MS = 86_400_000
 REMEDY = (
     "give local:PATH, as in local:./metrics.db, influxdb:URL, as in influxdb:http://localhost:8086, "
     "graphite:HOST:PORT, as in graphite:localhost:2003, otlp:URL, as in otlp:http://localhost:4318, "
@@ -145,10 +144,6 @@ class StoreSettings:
         if self.numbers_only:
             raise ConfigError("--store", self.spec, "only ship writes there: give local:PATH or influxdb:URL here")
         return self
-
-
-class Store(Sink, Deletable, Protocol):
-    """A sink from which points can be deleted. Every store with a reader is one."""
 
 
 def open_sink(settings: StoreSettings) -> Sink:

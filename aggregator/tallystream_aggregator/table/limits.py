@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tallystream.record import TIMELY_MS
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.decode import Refusal
+from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream.record import Snapshot
     from tallystream_aggregator.table.state import MetricId
-
-HOUR_MS = 3_600_000
 
 BYTES_PER_METRIC = 256
 """The bytes of names and tags that an app may have for each of its metrics, on average."""
@@ -81,9 +81,6 @@ _ALLOWED = {
 MAX_METRIC_LETTERS = 10
 """The most dead letters of a record about single metrics, and about its other parts. One more counts the others."""
 
-DAY_MS = 24 * 3_600_000
-"""How long after its `prev`, and how far from its life's ULID, a record may be appended: part of the contract."""
-
 
 def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     """Return why a record appended at `timestamp_ms` is too late or too early, or None if it is neither.
@@ -92,13 +89,13 @@ def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     acknowledged, so it knows which records count.
     """
     ahead = ulid_ms(snapshot.life) - timestamp_ms
-    if ahead > DAY_MS:
-        return f"too early: the life's ULID is {ahead} ms ahead of the broker; the limit is {DAY_MS} ms"
+    if ahead > TIMELY_MS:
+        return f"too early: the life's ULID is {ahead} ms ahead of the broker; the limit is {TIMELY_MS} ms"
     since, what = (snapshot.prev, "prev") if snapshot.prev is not None else (ulid_ms(snapshot.life), "the life's ULID")
     late = timestamp_ms - since
-    if late < DAY_MS:
+    if late < TIMELY_MS:
         return None
-    return f"too late: appended {late} ms after {what}; the limit is {DAY_MS} ms"
+    return f"too late: appended {late} ms after {what}; the limit is {TIMELY_MS} ms"
 
 
 def limit_letters(refused: Sequence[Refusal]) -> Sequence[Refusal]:

@@ -6,6 +6,7 @@ Memory is bounded by the client's buffers.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.verify.published import Ends, PartitionName
 
+_GROUP = "tallystream-verify"
 FETCH = 1000
 MAX_WAIT_S = 60.0
 """The longest wait for records, in seconds."""
@@ -31,17 +33,14 @@ class Reader:
     def __init__(self, kafka: Mapping[str, str], partition: PartitionName, begin: int) -> None:
         topic, number = split(partition)
         self._name = f"{topic}, partition {number}"
-        self._consumer = clients.consumer(
-            {
-                "queued.max.messages.kbytes": 16_384,
-                "isolation.level": "read_uncommitted",  # as Spark's source, whose client has this default
-                **kafka,
-                "group.id": "tallystream-verify",  # librdkafka requires a name; no offsets are committed
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-            }
+        defaults = {
+            "queued.max.messages.kbytes": 16_384,
+            "isolation.level": "read_uncommitted",  # as Spark's source, whose client has this default
+        }
+        self._consumer = clients.reading_consumer(
+            {**defaults, **kafka},
+            _GROUP,
+            {"enable.auto.offset.store": False, "auto.offset.reset": "error"},
         )
         self._waiting: deque[RawRecord] = deque()
         self._next = begin
@@ -94,9 +93,8 @@ def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dic
     Raises:
         KafkaException: the broker did not answer in `timeout` seconds.
     """
-    consumer = clients.consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False}, polled=False)
     found: dict[PartitionName, tuple[int, int]] = {}
-    try:
+    with clients.metadata_consumer(kafka, _GROUP) as consumer:
         for name in topics:
             topic = consumer.list_topics(name, timeout=timeout).topics[name]
             if topic.error is not None:
@@ -105,9 +103,7 @@ def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dic
                 raise KafkaException(topic.error)
             for p in sorted(topic.partitions):
                 found[f"{name}:{p}"] = bounds_of(consumer, TopicPartition(name, p), timeout=timeout)
-        return found
-    finally:
-        consumer.close()
+    return found
 
 
 def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, timeout: float = 30.0) -> Ends:
@@ -117,13 +113,10 @@ def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, time
         KafkaException: the broker did not answer in `timeout` seconds.
     """
     now = bounds(kafka, *topics, timeout=timeout)
-    consumer = clients.consumer({**kafka, "group.id": "tallystream-verify", "enable.auto.commit": False}, polled=False)
-    try:
+    with clients.metadata_consumer(kafka, _GROUP) as consumer:
         found = at_times(consumer, [TopicPartition(*split(at), ts_ms) for at in now], timeout=timeout)
-        offsets = {f"{tp.topic}:{tp.partition}": tp.offset for tp in found}
-        return {at: offset if offset >= 0 else now[at][1] for at, offset in offsets.items()}
-    finally:
-        consumer.close()
+    offsets = {f"{tp.topic}:{tp.partition}": tp.offset for tp in found}
+    return {at: offset if offset >= 0 else now[at][1] for at, offset in offsets.items()}
 
 
 def read_all(kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]]) -> Iterator[RawRecord]:
@@ -133,11 +126,8 @@ def read_all(kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int,
         TallystreamError: as `Reader.until`.
     """
     for partition, (begin, end) in ranges.items():
-        reader = Reader(kafka, partition, begin)
-        try:
+        with closing(Reader(kafka, partition, begin)) as reader:
             yield from reader.until(end)
-        finally:
-            reader.close()
 
 
 def split(partition: PartitionName) -> tuple[str, int]:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tallystream_cli import options as o
 from tallystream_cli.local import discovery
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tallystream_aggregator.shipping.latest_reader import LatestSettings
 
 
 def sums(
@@ -48,7 +43,7 @@ def sums(
     # In the environment, the address may be there for other commands.
     no_store = store is None and bootstrap_servers is not None and (given or discovery.find() is None)
     settings = SumsSettings(
-        store=_topic(bootstrap_servers, topic_prefix, kafka)
+        store=discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
         if from_topic or no_store
         else discovery.readable_store(store, org, bucket),
         pattern=pattern,
@@ -59,10 +54,3 @@ def sums(
         every_s=every,
     )
     raise typer.Exit(run(settings))
-
-
-def _topic(bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None) -> LatestSettings:
-    from tallystream_aggregator.shipping.latest_reader import LatestSettings
-
-    cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
-    return LatestSettings(cluster.bootstrap_servers, cluster.topic_prefix, cluster.kafka)

@@ -84,8 +84,9 @@ def aggregate(
     from tallystream_aggregator.kafka.topic_selection import parse_partitions
     from tallystream_aggregator.spark.kafka_options import Fetch
     from tallystream_aggregator.spark.query.modes import Mode
-    from tallystream_aggregator.table.limits import HOUR_MS, TableSettings
+    from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.sum_tags import parse_sum_tags
+    from tallystream_aggregator.times import HOUR_MS
 
     settings = AggregateSettings(
         bootstrap_servers,

@@ -6,25 +6,12 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
-from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 TIMEOUT_S = 30.0
-
-
-def consumer_of(bootstrap_servers: str, group: str = "demo-reader") -> Consumer:
-    """Return a consumer that does not join `group` and commits nothing, but can request the offsets of `group`."""
-    return clients.consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
 
 
 def end_offsets(consumer: Consumer, topic: str, partitions: int = 1) -> dict[int, int]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.reader import bounds, read_all
@@ -38,14 +40,11 @@ def catch_up(scenario: Scenario, bootstrap_servers: str, topics: Topics, sums: S
 
 
 def _wait_for_group(scenario: Scenario, bootstrap_servers: str, group: str, topic: str) -> int:
-    consumer = offsets.consumer_of(bootstrap_servers, group)
-    try:
+    with clients.metadata_consumer({"bootstrap.servers": bootstrap_servers}, group) as consumer:
         end = offsets.end_offsets(consumer, topic)[0]
         scenario.wait_until(
             lambda: offsets.committed_offsets(consumer, topic)[0] >= end, f"{group} is at offset {end} of {topic}"
         )
-    finally:
-        consumer.close()
     return end
 
 
@@ -99,11 +98,8 @@ def collect(
         TallystreamError, KafkaException, SinkUnavailableError, JournalError: a source can't be read.
     """
     values = sums.sums.values()
-    reader = open_reader(store)
-    try:
+    with closing(open_reader(store)) as reader:
         in_store = read_points(reader, values)
-    finally:
-        reader.close()
     replay = Replay(Settings(otlp_topics=topics.otlp))
     servers = {"bootstrap.servers": bootstrap_servers}
     for partition, offsets_ in bounds(servers, *replayed(topics)).items():
@@ -116,11 +112,8 @@ def collect(
         counts[life.instance] += row.numbers["count"]
     by_instance = {app.instance: app.batches() for app in scenario.apps}
     batches = [batch for of_instance in by_instance.values() for batch in of_instance]
-    consumer = offsets.consumer_of(bootstrap_servers)
-    try:
+    with clients.metadata_consumer(servers) as consumer:
         dead_letters = offsets.end_offsets(consumer, topics.dead)[0]
-    finally:
-        consumer.close()
     return Results(
         sent=sent,
         processed=sums.sums.count(),

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka import clients
 from tallystream_cli.demo import app, events, journal, offsets
 from tallystream_cli.servers.process import spawn, tail
 
@@ -150,11 +151,8 @@ class Scenario:
         """Send the events and return how many the topic has."""
         events.create_topic(self._servers)
         events.send(self._servers, sources, self._number, progress=self._on_sent)
-        consumer = offsets.consumer_of(self._servers)
-        try:
+        with clients.metadata_consumer({"bootstrap.servers": self._servers}) as consumer:
             return sum(offsets.end_offsets(consumer, events.TOPIC, events.PARTITIONS).values())
-        finally:
-            consumer.close()
 
     def start_both(self) -> None:
         """Start app-1, then app-2, and return when each has committed a batch."""
@@ -185,15 +183,12 @@ class Scenario:
     def finish(self) -> None:
         """Let both work at full speed until every event is committed, then stop them."""
         self._full_speed_file.touch()
-        consumer = offsets.consumer_of(self._servers, app.GROUP)
-        try:
+        with clients.metadata_consumer({"bootstrap.servers": self._servers}, app.GROUP) as consumer:
             ends = offsets.end_offsets(consumer, events.TOPIC, events.PARTITIONS)
             self.wait_until(
                 lambda: offsets.committed_offsets(consumer, events.TOPIC, events.PARTITIONS) == ends,
                 "the consumers have committed every event",
             )
-        finally:
-            consumer.close()
         for one in self.apps:
             one.stop()
 

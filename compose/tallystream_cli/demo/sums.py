@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tallystream_aggregator import sums
-from tallystream_cli.demo import offsets
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.times import DAY_MS
 from tallystream_cli.demo.app_metrics import PROCESSED
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class SumsReader:
         self._thread.join(10)
 
     def _run(self) -> None:
-        consumer = offsets.consumer_of(self._servers)
+        consumer = clients.reading_consumer({"bootstrap.servers": self._servers})
         try:
             consumer.assign([TopicPartition(self._topic, 0, 0)])
             while not self._stop.is_set():
@@ -122,9 +123,6 @@ class SumsReader:
             self.position = (message.offset() or 0) + 1
         elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (it has no public name)
             raise KafkaException(error)
-
-
-DAY_MS = 86_400_000
 
 
 def read_points(store: PointReader, keys: Iterable[Key]) -> dict[Key, Values]:

@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.kafka.topics import DAY_MS
 from tallystream_aggregator.sharding import sharding_of
 from tallystream_aggregator.spark.checkpoint import finished_batches, topic_ids
+from tallystream_aggregator.times import DAY_MS
 from tallystream_cli.doctor import disk
 from tallystream_cli.doctor.findings import failed, not_checked, of_error, ok, warning
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,15 +103,12 @@ def clock_bounds(date: str | None, before_s: float, after_s: float) -> clock.Bou
 
 
 def _rights(settings: StoreSettings) -> Rights:
-    store = open_influxdb(settings)
     now_ms = int(time.time() * 1000)
-    try:
+    with closing(open_influxdb(settings)) as store:
         return Rights(
             _error(lambda: store.read("tallystream", ["count"], start_ms=now_ms - 1000, end_ms=now_ms)),
             _error(store.setup),
         )
-    finally:
-        store.close()
 
 
 def _error(call: Callable[[], object]) -> TallystreamError | None:

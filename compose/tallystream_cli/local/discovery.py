@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +14,7 @@ from tallystream_cli.options import kafka_options
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.stores import StoreSettings
 
 FOLDER = Path(".tallystream")
@@ -51,15 +51,6 @@ def find(folder: Path = FOLDER) -> RunningSystem | None:
     return RunningSystem(folder.absolute(), state) if state is not None and state.supervisor.alive() else None
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The brokers of a command, the prefix of its topics, and librdkafka's options, which may hold a password."""
-
-    bootstrap_servers: str
-    topic_prefix: str
-    kafka: dict[str, str] = field(repr=False)
-
-
 def resolve_cluster(bootstrap_servers: str | None, topic_prefix: str, kafka: Iterable[str] | None) -> Cluster:
     """Return the cluster of the options, or that of the local system if no brokers are given; announce the latter."""
     local = find() if bootstrap_servers is None else None
@@ -76,6 +67,8 @@ def cluster_of(
     Variables of the environment describe another cluster, so a prefix or a login in them does not apply to the local
     system.
     """
+    from tallystream_aggregator.kafka.clients import Cluster
+
     if local is None:
         return Cluster(bootstrap_servers or BROKER, topic_prefix, kafka_options(kafka, os.environ))
     prefix = "" if topic_prefix == os.environ.get("TALLYSTREAM_TOPIC_PREFIX") else topic_prefix

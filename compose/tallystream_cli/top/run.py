@@ -35,12 +35,6 @@ POLL_INTERVAL_S = 0.1
 class TopSettings:
     """Settings of `tallystream top`.
 
-    Args:
-        store: the store that is read.
-        interval_s: seconds between two refreshes.
-        once: print one screen and end. It is also done if standard output is not a terminal.
-        json: print one JSON object and end.
-
     Raises:
         ConfigError: the interval is out of its bounds.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
-from urllib.parse import urlsplit
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.http import is_http_url
 
 Flavour = Literal["flux", "influxql", "prometheus"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
@@ -109,8 +109,9 @@ class Settings:
         if not self.bucket or not self.org:
             option = "--org" if self.bucket else "--bucket"
             raise ConfigError(option, "", "give the name that it has in InfluxDB")
-        if self.datasource_url and not _is_url(self.datasource_url):
-            raise ConfigError("--datasource-url", self.datasource_url, "give a URL, as in http://influxdb:8086")
+        url = self.datasource_url
+        if url and not url.startswith("$") and not is_http_url(url):
+            raise ConfigError("--datasource-url", url, "give a URL, as in http://influxdb:8086")
 
     @property
     def url(self) -> str:
@@ -130,13 +131,3 @@ class Settings:
     def uid(self, name: str) -> str:
         """Return the uid of the resource with this name; it never changes."""
         return f"{self.uid_prefix}-{name}"
-
-
-def _is_url(text: str) -> bool:
-    if text.startswith("$"):
-        return True
-    try:
-        parts = urlsplit(text)
-    except ValueError:  # half an IPv6 address
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -101,11 +102,8 @@ def _body(settings: PageSettings, selection: Selection, every: float) -> None:
     period = selection.period(round(time.time() * 1000))
     zone = ZoneInfo(st.context.timezone) if st.context.timezone else UTC
     try:
-        reader = open_reader(settings.store)
-        try:
+        with closing(open_reader(settings.store)) as reader:
             drawn = _draw(reader, settings, selection, period, zone=zone, every=every)
-        finally:
-            reader.close()
     except (SinkUnavailableError, ConfigError) as error:
         _unreachable(settings, error, every)
         if selection.view != "runbook":

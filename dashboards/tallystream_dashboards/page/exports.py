@@ -1,14 +1,16 @@
-"""The rows of the page's tables for CSV: exact values, and times in epoch milliseconds. Pure."""
+"""The page's tables as rows for CSV, and rows as CSV: exact values, and times in epoch milliseconds. Pure."""
 
 from __future__ import annotations
 
+import csv
+import io
 from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards.data.pipeline import role
 from tallystream_dashboards.lag.formatting import group_json, partition_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tallystream_dashboards.data.duplicates import CoveredOffsets
     from tallystream_dashboards.data.lines import ChartData
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.page.metrics_data import Event
 
 Rows = list[dict[str, Any]]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def groups(states: Iterable[GroupState]) -> Rows:
@@ -88,3 +91,24 @@ def points(chart: ChartData) -> Rows:
         for line in chart.lines
         for ts_ms, value in zip(line.times_ms, line.values, strict=True)
     ]
+
+
+def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return the rows as CSV (RFC 4180), with the names of the first row's values as header.
+
+    Numbers have all their digits. A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    out = io.StringIO()
+    names = list(rows[0]) if rows else []
+    writer = csv.writer(out)
+    writer.writerow([_cell(name) for name in names])
+    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA):
+        return f"'{value}"
+    return "" if value is None else value

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.http import is_http_url
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,18 +52,10 @@ class PageSettings:
         if not MIN_REFRESH_S <= self.refresh_s <= MAX_REFRESH_S:
             raise ConfigError("--refresh", self.refresh_s, "give seconds from 0.5 to 3600")
         for option, url in (("--runbook-url", self.runbook_url), ("--grafana-url", self.grafana_url)):
-            if url and not _is_url(url):
+            if url and not is_http_url(url):
                 raise ConfigError(option, url, "give a URL, as in https://grafana.example.org")
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,15}", self.grafana_uid_prefix):
             raise ConfigError("--uid-prefix", self.grafana_uid_prefix, "give 1 to 15 letters, digits, _ or -")
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-    except ValueError:  # half an IPv6 address
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
 served: PageSettings | None = None

@@ -10,7 +10,7 @@ from tallystream.errors import ConfigError
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.instance_states import Instance, read_instances
 from tallystream_dashboards.data.period import RANGES, Period
-from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned, show, table_or_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,13 +26,8 @@ _RIGHT = frozenset({2, 3, 4, 5})
 class InstancesSettings(TableSettings):
     """Settings of `tallystream instances`, and those of every table.
 
-    Args:
-        app: the app whose instances are shown.
-        metric: a metric whose values are shown, too; None: none.
-        range: the period in which an instance has reported, one of the page's: 5m, 15m, 1h, 6h, 24h or 7d.
-
     Raises:
-        ConfigError: a number is out of its bounds, both `watch` and `at_ms` are set, or the period is none of these.
+        ConfigError: a number is out of its bounds, both `watch` and `at_ms` are set, or `range` is not in `RANGES`.
     """
 
     app: str
@@ -58,11 +53,8 @@ def run(settings: InstancesSettings, out: TextIO | None = None, *, clock: Callab
     def read(reader: PointReader, at_ms: int) -> Shown:
         period = Period(at_ms - RANGES[settings.range] * 1000, at_ms, at_ms + 1)
         found = read_instances(reader, settings.app, period, metric=settings.metric)
-        if not found:
-            return Shown("", _nothing(settings), NOTHING)
-        if settings.json:
-            return Shown(json_lines(_json(one, settings) for one in found), "", FOUND)
-        return Shown(_table(found, at_ms, settings), "", FOUND)
+        objects = [_json(one, settings) for one in found]
+        return table_or_json(settings, objects, _table(found, at_ms, settings), _nothing(settings))
 
     return show(settings, read, out, clock=clock)
 

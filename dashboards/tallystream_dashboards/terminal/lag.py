@@ -31,11 +31,7 @@ _RIGHT = frozenset({2, 3, 4, 5})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowSettings(TableSettings):
-    """Settings of `tallystream lag`, and those of every table.
-
-    Args:
-        group: one group, shown by partition; None: all groups.
-        rules: the rules of the statuses; None: show the collector's statuses.
+    """Settings of `tallystream lag`, and those of every table. Without `rules`, the collector's statuses are shown.
 
     Raises:
         ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +55,8 @@ def overview(store: StoreSettings, at_ms: int) -> Overview:
         ConfigError: the store's settings can't work.
     """
     try:
-        reader = open_reader(store)
-        try:
+        with closing(open_reader(store)) as reader:
             return read_overview(reader, at_ms)
-        finally:
-            reader.close()
     except SinkUnavailableError as error:
         return Overview(at_ms, (f"The store can't be read: {error}",), readable=False)
 

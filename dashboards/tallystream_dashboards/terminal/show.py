@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import TextIO
 
-    from tallystream_aggregator.shipping.latest_reader import LatestSettings
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.base import PointReader
 
     Read = Callable[[PointReader, int], "Shown"]
@@ -31,19 +32,15 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """Settings of a command that shows a table from the store.
+    """Settings of a command that shows a table from the store, or from the newest sums on a cluster.
 
-    Args:
-        store: the store that is read, or the brokers whose newest sums are read instead.
-        watch: print the table again every `every_s` seconds, until SIGTERM or Ctrl-C.
-        json: print one JSON object a line instead of a table.
-        at_ms: the moment to show, epoch ms; None: now.
+    `at_ms` is the moment to show, epoch ms; None: now.
 
     Raises:
         ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.
     """
 
-    store: StoreSettings | LatestSettings
+    store: StoreSettings | Cluster
     watch: bool = False
     json: bool = False
     at_ms: int | None = None
@@ -94,7 +91,7 @@ def show(
                 return code
 
 
-def _opener(store: StoreSettings | LatestSettings) -> Callable[[], PointReader]:
+def _opener(store: StoreSettings | Cluster) -> Callable[[], PointReader]:
     if isinstance(store, StoreSettings):
         return lambda: open_reader(store)
     from tallystream_aggregator.shipping.latest_reader import LatestReader  # here, as few commands need Kafka
@@ -104,14 +101,18 @@ def _opener(store: StoreSettings | LatestSettings) -> Callable[[], PointReader]:
 
 def _read(settings: TableSettings, opened: Callable[[], PointReader], read: Read, at_ms: int) -> Shown:
     try:
-        reader = opened()
-        try:
+        with closing(opened()) as reader:
             return read(reader, at_ms)
-        finally:
-            reader.close()
     except SinkUnavailableError as error:
         what = "store" if isinstance(settings.store, StoreSettings) else "topic"
         return Shown("", f"The {what} can't be read: {error}", UNREADABLE)
+
+
+def table_or_json(settings: TableSettings, objects: Sequence[dict[str, Any]], table: str, nothing: str) -> Shown:
+    """Return the objects as JSON or as a table, as the settings ask; `nothing` is the sentence if there are none."""
+    if not objects:
+        return Shown("", nothing, NOTHING)
+    return Shown(json_lines(objects) if settings.json else table, "", FOUND)
 
 
 def json_lines(objects: Iterable[dict[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from tallystream_dashboards import formatting
 from tallystream_dashboards.data import sums
 from tallystream_dashboards.data.lines import rate
 from tallystream_dashboards.lag.storage import ALL as LAGS
-from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned, show, table_or_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,10 +32,6 @@ _RIGHT = frozenset({4, 5, 6})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumsSettings(TableSettings):
     """Settings of `tallystream sums`, and those of every table.
-
-    Args:
-        pattern: a shell pattern of the names to show; None: all names but those of the reporters' own metrics.
-        app: the app whose sums are shown; None: all apps.
 
     Raises:
         ConfigError: a number is out of its bounds, or `at_ms` is set together with `watch` or without a store.
@@ -67,12 +63,9 @@ def run(settings: SumsSettings, out: TextIO | None = None, *, clock: Callable[[]
 
     def read(reader: PointReader, at_ms: int) -> Shown:
         found = read_sums(reader, at_ms=at_ms, pattern=settings.pattern, app=settings.app)
-        if not found:
-            return Shown("", _nothing(settings), NOTHING)
         rates = [None if settings.from_topic else rate_of(one, at_ms) for one in found]
-        if settings.json:
-            return Shown(json_lines(map(sum_json, found, rates)), "", FOUND)
-        return Shown(_table(found, rates, at_ms), "", FOUND)
+        objects = list(map(sum_json, found, rates))
+        return table_or_json(settings, objects, _table(found, rates, at_ms), _nothing(settings))
 
     return show(settings, read, out, clock=clock)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tallystream_dashboards import formatting
 from tallystream_dashboards.data.duplicates import Duplicates, read_duplicates_of_app
 from tallystream_dashboards.data.period import Period
-from tallystream_dashboards.terminal.show import FOUND, NOTHING, Shown, TableSettings, aligned, json_lines, show
+from tallystream_dashboards.terminal.show import Shown, TableSettings, aligned, show, table_or_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,11 +23,7 @@ _RIGHT = frozenset({1, 2, 3})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwiceSettings(TableSettings):
-    """Settings of `tallystream twice`, and those of every table.
-
-    Args:
-        app: the app whose counters are shown.
-    """
+    """Settings of `tallystream twice`, and those of every table."""
 
     app: str
 
@@ -44,11 +40,8 @@ def run(settings: TwiceSettings, out: TextIO | None = None, *, clock: Callable[[
 
     def read(reader: PointReader, at_ms: int) -> Shown:
         found = read_duplicates_of_app(reader, settings.app, Period(at_ms, at_ms, at_ms + 1))
-        if not found:
-            return Shown("", _nothing(settings.app), NOTHING)
-        if settings.json:
-            return Shown(json_lines(_json(settings.app, *one) for one in found.items()), "", FOUND)
-        return Shown(_table(found), "", FOUND)
+        objects = [_json(settings.app, *one) for one in found.items()]
+        return table_or_json(settings, objects, _table(found), _nothing(settings.app))
 
     return show(settings, read, out, clock=clock)
 

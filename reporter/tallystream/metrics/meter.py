@@ -126,15 +126,7 @@ class Meter(Metric):
     def collect(self, *, views: bool) -> record.Meter:  # noqa: ARG002 - used by distributions
         """Return count and rates as a record struct."""
         count, rates = self._sample()
-        return record.Meter(
-            name=self.name,
-            tags=self.tags,
-            count=count,
-            mean_rate=rates.mean_rate,
-            m1_rate=rates.m1_rate,
-            m5_rate=rates.m5_rate,
-            m15_rate=rates.m15_rate,
-        )
+        return record.Meter(name=self.name, tags=self.tags, count=count, **rates._asdict())
 
     def reset_after_fork(self) -> None:
         """Reset the count and the rates to zero."""

@@ -64,13 +64,10 @@ class ReportingThread:
         self._stopping = SignalSafeEvent()
         self._deadline = Deadline(0.0, monotonic)
         self._delivered = False
-        self.has_ended = False  # whether it ended by itself; unlike `is_alive`, this stays unchanged in a forked child
+        # Whether it ended by itself. Unlike the thread's `is_alive`, this stays unchanged in a forked child.
+        self.has_ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-
-    def is_alive(self) -> bool:
-        """Return whether the thread is running."""
-        return self._thread.is_alive()
 
     def stop(self, deadline: Deadline) -> bool:
         """Trigger the last report, and return whether it was delivered by the deadline."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tallystream_dashboards.data.lines import Line, chart_data
 from tallystream_dashboards.data.pipeline import Hop
 from tallystream_dashboards.page import exports
-from tallystream_dashboards.page.csv_text import csv_text
+from tallystream_dashboards.page.exports import csv_text
 
 
 @given(

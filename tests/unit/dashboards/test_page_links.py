@@ -47,7 +47,9 @@ def test_without_grafana_there_is_no_link() -> None:
 
 
 @pytest.mark.parametrize("option", ["grafana_url", "runbook_url"])
-@pytest.mark.parametrize("url", ["javascript:alert(1)", "grafana.example", "http://[::1", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "grafana.example", "http://[::1", "http://g:x", "file:///etc/passwd"]
+)
 def test_only_web_addresses_are_linked(option: str, url: str) -> None:
     """An address that is not of the web is refused when the page starts."""
     with pytest.raises(ConfigError, match=f"--{option.replace('_', '-')}"):

@@ -17,8 +17,8 @@ from tallystream_cli.demo import app as demo_app
 from tallystream_cli.demo import events as demo_events
 from tallystream_cli.influx_tokens import PERMISSIONS
 from tallystream_cli.local.component import STOP_TIMEOUT_S
-from tallystream_dashboards.grafana import Settings
 from tallystream_dashboards.grafana.generate import files
+from tallystream_dashboards.grafana.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -90,7 +90,7 @@ def test_a_running_reporter_stops_when_the_cluster_is_found_in_use(caplog: pytes
     assert other._thread is not None
     bench.clock.advance(1)
     other._thread._thread.join(10)
-    assert not other._thread.is_alive()
+    assert not other._thread._thread.is_alive()
     assert not other._connection.is_open
     assert other.failures == 1
     assert caplog.text.count("the reporter has stopped: registry: 'app' can't be used; another reporter") == 1

@@ -81,7 +81,7 @@ def test_a_forked_child_counts_from_zero_and_does_not_use_the_parents_producer()
         if not child:
             counter.inc()
             print([(m.name, m.count) for m in registry.snapshot()], reporter._lives.in_flight, flush=True)
-            print(reporter._thread.is_alive(), reporter._connection.is_open, flush=True)
+            print(reporter._thread._thread.is_alive(), reporter._connection.is_open, flush=True)
             reporter.stop(timeout=0.1)
             raise SystemExit(7)
         _, status = os.waitpid(child, 0)

@@ -77,11 +77,6 @@ class InfluxStore:
         self._writes = WriteService(self._client.api_client)
         self.refusals = Rejections("InfluxDB")
 
-    @property
-    def rejected(self) -> int:
-        """The number of points that were refused permanently."""
-        return self.refusals.number
-
     def setup(self) -> None:
         """Check that the bucket exists and that the token may write to it.
 

@@ -88,11 +88,6 @@ class OtlpSink:
         self._warning = ""
         self.refusals = Rejections("OTLP")
 
-    @property
-    def rejected(self) -> int:
-        """The number of points that were refused permanently, and of data points of partial successes."""
-        return self.refusals.number
-
     def setup(self) -> None:
         """Check that the receiver answers, with a request of no points.
 

@@ -47,11 +47,6 @@ class PrometheusSink:
         self.refusals = Rejections("Prometheus")
 
     @property
-    def rejected(self) -> int:
-        """The number of points that were refused permanently."""
-        return self.refusals.number
-
-    @property
     def port(self) -> int | None:
         """The port on which the server listens, None before `setup` and after `close`."""
         return None if self._server is None else self._server.port

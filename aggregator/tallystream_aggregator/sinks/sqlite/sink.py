@@ -14,6 +14,7 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream_aggregator.sinks.base import Field, Rejections, refused
 from tallystream_aggregator.sinks.sqlite.database import BUSY_S, connect, translated_errors
+from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
     import sqlite3
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import Point
 
-DAY_MS = 86_400_000
 SWEEP_EVERY_MS = 600_000
 
 _decode_fields = json_decoder(dict[str, Field])
@@ -74,11 +74,6 @@ class LocalStore:
         self._series: dict[tuple[str, str], int] = {}
         self._seen = -1
         self.refusals = Rejections("the local store")
-
-    @property
-    def rejected(self) -> int:
-        """The number of points that were refused permanently."""
-        return self.refusals.number
 
     def setup(self) -> None:
         """Create the file and its tables, and delete points beyond the retention. It is safe to call this again.

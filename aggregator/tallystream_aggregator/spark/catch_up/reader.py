@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -65,12 +66,10 @@ def read_range(reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
         KafkaException: the broker returned another error.
     """
     reset = "earliest" if reading.skip_lost else "error"
-    consumer = clients.consumer({**_OPTIONS, **reading.kafka, "group.id": reading.group, "auto.offset.reset": reset})
-    try:
+    options = {**_OPTIONS, **reading.kafka, "group.id": reading.group, "auto.offset.reset": reset}
+    with closing(clients.consumer(options)) as consumer:
         consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
         yield from _read(consumer, reading, wanted)
-    finally:
-        consumer.close()
 
 
 def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:

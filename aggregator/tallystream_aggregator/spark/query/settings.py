@@ -13,7 +13,8 @@ from tallystream_aggregator.kafka.start_position import parse_start
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.sharding import require_sharding
 from tallystream_aggregator.spark.kafka_options import Fetch
-from tallystream_aggregator.table.limits import HOUR_MS, TableSettings
+from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

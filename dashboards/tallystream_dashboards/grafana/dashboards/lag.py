@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tallystream_dashboards.grafana.dashboards import variables
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
 from tallystream_dashboards.grafana.model.panel import (
@@ -29,6 +31,8 @@ _PART_QL = f'{_GROUP_QL} AND "topic" =~ /^${{topic:regex}}$/'
 _GROUP = 'group=~"$group"'
 _TOPIC = 'topic=~"$topic"'
 
+_panel = partial(Panel, no_value=_NO_DATA)
+
 _STATUSES = value_mapping(
     {
         "OK": ("OK", GREEN),
@@ -52,10 +56,9 @@ def _by_group(field: str, prometheus: str) -> Queries:
     )
 
 
-_PARTITIONS = Panel(
+_PARTITIONS = _panel(
     title="Lag by partition",
     description="Records after the committed offset of each partition.",
-    no_value=_NO_DATA,
     unit="short",
     queries=queries(
         legend="{group} {topic}/{partition}",
@@ -65,10 +68,9 @@ _PARTITIONS = Panel(
     ),
 )
 
-_SKEW = Panel(
+_SKEW = _panel(
     title="Clock skew",
     description="How far timestamps are ahead of the records' arrival, or behind it if negative. It affects no age.",
-    no_value=_NO_DATA,
     unit="s",
     queries=queries(
         legend="{topic}/{partition}",
@@ -113,11 +115,10 @@ _COLUMNS = {
 
 _RENAMED = ", ".join(f'{old}: "{new}"' for old, new in _COLUMNS.items())
 
-_NOW = Panel(
+_NOW = _panel(
     title="Groups",
     kind="table",
     description="The last status of every consumer group. tallystream lag show GROUP shows the details of one.",
-    no_value=_NO_DATA,
     unit="none",
     width=24,
     height=9,
@@ -169,27 +170,24 @@ _NOW = Panel(
     },
 )
 
-_LAG = Panel(
+_LAG = _panel(
     title="Lag by group",
     description="Records after the committed offset, over all partitions whose lag is known.",
-    no_value=_NO_DATA,
     unit="short",
     queries=_by_group("lag", f"max by (group) (kafka_consumergroup_group_sum_lag{{{_GROUP}}})"),
 )
 
-_AGE = Panel(
+_AGE = _panel(
     title="Age of the oldest unconsumed record",
     description="The age in seconds, from the history of end offsets; a lower bound if the history is too short.",
-    no_value=_NO_DATA,
     unit="s",
     queries=_by_group("seconds", f"max by (group) (kafka_consumergroup_group_max_lag_seconds{{{_GROUP}}})"),
 )
 
-_STATUS = Panel(
+_STATUS = _panel(
     title="Status",
     kind="state-timeline",
     description="The status of each group over time. docs/lag.md explains the statuses.",
-    no_value=_NO_DATA,
     unit="none",
     mappings=(_STATUSES,),
     queries=queries(
@@ -199,18 +197,16 @@ _STATUS = Panel(
     ),
 )
 
-_STATUS_COUNT = Panel(
+_STATUS_COUNT = _panel(
     title="Groups by status",
     description="The number of groups with each status.",
-    no_value=_NO_DATA,
     unit="none",
     queries=queries(legend="{status}", prometheus=f"count by (status) (tallystream_group_status{{{_GROUP}}} == 1)"),
 )
 
-_FLOW = Panel(
+_FLOW = _panel(
     title="Produced and consumed",
     description="Records per second that are produced, and that the group consumes, over its window.",
-    no_value=_NO_DATA,
     unit="cps",
     queries={
         "flux": tuple(

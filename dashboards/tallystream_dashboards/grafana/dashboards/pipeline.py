@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tallystream_aggregator.health.internal_metrics import BY_NAME
 from tallystream_dashboards.grafana.model.dashboard import Dashboard, Row
 from tallystream_dashboards.grafana.model.panel import GREEN, RED, Panel, Queries, Query, queries, value_mapping
@@ -12,6 +14,9 @@ _NO_DATA = (
 )
 _NO_LAG = "No lag of the groups of aggregator and shipper: start tallystream lag collect."
 _OWN_GROUPS = "tallystream-(aggregator|shipper)"
+
+_panel = partial(Panel, no_value=_NO_DATA)
+_stat = partial(_panel, kind="stat", width=6, height=5)
 
 
 def _internal_metrics(*names: str, legend: str = "") -> Queries:
@@ -40,25 +45,17 @@ def _internal_rates(*names: str) -> Queries:
     }
 
 
-_READY = Panel(
+_READY = _stat(
     title="Ready",
-    kind="stat",
     description="Whether aggregator and shipper work, as /readyz reports it.",
-    no_value=_NO_DATA,
     unit="none",
-    width=6,
-    height=5,
     mappings=(value_mapping({"1": ("ready", GREEN), "0": ("not ready", RED)}),),
     queries=_internal_metrics("ready", legend="{command}"),
 )
-_SINCE = Panel(
+_SINCE = _stat(
     title="Since the last batch",
-    kind="stat",
     description="The time since the start of the newest batch. Without new records there are no batches.",
-    no_value=_NO_DATA,
     unit="s",
-    width=6,
-    height=5,
     queries=queries(
         legend="{command}",
         flux=flux.pipe(
@@ -69,25 +66,17 @@ _SINCE = Panel(
         prometheus=f"time() - {promql.internal_metric('tallystream_batch_time_seconds')}",
     ),
 )
-_STORE = Panel(
+_STORE = _stat(
     title="Store",
-    kind="stat",
     description="Whether the shipper reaches its store. While the store is unavailable, points wait on Kafka.",
-    no_value=_NO_DATA,
     unit="none",
-    width=6,
-    height=5,
     mappings=(value_mapping({"1": ("unavailable", RED), "0": ("available", GREEN)}),),
     queries=_internal_metrics("ship.store_unavailable", legend="{command}"),
 )
-_EPOCH = Panel(
+_EPOCH = _stat(
     title="Epoch",
-    kind="stat",
     description="The epoch of the newest batch. It increases by one when another aggregator takes over.",
-    no_value=_NO_DATA,
     unit="none",
-    width=6,
-    height=5,
     queries=_internal_metrics("epoch", legend="{command}"),
 )
 _AGE = Panel(
@@ -128,10 +117,9 @@ _BEHIND_FLUX = flux.pipe(
 _END_OFFSET = promql.internal_metric("tallystream_end_offset", labels=_PARTITION)
 _OFFSET = promql.internal_metric("tallystream_offset", labels=_PARTITION)
 
-_BEHIND = Panel(
+_BEHIND = _panel(
     title="Records to read",
     description="The end of each partition at the start of the newest batch minus the next offset that is read.",
-    no_value=_NO_DATA,
     unit="short",
     queries=queries(
         legend="{topic}/{partition} ({command})", flux=_BEHIND_FLUX, prometheus=f"{_END_OFFSET} - {_OFFSET}"
@@ -169,59 +157,52 @@ _SUM, _COUNT = (
 )
 _PHASES_PROMETHEUS = f"sum by (command, phase) (rate({_SUM})) / sum by (command, phase) (rate({_COUNT}))"
 
-_PHASES = Panel(
+_PHASES = _panel(
     title="Batch phases",
     description="The mean duration of Spark's phases of a batch; triggerExecution is the entire batch.",
-    no_value=_NO_DATA,
     unit="s",
     queries=queries(
         legend="{phase} ({command})", flux=_PHASES_FLUX, influxql=_PHASES_INFLUXQL, prometheus=_PHASES_PROMETHEUS
     ),
 )
-_READ = Panel(
+_READ = _panel(
     title="Records and batches a second",
     description="Records that the aggregator and the shipper read, and their batches, per second.",
-    no_value=_NO_DATA,
     unit="cps",
     step=True,
     queries=_internal_rates("input.records", "batches"),
 )
-_DEAD = Panel(
+_DEAD = _panel(
     title="Dead letters",
     description="Records and metrics that were rejected, and records that changed nothing (stale), per second. The "
     "topic metrics-dead has the reasons.",
-    no_value=_NO_DATA,
     unit="cps",
     step=True,
     queries=_internal_rates("table.dead_letters", "table.stale"),
 )
-_TABLE = Panel(
+_TABLE = _panel(
     title="Table",
     description="Lives, living lives and their instances; metrics; and rows, one for each metric of a life.",
-    no_value=_NO_DATA,
     unit="short",
     queries=_internal_metrics("table.lives", "table.living", "table.instances", "table.metrics", "table.rows"),
 )
-_STATE = Panel(
+_STATE = _panel(
     title="State",
     description="The size of the table, which every batch reads and writes, and the memory of Spark's state store.",
-    no_value=_NO_DATA,
     unit="bytes",
     queries=_internal_metrics("table.state_bytes", "state.memory_bytes"),
 )
-_POINTS = Panel(
+_POINTS = _panel(
     title="Points a second",
     description="Points that the shipper wrote, per second.",
-    no_value=_NO_DATA,
     unit="cps",
     step=True,
     queries=_internal_rates("ship.points"),
 )
-_LEFT_OUT = Panel(
+_LEFT_OUT = _panel(
     title="Left out by the shipper",
     description="Points that the store rejected permanently, unreadable records, and records of a replaced writer, per "
     "second.",
-    no_value=_NO_DATA,
     unit="cps",
     step=True,
     queries=_internal_rates("ship.rejected", "ship.unreadable", "ship.stale"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -12,6 +11,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
+from tallystream_aggregator.sinks.http import split_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -193,11 +193,7 @@ def _inner(error: BaseException) -> BaseException | None:
 
 
 def _require_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is not a number, an incomplete IPv6 address
-        valid, parts = False, urlsplit("")
+    parts, valid = split_url(url)
     if parts.username or parts.password:
         raise ConfigError(URL, f"{parts.scheme}://***@…", f"remove user and password: the token is in {TOKEN}")
     if not valid or parts.query or parts.fragment:

@@ -29,16 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
-    """The settings of `tallystream dashboards push`; secrets come from the environment.
-
-    Args:
-        url: the Grafana server.
-        generate: the settings of what is pushed.
-        dry_run: print what a push would do, and write nothing.
-        prune: remove what an earlier push wrote and is no longer generated.
-        on_manual_change: what happens to what a person changed since the last push.
-        ca_file: CA certificates to trust instead of the system's.
-    """
+    """The settings of `tallystream dashboards push`; secrets come from the environment."""
 
     url: str
     generate: Settings = field(default_factory=Settings)

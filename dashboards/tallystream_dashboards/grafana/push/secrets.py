@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.http import secret_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,14 +50,11 @@ class Secrets:
         return text
 
     def _from_file(self, name: str, remedy: str) -> str:
-        path = self._env.get(f"{name}_FILE", "")
+        variable = f"{name}_FILE"
+        path = self._env.get(variable)
         if not path:
-            raise ConfigError(name, "", f"{remedy}, or name a file that contains it in {name}_FILE")
-        try:
-            content = Path(path).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise ConfigError(f"{name}_FILE", path, f"it can't be read: {reason}") from error
+            raise ConfigError(name, "", f"{remedy}, or name a file that contains it in {variable}")
+        content = secret_file(variable, self._env)
         if not content:
-            raise ConfigError(f"{name}_FILE", path, "it is empty: write the secret into it")
+            raise ConfigError(variable, path, "it is empty: write the secret into it")
         return content

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream_aggregator.shutdown import StopRequest
-    from tallystream_aggregator.sinks.base import PointReader, Sink
-    from tallystream_aggregator.sinks.stores import Store
+    from tallystream_aggregator.sinks.base import PointReader, Sink, Store
     from tallystream_dashboards.lag.collector.http_api import LagApi
     from tallystream_dashboards.lag.collector.tracker import Round
     from tallystream_dashboards.lag.status import Rules

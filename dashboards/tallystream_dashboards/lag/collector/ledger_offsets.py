@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka.topic_selection import by_partition
 from tallystream_dashboards.lag.offsets import LEDGER_PREFIX
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ def update(newest: dict[str, ledger.LedgerRow], rows: Iterable[ledger.LedgerRow]
 def offsets(newest: Mapping[str, ledger.LedgerRow], prefix: str = "") -> dict[str, dict[PartitionId, int]]:
     """Return the next offset to read by group and partition, from the newest row of each query."""
     return {
-        prefix + GROUPS[query] if query in GROUPS else f"{LEDGER_PREFIX}{query}": {
-            (topic, int(number)): offset for topic, numbers in row.end.items() for number, offset in numbers.items()
-        }
+        prefix + GROUPS[query] if query in GROUPS else f"{LEDGER_PREFIX}{query}": by_partition(row.end)
         for query, row in newest.items()
     }
 
@@ -57,12 +56,7 @@ class LedgerReader:
         self._prefix = prefix
         self._newest: dict[str, ledger.LedgerRow] = {}
         self._read = False
-        options = {
-            "group.id": "tallystream-lag-ledger",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-        self._consumer = clients.consumer({**kafka, **options})
+        self._consumer = clients.reading_consumer(kafka, "tallystream-lag-ledger")
         self._consumer.assign([TopicPartition(topic, 0, _TAIL - ledger.TAIL)])
 
     def offsets(self) -> dict[str, dict[PartitionId, int]] | None:

@@ -52,18 +52,13 @@ class RecordReader:
         return dict(self._cache)
 
     def _consume(self, positions: Mapping[PartitionId, int]) -> dict[PartitionId, NextRecord]:
-        consumer = clients.consumer(
-            {
-                **self._kafka,
-                "group.id": "tallystream-lag-reading",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "fetch.message.max.bytes": 65_536,
-                "queued.max.messages.kbytes": 4_096,
-            }
-        )
+        options = {
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "fetch.message.max.bytes": 65_536,
+            "queued.max.messages.kbytes": 4_096,
+        }
+        consumer = clients.reading_consumer(self._kafka, "tallystream-lag-reading", options)
         records: dict[PartitionId, NextRecord] = {}
         try:
             consumer.assign([TopicPartition(*partition, offset) for partition, offset in positions.items()])

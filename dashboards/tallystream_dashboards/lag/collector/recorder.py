@@ -19,7 +19,7 @@ from tallystream_dashboards.lag.storage import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tallystream_aggregator.sinks.base import Deletable, Field, PointReader, Sink
+    from tallystream_aggregator.sinks.base import Field, PointReader, Sink, Store
     from tallystream_dashboards.lag.collector.tracker import Round
     from tallystream_dashboards.lag.state import GroupState
     from tallystream_dashboards.lag.status import Rules
@@ -178,7 +178,7 @@ class Downsampler:
     Of old history one round in five minutes is kept. Retention is the store's.
     """
 
-    def __init__(self, store: Deletable, reader: PointReader, *, full_ms: int, clock: Callable[[], int]) -> None:
+    def __init__(self, store: Store, reader: PointReader, *, full_ms: int, clock: Callable[[], int]) -> None:
         self._store = store
         self._reader = reader
         self._full_ms = full_ms

@@ -21,7 +21,6 @@ from tallystream_dashboards.data.groups import read_group_view, read_groups_now,
 from tallystream_dashboards.data.lines import chart_data
 from tallystream_dashboards.data.pipeline import read_pipeline
 from tallystream_dashboards.page import exports
-from tallystream_dashboards.page.csv_text import csv_text
 from tallystream_dashboards.page.metrics_data import read_metrics
 from tallystream_dashboards.page.url_state import parse
 
@@ -57,7 +56,7 @@ def endpoint(store: StoreSettings, clock: Callable[[], float] = time.time) -> Ca
             return PlainTextResponse("There is no such table in this view.\n", HTTPStatus.NOT_FOUND)
         name = request.query_params["table"]
         headers = {"content-disposition": f'attachment; filename="{name}.csv"', "cache-control": "no-store"}
-        return Response(csv_text(found), media_type="text/csv", headers=headers)
+        return Response(exports.csv_text(found), media_type="text/csv", headers=headers)
 
     return answer
 

@@ -6,10 +6,10 @@ import ipaddress
 import logging
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.http import secret_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,17 +24,13 @@ def from_environment(env: Mapping[str, str] | None = None) -> str:
         ConfigError: the file can't be read, is empty, or is not UTF-8.
     """
     env = os.environ if env is None else env
-    path = env.get(f"{ENV}_FILE", "")
+    variable = f"{ENV}_FILE"
+    path = env.get(variable)
     if not path:
         return env.get(ENV, "")
-    try:
-        password = Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigError(f"{ENV}_FILE", path, f"it can't be read: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise ConfigError(f"{ENV}_FILE", path, "it is not UTF-8: write the password into it as text") from None
+    password = secret_file(variable, env)
     if not password:
-        raise ConfigError(f"{ENV}_FILE", path, "it is empty: write the password into it")
+        raise ConfigError(variable, path, "it is empty: write the password into it")
     return password
 
 

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka.admin import ConfigResource, ConfigSource
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.kafka.topics import DAY_MS, Topics, create_topics, policies, require_partitions
+from tallystream_aggregator.kafka.topics import Topics, create_topics, policies, require_partitions
+from tallystream_aggregator.times import DAY_MS
 
 PAGE = Path(__file__).parents[4] / "docs" / "topics.md"
 

@@ -7,12 +7,12 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.carbon import decode
 from support.hostile_text import HOSTILE
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.graphite import (
     LONGEST_LINE,
     GraphiteSink,
-    decode,
     encode_path,
     encode_value,
     lines_of,

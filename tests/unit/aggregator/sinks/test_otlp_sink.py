@@ -160,7 +160,7 @@ def test_any_2xx_status_is_a_success(receiver: Receiver, sink: OtlpSink, status:
     """OTLP defines 200, but some receivers respond with another status."""
     receiver.respond = lambda _: Response(status)
     sink.write(counters(1))
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
 
 
 def test_a_large_write_is_several_requests_in_order(receiver: Receiver, sink: OtlpSink) -> None:
@@ -187,7 +187,7 @@ def test_a_temporary_error_is_unavailable(receiver: Receiver, sink: OtlpSink, st
     receiver.respond = lambda _: OK
     sink.write(counters(2, 3))
     assert [request.counts for request in receiver.requests] == [[2, 3], [2, 3]]
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_no_response_is_unavailable() -> None:
     for call in (sink.setup, lambda: sink.write(counters(1))):
         with pytest.raises(SinkUnavailableError, match=f"OTLP {url}/v1/metrics: "):
             call()
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
 
 
 @pytest.mark.parametrize("status", [400, 409, 413, 422, 500, 501])
@@ -230,7 +230,7 @@ def test_a_refused_point_is_found_and_the_others_are_written(receiver: Receiver,
     sink.write(counters(*range(20)))
     reason = f"OTLP rejects a point of 'orders.processed' permanently: {status} out of order"
     assert reported == [(point, reason) for point in counters(3, 4, 17)]
-    assert sink.rejected == 3
+    assert sink.refusals.number == 3
     accepted = [count for request in receiver.requests if not bad & {*request.counts} for count in request.counts]
     assert accepted == [count for count in range(20) if count not in bad]
 
@@ -240,7 +240,7 @@ def test_a_receiver_that_refuses_an_empty_request_is_available(receiver: Receive
     receiver.respond = lambda counts: OK if counts else Response(400)
     sink.setup()
     sink.write(counters(1))
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
 
 
 def test_a_receiver_with_internal_errors_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
@@ -256,7 +256,7 @@ def test_a_receiver_with_internal_errors_is_unavailable(receiver: Receiver, sink
         with pytest.raises(SinkUnavailableError, match="500 no space left on device"):
             sink.write(counters(*range(number)))
         assert len(receiver.requests) == 2
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
     receiver.respond = lambda _: OK
     receiver.requests.clear()
     sink.write(counters(1, 2))
@@ -301,9 +301,9 @@ def test_a_write_that_fails_later_has_counted_no_refused_point(receiver: Receive
     receiver.respond = lambda _: Response(next(answers))
     with pytest.raises(SinkUnavailableError):
         sink.write(counters(1, 2))
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
     sink.write(counters(1, 2))
-    assert sink.rejected == 1
+    assert sink.refusals.number == 1
 
 
 def test_the_message_of_a_protobuf_error_is_the_reason(receiver: Receiver, sink: OtlpSink) -> None:
@@ -332,7 +332,7 @@ def test_a_partial_success_is_counted_and_not_sent_again(
     receiver.respond = lambda _: partial(3, "duplicate")
     sink.write(counters(1, 2, 3))
     assert len(receiver.requests) == 1
-    assert sink.rejected == 3
+    assert sink.refusals.number == 3
     assert "OTLP rejects 3 data points of 3 points permanently: duplicate" in caplog.text
 
 
@@ -343,7 +343,7 @@ def test_the_point_of_a_partial_success_of_one_is_known(receiver: Receiver, sink
     sink.refusals.listen = lambda point, reason: reported.append((point, reason))
     sink.write(counters(1))
     assert reported == [(counters(1)[0], "OTLP rejects a point of 'orders.processed' permanently: duplicate")]
-    assert sink.rejected == 1
+    assert sink.refusals.number == 1
 
 
 def test_a_warning_is_logged_once(receiver: Receiver, sink: OtlpSink, caplog: pytest.LogCaptureFixture) -> None:
@@ -354,7 +354,7 @@ def test_a_warning_is_logged_once(receiver: Receiver, sink: OtlpSink, caplog: py
     receiver.respond = lambda _: Response(200, b"<ok>", "text/html")
     sink.write(counters(3))
     assert caplog.text.count("use a newer protocol") == 1
-    assert sink.rejected == 0
+    assert sink.refusals.number == 0
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -144,7 +144,7 @@ def test_a_token_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     """The error names the variable and the path."""
     path = tmp_path / "token"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="it is not text"):
+    with pytest.raises(ConfigError, match="it is not UTF-8 text"):
         StoreSettings.parse("influxdb:http://h", org="o", env={"INFLUXDB_TOKEN_FILE": str(path)})
 
 

@@ -12,9 +12,9 @@ import yaml
 from typer.testing import CliRunner
 
 from tallystream_cli import main
-from tallystream_dashboards.grafana import Settings, resources
 from tallystream_dashboards.grafana.generate import files
-from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour
+from tallystream_dashboards.grafana.resources import resources
+from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings
 
 GENERATED = Path(__file__).parents[4] / "dashboards" / "generated"
 

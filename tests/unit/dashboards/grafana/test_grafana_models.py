@@ -14,10 +14,9 @@ from grafana_foundation_sdk.models import alerting
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from support.grafana_queries import variables_of
-from tallystream_dashboards.grafana import Settings, resources
 from tallystream_dashboards.grafana.alerts.rules import RULES
-from tallystream_dashboards.grafana.resources import DASHBOARDS
-from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour
+from tallystream_dashboards.grafana.resources import DASHBOARDS, resources
+from tallystream_dashboards.grafana.settings import FLAVOURS, Flavour, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

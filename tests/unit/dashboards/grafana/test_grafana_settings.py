@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_dashboards.grafana import Contact, Settings, Thresholds, resources
+from tallystream_dashboards.grafana.resources import resources
+from tallystream_dashboards.grafana.settings import Contact, Settings, Thresholds
 
 INVALID: list[tuple[dict[str, Any], str]] = [
     ({"flavour": "sql"}, "--flavour: 'sql' can't be used; give flux, influxql or prometheus."),
@@ -18,6 +19,8 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"org": ""}, "--org"),
     ({"datasource_url": "influxdb:8086"}, "--datasource-url"),
     ({"datasource_url": "http://[1"}, "--datasource-url"),
+    ({"datasource_url": "http://influxdb:0"}, "--datasource-url"),
+    ({"datasource_url": "http://influxdb:x"}, "--datasource-url"),
 ]
 
 
