@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from support.schedules import BEGIN_MS, TopicRecord
 from tallystream_aggregator.table import Changes, State, Table, TableSettings
-from tallystream_aggregator.table.compaction import Compactor, run_expanded
+from tallystream_aggregator.table.compaction import Compactor
 from tallystream_aggregator.table.decode import Record
+from tallystream_aggregator.table.table import run_expanded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -102,11 +103,13 @@ def span_reader(records: Sequence[Record]) -> Callable[[Span], list[Record]]:
 
 def apply_or_expand(records: list[Record], topic: Topic) -> tuple[Changes, Table]:
     """Apply records of the topic to a new table as one batch. If the table asks for it, expand them first."""
+    table = Table(State(), SETTINGS)
 
-    def run(records: Sequence[Record]) -> tuple[Changes, Table]:
+    def run(records: Sequence[Record]) -> Changes:
+        nonlocal table
         table = Table(State(), SETTINGS)
         table.begin_batch()
         table.apply(sorted(records, key=lambda record: record.offset))
-        return table.changes(), table
+        return table.changes()
 
-    return run_expanded(records, run, span_reader(table_records(topic.written)))
+    return run_expanded(records, run, span_reader(table_records(topic.written))), table

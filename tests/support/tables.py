@@ -17,15 +17,15 @@ from support.memory_store import MemoryStore
 from tallystream_aggregator.table import State, TableSettings, combiners, storage
 from tallystream_aggregator.table.arithmetic.sketches import SHARES
 from tallystream_aggregator.table.combiners import CombinerGroup, combine_shards
-from tallystream_aggregator.table.compaction import ExpansionNeededError, run_expanded
 from tallystream_aggregator.table.outputs import Total
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
+from tallystream_aggregator.table.restore.republish import Republish
 from tallystream_aggregator.table.restore.restore import included_by_all, restore
 from tallystream_aggregator.table.shards import ShardSum, group_of, shard_of, shards_of
 from tallystream_aggregator.table.shards import decode as decode_shard_sum
 from tallystream_aggregator.table.shards import encode as encode_shard_sum
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.table.table import Republish, run_batch
+from tallystream_aggregator.table.table import run_batch, run_expanded
 from tallystream_aggregator.verify.silence import Batch as FinishedBatch
 
 if TYPE_CHECKING:
@@ -193,15 +193,17 @@ class Tables:
     ) -> tuple[StoredTable, Changes]:
         mine = [record for record in everything if shard_of(record.key, self.shards) == shard]
 
-        def run(records: Sequence[Record]) -> tuple[StoredTable, Changes]:
-            found = self._load(shard)
-            try:
-                return found, run_batch(found.table, records, **given)
-            except ExpansionNeededError:
-                self.compaction["expanded"] += 1
-                raise
+        found = None
 
-        return run_expanded(records, run, span_reader(mine))
+        def run(records: Sequence[Record]) -> Changes:
+            nonlocal found
+            self.compaction["expanded"] += found is not None
+            found = self._load(shard)
+            return run_batch(found.table, records, **given)
+
+        changes = run_expanded(records, run, span_reader(mine))
+        assert found is not None
+        return found, changes
 
     def _finish(self, ran: dict[int, tuple[StoredTable, Changes]]) -> None:
         shard_sums: list[ShardSum] = []

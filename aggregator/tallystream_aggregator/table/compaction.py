@@ -10,7 +10,7 @@ has the proof for each rule.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.record import Counter, FloatCounter, Histogram, Metric, Position, ShortForm, identity
 from tallystream_aggregator.table.arithmetic.metric_types import stored_values
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.limits import TableSettings
 
 
-T = TypeVar("T")
-
-
 class ExpansionNeededError(Exception):
     """The table refused a part of a record before superseded ones: the records of `instances` are read again."""
 
@@ -53,22 +50,6 @@ class Span(NamedTuple):
     partition: int
     first: int
     last: int
-
-
-def run_expanded(
-    records: Sequence[Record], run: Callable[[Sequence[Record]], T], read: Callable[[Span], Iterable[Record]]
-) -> T:
-    """Return `run(records)`. If it raises ExpansionNeededError, run the batch again with the records that were dropped.
-
-    `run` starts from the stored table each time. Records that were dropped from one instance may change what the table
-    accepts from another, which then has to be expanded too. `read` is that of `expand`.
-    """
-    instances: set[str] = set()
-    while True:
-        try:
-            return run(expand(records, instances, read) if instances else records)
-        except ExpansionNeededError as needed:
-            instances |= needed.instances
 
 
 def expand(records: Sequence[Record], instances: set[str], read: Callable[[Span], Iterable[Record]]) -> list[Record]:

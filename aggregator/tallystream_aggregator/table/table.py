@@ -13,7 +13,7 @@ import msgspec
 from tallystream.record import ShortForm
 from tallystream_aggregator.otlp import decode as otlp
 from tallystream_aggregator.table.apply import RecordApplier
-from tallystream_aggregator.table.compaction import ExpansionNeededError
+from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
 from tallystream_aggregator.table.decode import (
     DecodedSnapshot,
     Forget,
@@ -27,7 +27,7 @@ from tallystream_aggregator.table.forget import advance_forgetting, close_list, 
 from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limit_letters
 from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES_OF_A_BATCH, DeadLetter, Event, Total
-from tallystream_aggregator.table.restore.republish import metric_of, republish
+from tallystream_aggregator.table.restore.republish import Republish, metric_of, republish
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
 from tallystream_aggregator.table.shards import ShardSum, is_otlp, shard_of, shards_of
 from tallystream_aggregator.table.sums.numbers import sum_of
@@ -36,16 +36,22 @@ from tallystream_aggregator.table.sums.outputs import SumOutputs
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from tallystream_aggregator.table.compaction import Span
     from tallystream_aggregator.table.disk import Chunks
     from tallystream_aggregator.table.rows import TableRecord
     from tallystream_aggregator.table.state import State
 
 
-class Republish(NamedTuple):
-    """Keys of `metrics-table` and `metrics-agg` whose records are published again."""
-
-    keys: Sequence[bytes]
-    sums: Sequence[bytes]
+def run_expanded(
+    records: Sequence[Record], run: Callable[[Sequence[Record]], Changes], read: Callable[[Span], Iterable[Record]]
+) -> Changes:
+    """Run a batch from the stored table, again with dropped records (`expand`) while it raises ExpansionNeededError."""
+    instances: set[str] = set()
+    while True:
+        try:
+            return run(expand(records, instances, read) if instances else records)
+        except ExpansionNeededError as needed:
+            instances |= needed.instances
 
 
 def run_batch(

@@ -18,13 +18,14 @@ from tallystream_aggregator.initial_state import read_initial_state
 from tallystream_aggregator.repair_request import read_request
 from tallystream_aggregator.spark.catch_up.encoding import Spill, records_of
 from tallystream_aggregator.spark.gc_pause import gc_paused
-from tallystream_aggregator.table.compaction import ExpansionNeededError, run_expanded
+from tallystream_aggregator.table.compaction import ExpansionNeededError
+from tallystream_aggregator.table.restore.republish import Republish
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.shards import encode, group_of, shards_of
 from tallystream_aggregator.table.state import State, StateVersionError, unpack
 from tallystream_aggregator.table.storage import StoredTable, load
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.table.table import Republish, run_batch
+from tallystream_aggregator.table.table import run_batch, run_expanded
 from tallystream_aggregator.versions import deletion_header
 
 if TYPE_CHECKING:
@@ -234,19 +235,20 @@ class TableProcessor(StatefulProcessor):
         number = self._batch_id()
         now_ms, waiting = self._planned(number)
         republish, repaired = self._requested(shard, number)
-        cached_once = [stored]
+        in_memory: StoredTable | None = stored
 
-        def run(records: Sequence[Record]) -> tuple[StoredTable, Changes]:
-            found = cached_once.pop() if cached_once else self._load(shard)
+        def run(records: Sequence[Record]) -> Changes:
+            nonlocal stored, in_memory
+            stored, in_memory = in_memory or self._load(shard), None
             try:
-                return found, run_batch(
-                    found.table, records, now_ms=now_ms, waiting=waiting, load=with_value, republish=republish
+                return run_batch(
+                    stored.table, records, now_ms=now_ms, waiting=waiting, load=with_value, republish=republish
                 )
             except ExpansionNeededError as needed:
                 log.warning("%s: %s", self._topics.metrics, needed)
                 raise
 
-        stored, changes = run_expanded(records, run, lambda span: self._reread_span(span, shard))
+        changes = run_expanded(records, run, lambda span: self._reread_span(span, shard))
         stored.save(self._store)
         rows = self._rows(changes, shard, number, state_bytes=stored.log.size, repaired=repaired)
         _in_memory[cached] = stored

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -11,7 +11,7 @@ from tallystream_aggregator.table.rows import TableRecord, forgetting_rows, forg
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tallystream_aggregator.table.lives import Lives
     from tallystream_aggregator.table.state import Life, LifeId, MetricId
@@ -21,6 +21,13 @@ _decode_key = json_decoder(list[object])
 _decode_sum = json_decoder(tuple[str, str, str, tuple[tuple[str, str], ...]])
 
 _FORGOTTEN = b'["forgotten",'
+
+
+class Republish(NamedTuple):
+    """Keys of `metrics-table` and `metrics-agg` whose records are published again."""
+
+    keys: Sequence[bytes]
+    sums: Sequence[bytes]
 
 
 def republish(lives: Lives, keys: Iterable[bytes]) -> list[TableRecord]:

@@ -9,12 +9,13 @@ import pytest
 from support.compaction import SETTINGS, Topic, apply_or_expand, compact, counter, span_reader, table_records
 from support.schedules import BEGIN_MS
 from tallystream_aggregator.table import State, Table, TableSettings
-from tallystream_aggregator.table.compaction import ExpansionNeededError, expand, run_expanded
-from tallystream_aggregator.table.table import run_batch
+from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
+from tallystream_aggregator.table.table import run_batch, run_expanded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tallystream_aggregator.table import Changes
     from tallystream_aggregator.table.decode import Record
 
 SECOND_LIFE = "01HF7YAT00BBBBBBBBBBBBBBBB"
@@ -143,18 +144,22 @@ def test_the_table_may_ask_for_the_superseded_records_of_a_second_instance() -> 
     raw = table_records(topic.written)[len(before) :]
     asked: list[set[str]] = []
 
-    def run(records: Sequence[Record]) -> State:
+    states: list[State] = []
+
+    def run(records: Sequence[Record]) -> Changes:
         table = Table(State(), few)
+        states.append(table.state)
         run_batch(table, before, now_ms=1)
         try:
-            run_batch(table, sorted(records, key=lambda record: record.offset), now_ms=2)
+            return run_batch(table, sorted(records, key=lambda record: record.offset), now_ms=2)
         except ExpansionNeededError as needed:
             asked.append(needed.instances)
             raise
-        return table.state
 
-    found = run_expanded(compact(raw, few), run, span_reader(raw))
-    assert (asked, found) == ([{"app-1"}, {"app-2"}], run(raw))
+    found, wanted = run_expanded(compact(raw, few), run, span_reader(raw)), run(raw)
+    assert (found.totals, found.events) == (wanted.totals, wanted.events)
+    assert [letter.record.offset for letter in found.dead] == [letter.record.offset for letter in wanted.dead]
+    assert (asked, states[-2]) == ([{"app-1"}, {"app-2"}], states[-1])
 
 
 def test_the_table_asks_for_superseded_records_of_a_partition_whose_offsets_another_partition_has_too() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.restore.republish import Republish
 from tallystream_aggregator.table.shards import shard_of
-from tallystream_aggregator.table.table import Republish, run_batch
+from tallystream_aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
     from tallystream_aggregator.table.table import Changes

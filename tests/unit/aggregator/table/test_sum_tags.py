@@ -11,11 +11,12 @@ from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter
 from tallystream.errors import ConfigError
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
+from tallystream_aggregator.table.restore.republish import Republish
 from tallystream_aggregator.table.restore.restore import restore
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
 from tallystream_aggregator.table.state import MetricId, pack, unpack
 from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
-from tallystream_aggregator.table.table import Republish, run_batch
+from tallystream_aggregator.table.table import run_batch
 
 NO_POD = SumTags(drop=("pod",))
 TICK = b'{"name":"tick","value":1}'
