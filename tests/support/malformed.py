@@ -25,6 +25,7 @@ POISON: list[bytes] = [
     b'\xef\xbb\xbf{"name":"a","value":1}',
     b'{"metrics":[],"app":"a"}',
     b'{"metrics":{}}',
+    b'{"v":1,"forget":{"metric":"a","type":[]}}',
 ]
 """Values of records that are refused completely."""
 

@@ -89,7 +89,7 @@ def read_forget(document: dict[str, Any]) -> dict[str, Any]:
             text(named[name], 1, 512)
     if named.get("life") is not None and not re.fullmatch(f"[0-7][{ULID_DIGITS}]{{25}}", text(named["life"], 26, 26)):
         raise InvalidError("life")
-    if named.get("type") is not None and named["type"] not in LASTING:
+    if named.get("type") is not None and not (isinstance(named["type"], str) and named["type"] in LASTING):
         raise InvalidError("type")
     tags, shards = read_tags(named), bounded_int(named.get("shards", 1), 1, LARGEST)
     if named.get("metric") is None and (named.get("type") is not None or tags or shards != 1):
