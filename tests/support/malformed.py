@@ -26,6 +26,7 @@ POISON: list[bytes] = [
     b'{"metrics":[],"app":"a"}',
     b'{"metrics":{}}',
     b'{"v":1,"forget":{"metric":"a","type":[]}}',
+    b'{"app":"a","life":"01HF7YAT00AAAAAAAAAAAAAAAA","part":0,"seq":1,"ts":-1,"every_ms":1000,"final":false,"metrics":[]}',
 ]
 """Values of records that are refused completely."""
 

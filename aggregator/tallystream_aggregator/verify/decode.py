@@ -122,7 +122,7 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
     listed, final, complete = content["metrics"], content.get("final"), content.get("complete", True)
     if not isinstance(listed, list) or not isinstance(final, bool) or not isinstance(complete, bool):
         raise RejectedError("metrics is not a list, or final or complete is neither true nor false")
-    _bounded_int(content, "ts", -MAX_INT64 - 1, MAX_INT64)
+    _bounded_int(content, "ts", 0, MAX_INT64)
     return Snapshot(
         app=(app := _text(content, "app", 1, 512)),
         life=life,
