@@ -218,12 +218,12 @@ def _read_metric(app: str, content: Any) -> Metric:
 def _distribution(content: dict[str, Any]) -> dict[str, Any]:
     for own in ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"):
         _number(content, own, optional=True)
-    read_: dict[str, Any] = {"count": _count(content, "count"), "sum": _number(content, "sum", optional=True) or 0}
+    read_: dict[str, Any] = {"count": _count(content, "count"), "sum": _zero_if_absent(content, "sum")}
     return read_ | {name: _number(content, name, optional=True) for name in ("min", "max")}
 
 
 def _rates(content: dict[str, Any]) -> dict[str, Any]:
-    return {r: _number(content, r, optional=True) or 0 for r in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
+    return {rate: _zero_if_absent(content, rate) for rate in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
 
 
 _KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -275,6 +275,10 @@ def _number(content: dict[str, Any], name: str, *, optional: bool = False) -> An
     if not finite:
         raise RejectedError(f"{name} is not finite")
     return value if -MAX_INT64 - 1 <= value <= MAX_INT64 else float(value)
+
+
+def _zero_if_absent(content: dict[str, Any], name: str) -> Any:
+    return _number(content, name) if name in content else 0
 
 
 def _positive(content: dict[str, Any], name: str) -> Any:
