@@ -84,6 +84,7 @@ class Check:
         self._letters = letters
         self._tags = tags
         self._on_record = on_record
+        self._started: Batch | None = None
         self._is_between = False  # records of a batch that the ledger lacks were replayed since its last batch
         self.outcome = Outcome(letters_checked=letters is not None)
 
@@ -128,7 +129,7 @@ class Check:
             while others and _number_of_records(others[-1]) <= size:
                 key = others.pop()
                 self._between(dict(key), by_ends[key], batch)
-            self._batch(batch, by_batch.get(number, []), first=not number)
+            self._batch(batch, by_batch.get(number, []))
             if number == len(self._batches) - 1:
                 self._all_published(newest, later)
         while others:
@@ -137,30 +138,40 @@ class Check:
             if not self._batches and dict(key) == self._end:
                 self._all_published(newest, later)
 
-    def _batch(self, batch: Batch, rows: list[PublishedSum], *, first: bool) -> None:
+    def _batch(self, batch: Batch, rows: list[PublishedSum]) -> None:
         """Replay a batch of the ledger and compare the sums that it published."""
         if not self._is_ahead(batch.end):
             self.outcome.unordered += len(rows)
             return
+        self._start(batch)
+        self._advance(batch.end)
+        if batch.follows_gap:
+            self._replay.silence.skip_batches(batch.ts_ms)
+        else:
+            self._replay.silence.evaluate(batch)
+        self._is_between = False
+        for row in rows:
+            self._compare(row, 0)
+
+    def _start(self, batch: Batch) -> None:
+        """Replay up to the start of a batch, once, and process the start of a checkpoint there."""
+        if batch is self._started:
+            return
+        self._started = batch
         start = batch.start or {}
         if self._is_between or any(begin > self._at.get(partition, 0) for partition, begin in start.items()):
             self._advance(start)
             self._replay.silence.skip_batches(batch.ts_ms)
-            self._is_between = False
-        if batch.begins and not first:
+        if batch.begins and batch is not self._batches[0]:
             self._replay.begin(batch)
-        self._advance(batch.end)
-        self._replay.silence.evaluate(batch)
-        for row in rows:
-            self._compare(row, 0)
 
     def _between(self, ends: Ends, rows: list[PublishedSum], following: Batch | None) -> None:
         """Compare the sums of a batch that the ledger lacks, if the `following` batch of the ledger includes it."""
-        if not self._is_ahead(ends) or (
-            following is not None and any(end > following.end.get(partition, 0) for partition, end in ends.items())
-        ):
+        if not self._is_ahead(ends) or (following is not None and not _is_within(ends, following.end)):
             self.outcome.unordered += len(rows)
             return
+        if following is not None and following.follows_gap and not _is_within(ends, following.start or {}):
+            self._start(following)
         self._advance(ends)
         self._is_between = True
         for row in rows:
@@ -238,6 +249,10 @@ class Check:
 
     def _differ(self, identity: Identity | None, found: Iterable[Unequal], ends: Ends | None) -> None:
         self.outcome.differences += [Difference(identity, *one, ends) for one in found]
+
+
+def _is_within(ends: Ends, others: Ends) -> bool:
+    return all(end <= others.get(partition, 0) for partition, end in ends.items())
 
 
 class _BatchIndex:
