@@ -40,7 +40,14 @@ def read_topic(
         TallystreamError: the topic's end was not reached in time.
     """
     consumer = clients.consumer(
-        {**kafka, "group.id": clients.READING, "enable.auto.commit": False, "enable.partition.eof": True}
+        {
+            **kafka,
+            "group.id": clients.READING,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            # If retention deletes the records at the start meanwhile. By default, librdkafka would read none.
+            "auto.offset.reset": "earliest",
+        }
     )
     try:
         bounds = {
@@ -60,7 +67,10 @@ def read_topic(
 def read_from(
     consumer: Consumer, topic: str, starts: Mapping[int, int], ends: Mapping[int, int], *, timeout: float
 ) -> Iterator[Read]:
-    """Yield the records of each partition with starts <= offset < ends. The consumer needs `enable.partition.eof`.
+    """Yield the records of each partition with starts <= offset < ends.
+
+    The consumer needs `enable.partition.eof`, and `auto.offset.reset=earliest`: retention may delete the records at
+    the start. Those that are left are read.
 
     Raises:
         KafkaException: the broker rejects the request.

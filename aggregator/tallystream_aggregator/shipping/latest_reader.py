@@ -58,8 +58,8 @@ class LatestReader:
         Raises:
             SinkUnavailableError: the topic or the ledger can't be read now.
         """
-        options = {"group.id": clients.READING, "enable.auto.commit": False, "enable.partition.eof": True}
-        consumer = clients.consumer({**self._kafka, **options})
+        options = {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        consumer = clients.consumer({**self._kafka, "group.id": clients.READING, **options})
         try:
             low, end = bounds_of(consumer, TopicPartition(self._topics.agg, 0), timeout=TIMEOUT_S)
             start = max(low, self._position)
