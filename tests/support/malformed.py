@@ -99,3 +99,13 @@ BAD_METRICS: list[str] = [
     "null",
 ]
 """Metrics, as JSON text, that are refused. The other metrics of their snapshot are accepted."""
+
+ODD_METRICS: list[str] = [
+    *(
+        '{"type":"timer","name":"t","count":1,"p99":' + sign + "9" * digits + "}"
+        for sign in ("", "-")
+        for digits in (309, 450, 5000)
+    ),
+    '{"type":"timer","name":"t","count":1,"min":null,"max":null,"sketch":null,"stddev":null}',
+]
+"""Unusual metrics, as JSON text, that are accepted."""

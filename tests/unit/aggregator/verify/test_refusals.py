@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support import oracle
-from support.malformed import BAD_METRICS, ODD, POISON
+from support.malformed import BAD_METRICS, ODD, ODD_METRICS, POISON
 from support.schedules import BEGIN_MS, TopicRecord
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.table.table import run_batch
@@ -40,3 +40,15 @@ def test_all_refuse_the_same_metrics(metric: str) -> None:
 def test_none_refuses_unusual_values(value: bytes) -> None:
     """The record has no dead letter."""
     assert refused(value) == [False, False, False]
+
+
+@pytest.mark.parametrize("metric", ODD_METRICS, ids=lambda metric: metric[:60])
+def test_none_refuses_unusual_metrics(metric: str) -> None:
+    """The record has no dead letter for the metric, also if another metric of the record has one."""
+    assert refused(f'{HEADER},"metrics":[{metric}]}}'.encode()) == [False, False, False]
+    letters = run_batch(
+        Table(State()),
+        [Record("metrics", 0, 0, BEGIN_MS, b"app-1", f'{HEADER},"metrics":[{metric},7]}}'.encode())],
+        now_ms=0,
+    ).dead
+    assert len(letters) == 1
