@@ -36,8 +36,9 @@ class Outcome:
     that both the topic and the replay have. `undetermined` counts sums whose living lives depend on batches that the
     ledger lacks; only their other fields were compared. `unordered` counts sums that were not compared, because their
     offsets are neither before nor after those of another writer's batch. `compacted` counts metrics whose only sum left
-    is later than the period. `unreadable` counts records of `metrics-agg` that are not sums. `letters_checked` is False
-    if dead letters were deleted. `complete` is true if the check that everything was published was made.
+    is later than the period. `unreadable` counts records of `metrics-agg` that are not sums. `lost_letters` counts the
+    records without dead letters which a lost checkpoint may have refused before it wrote them. `letters_checked` is
+    False if dead letters were deleted. `complete` is true if the check that everything was published was made.
     """
 
     ends: Ends = field(default_factory=dict)
@@ -48,6 +49,7 @@ class Outcome:
     unordered: int = 0
     compacted: int = 0
     unreadable: int = 0
+    lost_letters: int = 0
     letters_checked: bool = True
     complete: bool = False
     differences: list[Difference] = field(default_factory=list)
@@ -85,6 +87,7 @@ class Check:
         self._tags = tags
         self._on_record = on_record
         self._started: Batch | None = None
+        self._is_rebuilt = False  # the next batch of the ledger is the first one of a rebuilt table
         self._is_between = False  # records of a batch that the ledger lacks were replayed since its last batch
         self.outcome = Outcome(letters_checked=letters is not None)
 
@@ -125,6 +128,7 @@ class Check:
         """Replay the batches, and compare the sums of each. `by_ends` has the sums of batches that the ledger lacks."""
         others = sorted(by_ends, key=_number_of_records)[::-1]
         for number, batch in enumerate(self._batches):
+            self._is_rebuilt = batch.begins and number > 0
             size = _number_of_records(batch.end.items())
             while others and _number_of_records(others[-1]) <= size:
                 key = others.pop()
@@ -132,6 +136,7 @@ class Check:
             self._batch(batch, by_batch.get(number, []))
             if number == len(self._batches) - 1:
                 self._all_published(newest, later)
+        self._is_rebuilt = False
         while others:
             key = others.pop()
             self._between(dict(key), by_ends[key], None)
@@ -244,6 +249,8 @@ class Check:
             self.outcome.letters += 1
         elif is_published:
             self._differ(None, [Unequal("dead letter", where, None)], None)
+        elif refused and self._is_rebuilt:
+            self.outcome.lost_letters += 1
         elif refused:
             self._differ(None, [Unequal("dead letter", None, f"{where}: {refused[0]}")], None)
 

@@ -13,7 +13,6 @@ from tallystream_aggregator.verify.check import Check, Difference, Outcome
 from tallystream_aggregator.verify.decode import RawRecord
 from tallystream_aggregator.verify.published import PublishedSums, parse, refused_record, unequal, unequal_between
 from tallystream_aggregator.verify.replay import Replay
-from tallystream_aggregator.verify.silence import Batch
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
@@ -339,46 +338,3 @@ def test_each_sum_is_compared_with_the_tags_of_its_writer() -> None:
     remained = published(one, count=1, offsets={"0": 1}, epoch=2)
     found = topic.check(replace(after, fields=after.fields | {"count": 2}), remained, end={ZERO: 2}, tags=tags)
     assert [row for row in fields(found) if row[0] == "count"] == [("count", 2, 3), ("count", 1, 0)]
-
-
-def test_a_forget_record_for_another_number_of_shards_than_that_of_its_batch_is_refused() -> None:
-    """The number is that of the batch that read the record: a rebuilt table may have more shards.
-
-    What lies before the first batch of the rebuilt table was read by the earlier one. A ledger without the number of
-    shards does not tell whether the record was refused.
-    """
-    values = [
-        snapshot(1, 1),
-        forget(1),
-        snapshot(2, 2),
-        forget(2),
-        snapshot(4, 3),
-        forget(1),
-        snapshot(8, 4),
-        forget(2),
-    ]
-
-    def counted(shards: list[int | None]) -> tuple[int, list[int]]:
-        topic, replay = Topic(), Replay()
-        for value in values:
-            topic.append(value)
-        ends = [{ZERO: 0}, {ZERO: 2}, {ZERO: 5}, {ZERO: 8}]
-        batches = [
-            Batch(1, n, BEGIN_MS + n, ends[n], ends[n + 1], begins=n != 1, shards=one) for n, one in enumerate(shards)
-        ]
-        batches[2] = batches[2]._replace(start={ZERO: 6})
-        check = Check(replay, {ZERO: 0, ONE: 0}, ends[-1], topic.until, batches=batches, letters=set())
-        outcome = check.run([], {}, set(), ends[-1])
-        letters = [
-            int(one.replayed.split("offset ")[1].split(":")[0]) for one in outcome.differences if not one.identity
-        ]
-        return replay.sum(("shop", "counter", "n", ()))["count"], letters
-
-    assert counted([1, 1, 2]) == (0, [3])
-    assert counted([1, 1, 1]) == (8, [3, 7])
-    assert counted([2, 2, 4]) == (8, [1, 5, 7])
-    assert counted([None, None, None]) == (0, [])
-
-
-def forget(shards: int) -> bytes:
-    return json.dumps({"v": 1, "forget": {"metric": "n", "shards": shards}}).encode()
