@@ -25,6 +25,8 @@ POISON: list[bytes] = [
     b'\xef\xbb\xbf{"name":"a","value":1}',
     b'{"metrics":[],"app":"a"}',
     b'{"metrics":{}}',
+    b'{"v":1,"forget":{"metric":"a","type":[]}}',
+    b'{"app":"a","life":"01HF7YAT00AAAAAAAAAAAAAAAA","part":0,"seq":1,"ts":-1,"every_ms":1000,"final":false,"metrics":[]}',
 ]
 """Values of records that are refused completely."""
 
@@ -89,8 +91,21 @@ BAD_METRICS: list[str] = [
     '{"type":"counter","name":"c\\udc00","count":1}',
     '{"type":"position","name":"p","start":1}',
     '{"type":"timer","name":"t","count":1,"p99":"fast"}',
+    '{"type":"timer","name":"t","count":1,"m15_rate":null}',
+    '{"type":"meter","name":"m","count":1,"m1_rate":null}',
+    '{"type":"histogram","name":"h","count":1,"sum":null}',
     *(f'{{"type":"timer","name":"t","count":1,"sketch":{sketch}}}' for sketch in BAD_SKETCHES),
     "7",
     "null",
 ]
 """Metrics, as JSON text, that are refused. The other metrics of their snapshot are accepted."""
+
+ODD_METRICS: list[str] = [
+    *(
+        '{"type":"timer","name":"t","count":1,"p99":' + sign + "9" * digits + "}"
+        for sign in ("", "-")
+        for digits in (309, 450, 5000)
+    ),
+    '{"type":"timer","name":"t","count":1,"min":null,"max":null,"sketch":null,"stddev":null}',
+]
+"""Unusual metrics, as JSON text, that are accepted."""

@@ -50,7 +50,7 @@ def read_value(value: bytes) -> dict[str, Any]:
         text = value.decode("utf-8")
         if depth(text) > 64:
             raise InvalidError("nested too deeply")
-        document = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 401 else float(digits))
+        document = json.loads(text, parse_int=lambda digits: int(digits if len(digits) < 401 else digits[:401]))
     except ValueError as error:
         raise InvalidError("not JSON in UTF-8") from error
     if not isinstance(document, dict):
@@ -89,7 +89,7 @@ def read_forget(document: dict[str, Any]) -> dict[str, Any]:
             text(named[name], 1, 512)
     if named.get("life") is not None and not re.fullmatch(f"[0-7][{ULID_DIGITS}]{{25}}", text(named["life"], 26, 26)):
         raise InvalidError("life")
-    if named.get("type") is not None and named["type"] not in LASTING:
+    if named.get("type") is not None and not (isinstance(named["type"], str) and named["type"] in LASTING):
         raise InvalidError("type")
     tags, shards = read_tags(named), bounded_int(named.get("shards", 1), 1, LARGEST)
     if named.get("metric") is None and (named.get("type") is not None or tags or shards != 1):
@@ -150,7 +150,8 @@ def read_metric(item: Any, app: str) -> tuple[Key, dict[str, Any]]:
         fields["sum"] = number(item.get("sum", 0.0))
         for name in ("min", "max", *QUANTILES):
             if item.get(name) is not None:
-                fields[name] = number(item[name])
+                is_unbounded = name in QUANTILES and type(item[name]) is int  # in no sum
+                fields[name] = item[name] if is_unbounded else number(item[name])
         fields = {"min": None, "max": None} | fields
         if item.get("sketch") is not None and counted(item["sketch"]) != fields["count"]:
             raise InvalidError("the sketch and the count disagree")

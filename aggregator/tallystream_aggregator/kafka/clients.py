@@ -61,13 +61,14 @@ def reading_consumer(
 ) -> Consumer:
     """Return a consumer that joins no group, commits nothing and reports the ends of its partitions.
 
-    `options` take precedence over those of the user in `kafka`.
+    If retention deletes the offset where it begins, it reads the records that are left; librdkafka's default would read
+    none. `options` take precedence over those of the user in `kafka`.
 
     Raises:
         ConfigError: librdkafka rejects an option.
     """
-    fixed = {"group.id": group, "enable.auto.commit": False, "enable.partition.eof": True}
-    return consumer({**kafka, **fixed, **(options or {})})
+    fixed = {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+    return consumer({**kafka, "group.id": group, **fixed, **(options or {})})
 
 
 @contextmanager

@@ -34,12 +34,14 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One row. `kind` "opened": a writer took this epoch. "batch": it finished a batch.
 
     `start` and `end` map topic → partition → the next offset to read, so a batch covers start <= offset < end. The
-    first batch of a table has no `start`: the row "opened" before it has one. `ts` is the batch's processing time in
-    epoch ms. `partial` is true if records had already been deleted when the table began. `checked` maps output topic →
-    partition → the offset before which nothing of a replaced writer is left to repair; only the first row after a
-    change has it (jobs.aggregate.repair). A row "opened" has the table's number of `shards`, and `max_records`, the
-    most records of a batch. 0 means unknown. It also has the tags that the sums do not have, `drop_tags`, or the only
-    ones that they have, `keep_tags`. A row "batch" has `otlp`, the topics of `end` that were read as OTLP metrics.
+    first batch of a table has no `start`: the row "opened" before it has one. Nor has the first batch after a gap, if
+    the ledger could not be written until Spark had deleted the offsets before that batch. `ts` is the batch's
+    processing time in epoch ms. `partial` is true if records had already been deleted when the table began. `checked`
+    maps output topic → partition → the offset before which nothing of a replaced writer is left to repair; only the
+    first row after a change has it (jobs.aggregate.repair). A row "opened" has the table's number of `shards`, and
+    `max_records`, the most records of a batch. 0 means unknown. It also has the tags that the sums do not have,
+    `drop_tags`, or the only ones that they have, `keep_tags`. A row "batch" has `otlp`, the topics of `end` that were
+    read as OTLP metrics.
     """
 
     v: int = 1

@@ -56,7 +56,10 @@ def read_topic(
 def read_from(
     consumer: Consumer, topic: str, starts: Mapping[int, int], ends: Mapping[int, int], *, timeout: float
 ) -> Iterator[Read]:
-    """Yield the records of each partition with starts <= offset < ends. The consumer needs `enable.partition.eof`.
+    """Yield the records of each partition with starts <= offset < ends.
+
+    The consumer needs `enable.partition.eof`, and `auto.offset.reset=earliest`: retention may delete the records at
+    the start. Those that are left are read.
 
     Raises:
         KafkaException: the broker rejects the request.

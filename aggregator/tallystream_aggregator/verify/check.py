@@ -36,8 +36,9 @@ class Outcome:
     that both the topic and the replay have. `undetermined` counts sums whose living lives depend on batches that the
     ledger lacks; only their other fields were compared. `unordered` counts sums that were not compared, because their
     offsets are neither before nor after those of another writer's batch. `compacted` counts metrics whose only sum left
-    is later than the period. `unreadable` counts records of `metrics-agg` that are not sums. `letters_checked` is False
-    if dead letters were deleted. `complete` is true if the check that everything was published was made.
+    is later than the period. `unreadable` counts records of `metrics-agg` that are not sums. `lost_letters` counts the
+    records without dead letters which a lost checkpoint may have refused before it wrote them. `letters_checked` is
+    False if dead letters were deleted. `complete` is true if the check that everything was published was made.
     """
 
     ends: Ends = field(default_factory=dict)
@@ -48,6 +49,7 @@ class Outcome:
     unordered: int = 0
     compacted: int = 0
     unreadable: int = 0
+    lost_letters: int = 0
     letters_checked: bool = True
     complete: bool = False
     differences: list[Difference] = field(default_factory=list)
@@ -84,6 +86,8 @@ class Check:
         self._letters = letters
         self._tags = tags
         self._on_record = on_record
+        self._started: Batch | None = None
+        self._is_rebuilt = False  # the next batch of the ledger is the first one of a rebuilt table
         self._is_between = False  # records of a batch that the ledger lacks were replayed since its last batch
         self.outcome = Outcome(letters_checked=letters is not None)
 
@@ -124,43 +128,55 @@ class Check:
         """Replay the batches, and compare the sums of each. `by_ends` has the sums of batches that the ledger lacks."""
         others = sorted(by_ends, key=_number_of_records)[::-1]
         for number, batch in enumerate(self._batches):
+            self._is_rebuilt = batch.begins and number > 0
             size = _number_of_records(batch.end.items())
             while others and _number_of_records(others[-1]) <= size:
                 key = others.pop()
                 self._between(dict(key), by_ends[key], batch)
-            self._batch(batch, by_batch.get(number, []), first=not number)
+            self._batch(batch, by_batch.get(number, []))
             if number == len(self._batches) - 1:
                 self._all_published(newest, later)
+        self._is_rebuilt = False
         while others:
             key = others.pop()
             self._between(dict(key), by_ends[key], None)
             if not self._batches and dict(key) == self._end:
                 self._all_published(newest, later)
 
-    def _batch(self, batch: Batch, rows: list[PublishedSum], *, first: bool) -> None:
+    def _batch(self, batch: Batch, rows: list[PublishedSum]) -> None:
         """Replay a batch of the ledger and compare the sums that it published."""
         if not self._is_ahead(batch.end):
             self.outcome.unordered += len(rows)
             return
+        self._start(batch)
+        self._advance(batch.end)
+        if batch.follows_gap:
+            self._replay.silence.skip_batches(batch.ts_ms)
+        else:
+            self._replay.silence.evaluate(batch)
+        self._is_between = False
+        for row in rows:
+            self._compare(row, 0)
+
+    def _start(self, batch: Batch) -> None:
+        """Replay up to the start of a batch, once, and process the start of a checkpoint there."""
+        if batch is self._started:
+            return
+        self._started = batch
         start = batch.start or {}
         if self._is_between or any(begin > self._at.get(partition, 0) for partition, begin in start.items()):
             self._advance(start)
             self._replay.silence.skip_batches(batch.ts_ms)
-            self._is_between = False
-        if batch.begins and not first:
+        if batch.begins and batch is not self._batches[0]:
             self._replay.begin(batch)
-        self._advance(batch.end)
-        self._replay.silence.evaluate(batch)
-        for row in rows:
-            self._compare(row, 0)
 
     def _between(self, ends: Ends, rows: list[PublishedSum], following: Batch | None) -> None:
         """Compare the sums of a batch that the ledger lacks, if the `following` batch of the ledger includes it."""
-        if not self._is_ahead(ends) or (
-            following is not None and any(end > following.end.get(partition, 0) for partition, end in ends.items())
-        ):
+        if not self._is_ahead(ends) or (following is not None and not _is_within(ends, following.end)):
             self.outcome.unordered += len(rows)
             return
+        if following is not None and following.follows_gap and not _is_within(ends, following.start or {}):
+            self._start(following)
         self._advance(ends)
         self._is_between = True
         for row in rows:
@@ -233,11 +249,17 @@ class Check:
             self.outcome.letters += 1
         elif is_published:
             self._differ(None, [Unequal("dead letter", where, None)], None)
+        elif refused and self._is_rebuilt:
+            self.outcome.lost_letters += 1
         elif refused:
             self._differ(None, [Unequal("dead letter", None, f"{where}: {refused[0]}")], None)
 
     def _differ(self, identity: Identity | None, found: Iterable[Unequal], ends: Ends | None) -> None:
         self.outcome.differences += [Difference(identity, *one, ends) for one in found]
+
+
+def _is_within(ends: Ends, others: Ends) -> bool:
+    return all(end <= others.get(partition, 0) for partition, end in ends.items())
 
 
 class _BatchIndex:

@@ -122,7 +122,7 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
     listed, final, complete = content["metrics"], content.get("final"), content.get("complete", True)
     if not isinstance(listed, list) or not isinstance(final, bool) or not isinstance(complete, bool):
         raise RejectedError("metrics is not a list, or final or complete is neither true nor false")
-    _bounded_int(content, "ts", -MAX_INT64 - 1, MAX_INT64)
+    _bounded_int(content, "ts", 0, MAX_INT64)
     return Snapshot(
         app=(app := _text(content, "app", 1, 512)),
         life=life,
@@ -194,8 +194,9 @@ def _require_shallow(text: str) -> None:
             raise RejectedError("nested too deep")
 
 
-def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) < 400 else math.inf  # longer than any valid number
+def _integer(digits: str) -> int:
+    # All longer numbers are as far beyond the range of floats as this one.
+    return int(digits) if len(digits) < 400 else int(digits[:2] + "0" * 400)
 
 
 def _metric(app: str, content: Any) -> Metric | RejectedError:
@@ -217,13 +218,13 @@ def _read_metric(app: str, content: Any) -> Metric:
 
 def _distribution(content: dict[str, Any]) -> dict[str, Any]:
     for own in ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"):
-        _number(content, own, optional=True)
-    read_: dict[str, Any] = {"count": _count(content, "count"), "sum": _number(content, "sum", optional=True) or 0}
+        _statistic(content, own)
+    read_: dict[str, Any] = {"count": _count(content, "count"), "sum": _zero_if_absent(content, "sum")}
     return read_ | {name: _number(content, name, optional=True) for name in ("min", "max")}
 
 
 def _rates(content: dict[str, Any]) -> dict[str, Any]:
-    return {r: _number(content, r, optional=True) or 0 for r in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
+    return {rate: _zero_if_absent(content, rate) for rate in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
 
 
 _KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -275,6 +276,16 @@ def _number(content: dict[str, Any], name: str, *, optional: bool = False) -> An
     if not finite:
         raise RejectedError(f"{name} is not finite")
     return value if -MAX_INT64 - 1 <= value <= MAX_INT64 else float(value)
+
+
+def _statistic(content: dict[str, Any], name: str) -> None:
+    """Require that a statistic of the instance is a number or null. It is in no sum, so an integer has no bounds."""
+    if isinstance(content.get(name), bool) or not isinstance(content.get(name), int):
+        _number(content, name, optional=True)
+
+
+def _zero_if_absent(content: dict[str, Any], name: str) -> Any:
+    return _number(content, name) if name in content else 0
 
 
 def _positive(content: dict[str, Any], name: str) -> Any:

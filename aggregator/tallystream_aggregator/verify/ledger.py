@@ -34,6 +34,7 @@ class LedgerBatches:
     _opened: list[LedgerRow] = field(default_factory=list)
     _writers: tuple[LedgerRow | None, LedgerRow | None] = (None, None)
     _shards: int | None = None
+    _has_begun: bool = False
 
     def add(self, row: LedgerRow) -> None:
         """Add one row of the ledger. Rows are added in the order in which they were written."""
@@ -46,17 +47,22 @@ class LedgerBatches:
             )
             self._writers = self._writers[1], row
             return
-        begins = not row.start  # the first batch of a checkpoint
-        end = by_partition(row.end)
+        begins, end = self._is_first(row), by_partition(row.end)
         if not begins and self.batches and _is_within(end, self.batches[-1].end):
             return  # written twice
         opened = self._begin() if begins else None
         if (begins or not self.batches) and (writer := self._writers[1]) is not None:
             self._shards = writer.shards or None
-        self._opened.clear()
+        # A late row of a replaced writer may come after the row "opened" of a rebuilt table.
+        self._opened = [] if begins else [one for one in self._opened if one.epoch > row.epoch]
+        self._has_begun = True
         if self.to is None or self.to.allows(row.ts, end):
             start = by_partition(row.start or (opened.start if opened is not None else {})) or None
-            batch = Batch(row.epoch, row.batch, row.ts, start, end, self._waiting(row), begins, self._shards)
+            follows_gap = not row.start and row.batch > 0
+            if follows_gap and not begins and self.batches:
+                start = self.batches[-1].end
+            waiting = self._waiting(row)
+            batch = Batch(row.epoch, row.batch, row.ts, start, end, waiting, begins, self._shards, follows_gap)
             if batch.start is not None and self.batches and batch.start == self.batches[-1].end:
                 batch = batch._replace(start=self.batches[-1].end)  # one object for both: there may be many
             self.end = end
@@ -74,6 +80,15 @@ class LedgerBatches:
             return found or Tags()
         before = [known for known in self.tags if epoch is None or known < epoch]
         return self.tags[max(before) if before else min(self.tags)]
+
+    def _is_first(self, row: LedgerRow) -> bool:
+        """Return whether a row is the first one of a checkpoint.
+
+        It has no start, and comes after a row "opened" with the start of the checkpoint. A row without a start may also
+        be one that was written twice, or follow a gap of the ledger: Spark had deleted the offsets before it.
+        """
+        opened = any(one.epoch <= row.epoch and (one.start or one.partial) for one in self._opened)
+        return not row.start and (opened or not self._has_begun)
 
     def _begin(self) -> LedgerRow | None:
         """Return the row "opened" that has the start of a new checkpoint, None if there is none.

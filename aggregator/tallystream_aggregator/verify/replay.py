@@ -54,6 +54,7 @@ class Replay:
         self._metrics_by_sum: dict[Identity, list[Identity]] = {}
         self._metric_counts: Counter[str] = Counter()
         self._metric_bytes: Counter[str] = Counter()
+        self._shards: int | None = None  # of the batch that reads the records, None if unknown
         self.silence = Silence()
         self.clocks: dict[str, int] = {}
         self.stale = 0
@@ -128,6 +129,7 @@ class Replay:
 
     def begin(self, batch: Batch) -> None:
         """Process the start of a checkpoint, whose first batch is `batch`."""
+        self._shards = batch.shards
         self.silence.begin(batch, (life for lives in self._instances.values() for life in lives.values()))
 
     def sum(
@@ -157,6 +159,8 @@ class Replay:
         if isinstance(message, Forget):
             if message.metric is None:
                 self._tombstone(instance, self.clocks[partition], message)
+            elif self._shards not in (None, message.shards):
+                raise RejectedError("forget: for another number of shards than the table has")
             else:
                 self._forget_metric(message, instance, partition)
             return []

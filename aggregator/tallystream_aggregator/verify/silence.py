@@ -27,7 +27,9 @@ class Batch(NamedTuple):
     """A finished batch of the ledger: its time in epoch ms, and its start and end offsets.
 
     `start` is None if unknown. `waiting` are the partitions of which the batch may have left records unread, None if
-    unknown. `begins` is true for the first batch of a checkpoint. `shards` is None if the ledger does not have it.
+    unknown. `begins` is true for the first batch of a checkpoint that the ledger has. `shards` is None if the ledger
+    does not have it. If the batch `follows_gap`, the ledger lacks the batches before it, and `start` is that of the
+    first of them.
     """
 
     epoch: int
@@ -38,6 +40,7 @@ class Batch(NamedTuple):
     waiting: frozenset[PartitionName] | None = frozenset()
     begins: bool = False
     shards: int | None = 1
+    follows_gap: bool = False
 
 
 class Highest:
@@ -139,7 +142,7 @@ class Silence:
         self._seen.clear()
         self._lower.clear()
         self._upper.clear()
-        self._since_ms = self._last_ms = batch.ts_ms if batch.begins else 0
+        self._since_ms = self._last_ms = batch.ts_ms if batch.begins and not batch.follows_gap else 0
 
     def skip_batches(self, ts_ms: int) -> None:
         """Update the times at the end of batches that the ledger lacks. They ran before `ts_ms`."""
@@ -147,7 +150,7 @@ class Silence:
         for at, clock in self._clocks.items():
             if at[0] not in ran:
                 continue
-            self._note(at, clock, self._time(at, ts_ms, earliest=True))
+            self._note(at, clock, self._latest(at, ts_ms))
             if at in self._read or at not in self._seen:
                 self._seen[at] = self._last_ms, ts_ms
         self._end(ran)
@@ -163,12 +166,8 @@ class Silence:
             else:  # a later time was measured before the wall clock was set back
                 first, last = self._seen[at]
                 self._seen[at] = min(first, batch.ts_ms), min(last, batch.ts_ms)
-            most = self._time(at, batch.ts_ms, earliest=True)
-            if self.number == self._rebuilt_in:
-                # A batch that the ledger lacks may have read these records in other shards, which had other clocks.
-                highest = max(self._highest_clock(other) for other in self._clocks if other[1] == at[1])
-                self._note(at, clock, max(most, highest))
-            elif batch.waiting is None:
+            most = self._latest(at, batch.ts_ms)
+            if self.number == self._rebuilt_in or batch.waiting is None:
                 self._note(at, clock, most)
             elif at[1] in batch.waiting:
                 self._note(at, clock, clock)
@@ -193,6 +192,14 @@ class Silence:
         first, last = self._seen.get(at, (self._since_ms, now_ms))
         clock = self._highest_clock(at) if earliest else self._clocks[at]
         return clock + max(0, now_ms - (first if earliest else last))
+
+    def _latest(self, at: ShardPartition, now_ms: int) -> int:
+        """Return the highest time that a partition may have at the end of a batch."""
+        most = self._time(at, now_ms, earliest=True)
+        if self.number != self._rebuilt_in:
+            return most
+        # A batch that the ledger lacks may have read these records in other shards, which had other clocks.
+        return max(most, *(self._highest_clock(other) for other in self._clocks if other[1] == at[1]))
 
     def _highest_clock(self, at: ShardPartition) -> int:
         """Return the highest possible clock."""

@@ -151,6 +151,9 @@ def notes(outcome: Outcome) -> list[str]:
         ),
         "metrics were not compared: only a sum later than the period is left": outcome.compacted,
         "records of metrics-agg are no sums and were skipped": outcome.unreadable,
+        "records lack their dead letters: a rebuilt table does not write those of the lost checkpoint's last batch": (
+            outcome.lost_letters
+        ),
     }
     sentences = [f"{number:,} {what}" for what, number in counts.items() if number]
     if not outcome.letters_checked:
@@ -162,7 +165,7 @@ def notes(outcome: Outcome) -> list[str]:
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as it is printed with --json."""
-    keys = ("records", "sums", "letters", "undetermined", "unordered", "compacted", "unreadable")
+    keys = ("records", "sums", "letters", "undetermined", "unordered", "compacted", "unreadable", "lost_letters")
     content: dict[str, Any] = {"agree": not outcome.differences} | {key: getattr(outcome, key) for key in keys}
     content |= {"letters_checked": outcome.letters_checked, "complete": outcome.complete, "ends": outcome.ends}
     return content | {"differences": [_difference(difference) for difference in outcome.differences]}

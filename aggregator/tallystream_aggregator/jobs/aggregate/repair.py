@@ -90,7 +90,7 @@ class TopicWatch:
         checked: Checked = Checked({}, 0),  # noqa: B008 (a tuple that nobody changes)
     ) -> None:
         self._topic = topic
-        self._consumer = clients.reading_consumer(kafka, options={"auto.offset.reset": "earliest"})
+        self._consumer = clients.reading_consumer(kafka)
         self._begin(epochs, epoch, checked)
 
     def _begin(self, epochs: Epochs, epoch: int, checked: Checked) -> None:

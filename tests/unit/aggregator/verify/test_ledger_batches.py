@@ -18,10 +18,12 @@ def opened(epoch: int, *, partial: bool = False, start: int | None = None) -> Le
     return LedgerRow(kind="opened", query="aggregate", epoch=epoch, ts=epoch, partial=partial, start=begin)
 
 
-def batch(number: int, end: int, *, query: str = "aggregate") -> LedgerRow:
+def batch(number: int, end: int, *, epoch: int = 1, query: str = "aggregate") -> LedgerRow:
     """Return the row of a batch with ten records that ended at an offset. Its time is that of its end."""
     start = {"metrics": {"0": end - 10}} if number else {}
-    return LedgerRow(kind="batch", query=query, epoch=1, batch=number, ts=end, start=start, end={"metrics": {"0": end}})
+    return LedgerRow(
+        kind="batch", query=query, epoch=epoch, batch=number, ts=end, start=start, end={"metrics": {"0": end}}
+    )
 
 
 def read(*given: LedgerRow, ledger: LedgerBatches | None = None) -> LedgerBatches:
@@ -55,16 +57,58 @@ def test_the_start_of_a_table_in_the_middle_is_known_after_restarts() -> None:
 
 
 def test_a_new_table_from_the_beginning_replaces_the_start_of_an_older_one() -> None:
-    """The first row of its writer has the first offsets, or none."""
+    """The row of its writer has the first offsets."""
     before = (opened(1, partial=True, start=7), batch(0, 10))
-    assert read(*before, opened(2, start=0), batch(0, 10)).partial is None
-    assert read(*before, opened(2), batch(0, 10)).partial is None
+    assert read(*before, opened(2, start=0), batch(0, 10, epoch=2)).partial is None
+
+
+def test_a_first_batch_that_is_written_again_begins_no_table() -> None:
+    """The broker may not have acknowledged its row, or a later writer found it finished."""
+    before = (opened(1, partial=True, start=7), batch(0, 10), batch(1, 20))
+    for again in ((batch(0, 10),), (opened(2), batch(0, 10))):
+        found = read(*before, *again)
+        assert (found.partial, len(found.batches)) == (before[0], 2)
+
+
+def test_a_batch_after_a_gap_of_the_ledger_begins_no_table() -> None:
+    """Its row has no start if the ledger could not be written for so long that Spark deleted the offsets before it.
+
+    The batches from the last row on are then not known one by one.
+    """
+    partial = opened(1, partial=True, start=7)
+    first, later = batch(0, 10), replace(batch(150, 900), start={})
+    found = read(partial, first, later, batch(151, 910))
+    assert found.partial == partial
+    assert [(one.number, one.begins, one.follows_gap) for one in found.batches] == [
+        (0, True, False),
+        (150, False, True),
+        (151, False, False),
+    ]
+    assert found.batches[1].start == {"metrics:0": 10}
+
+
+def test_the_first_row_of_a_table_may_follow_a_gap() -> None:
+    """The row "opened" has the start of a new or rebuilt table also if no row of its first batches was written."""
+    later = replace(batch(150, 900, epoch=2), start={})
+    for before, start in (((), 7), ((opened(1, start=0), batch(0, 10)), 10)):
+        found = read(*before, opened(2, partial=not before, start=start), later).batches[-1]
+        assert (found.start, found.begins, found.follows_gap) == ({"metrics:0": start}, True, True)
+
+
+def test_a_late_row_of_a_replaced_writer_does_not_hide_where_a_rebuilt_table_began() -> None:
+    """Late rows come after the row "opened" of the rebuilt table, and before that of its first batch."""
+    late = batch(0, 10), batch(1, 20)
+    found = read(opened(1, start=0), batch(0, 10), opened(2, start=20), *late, batch(0, 30, epoch=2)).batches
+    assert [(one.begins, one.start) for one in found[1:]] == [
+        (False, {"metrics:0": 10}),
+        (True, {"metrics:0": 20}),
+    ]
 
 
 def test_a_rebuilt_table_began_where_the_one_before_it_did() -> None:
     """It continues in the middle, and has everything that the lost table had."""
-    assert read(opened(1, start=0), batch(0, 10), opened(2, start=10), batch(0, 20)).partial is None
-    rebuilt = read(opened(1, partial=True, start=7), batch(0, 10), opened(2, start=10), batch(0, 20)).partial
+    assert read(opened(1, start=0), batch(0, 10), opened(2, start=10), batch(0, 20, epoch=2)).partial is None
+    rebuilt = read(opened(1, partial=True, start=7), batch(0, 10), opened(2, start=10), batch(0, 20, epoch=2)).partial
     assert rebuilt is not None
     assert rebuilt.start == {"metrics": {"0": 7}}
 
@@ -91,8 +135,8 @@ def test_a_batch_before_its_writer_may_have_the_options_of_the_earlier_writer() 
 def test_a_rebuilt_table_continues_the_batches_and_a_new_table_does_not() -> None:
     """The first batch of each checkpoint is marked."""
     before = (opened(1, start=0), batch(0, 10))
-    assert [one.begins for one in read(*before, opened(2, start=10), batch(0, 20)).batches] == [True, True]
-    assert len(read(*before, opened(2, start=0), batch(0, 10)).batches) == 1
+    assert [one.begins for one in read(*before, opened(2, start=10), batch(0, 20, epoch=2)).batches] == [True, True]
+    assert len(read(*before, opened(2, start=0), batch(0, 10, epoch=2)).batches) == 1
 
 
 def test_the_topics_of_otlp_metrics_come_from_the_ledger() -> None:

@@ -1,0 +1,54 @@
+"""What is refused: the table, the replay and the oracle agree on every invalid or unusual value."""
+
+from __future__ import annotations
+
+import pytest
+
+from support import oracle
+from support.malformed import BAD_METRICS, ODD, ODD_METRICS, POISON
+from support.schedules import BEGIN_MS, TopicRecord
+from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.table import run_batch
+from tallystream_aggregator.verify.replay import Replay
+
+HEADER = '{"v":1,"app":"shop","life":"01HF7YAT00AAAAAAAAAAAAAAAA","part":0,"seq":1,"ts":0,"every_ms":1000,"final":false'
+
+
+def refused(value: bytes) -> list[bool]:
+    """Return whether the table, the replay and the oracle refuse something of the record with this value."""
+    table = run_batch(Table(State()), [Record("metrics", 0, 0, BEGIN_MS, b"app-1", value)], now_ms=BEGIN_MS)
+    replay = Replay().apply("metrics:0", BEGIN_MS, b"app-1", value)
+    return [
+        bool(found)
+        for found in (table.dead, replay, oracle.replay([TopicRecord(b"app-1", value, BEGIN_MS, 0, 0)]).dead)
+    ]
+
+
+@pytest.mark.parametrize("value", POISON, ids=lambda value: repr(value[:60]))
+def test_all_refuse_the_same_records(value: bytes) -> None:
+    """The record is a dead letter, and none of the three raises an exception."""
+    assert refused(value) == [True, True, True]
+
+
+@pytest.mark.parametrize("metric", BAD_METRICS, ids=lambda metric: metric[:60])
+def test_all_refuse_the_same_metrics(metric: str) -> None:
+    """The record has a dead letter for the metric."""
+    assert refused(f'{HEADER},"metrics":[{metric}]}}'.encode()) == [True, True, True]
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value[:60]))
+def test_none_refuses_unusual_values(value: bytes) -> None:
+    """The record has no dead letter."""
+    assert refused(value) == [False, False, False]
+
+
+@pytest.mark.parametrize("metric", ODD_METRICS, ids=lambda metric: metric[:60])
+def test_none_refuses_unusual_metrics(metric: str) -> None:
+    """The record has no dead letter for the metric, also if another metric of the record has one."""
+    assert refused(f'{HEADER},"metrics":[{metric}]}}'.encode()) == [False, False, False]
+    letters = run_batch(
+        Table(State()),
+        [Record("metrics", 0, 0, BEGIN_MS, b"app-1", f'{HEADER},"metrics":[{metric},7]}}'.encode())],
+        now_ms=0,
+    ).dead
+    assert len(letters) == 1
