@@ -111,10 +111,17 @@ class JarsError(TallystreamError):
 
 
 def cache_dir() -> Path:
-    """Return the folder of downloads: `TALLYSTREAM_CACHE`, or else `tallystream` in the user's cache folder."""
-    if named := os.environ.get("TALLYSTREAM_CACHE"):
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystream"
+    """Return the folder of downloads: `TALLYSTREAM_CACHE`, or else `tallystream` in the user's cache folder.
+
+    Raises:
+        ConfigError: neither is set, and the user has no home folder.
+    """
+    try:
+        if named := os.environ.get("TALLYSTREAM_CACHE"):
+            return Path(named).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystream"
+    except RuntimeError as error:
+        raise ConfigError("TALLYSTREAM_CACHE", "", "name a folder: the user has no home folder") from error
 
 
 def fetch(of: str) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -95,7 +96,12 @@ app.command()(doctor.doctor)
 
 
 def main() -> None:
-    """Run the command line. Exit code 2 for an invalid setting, 1 for a failure, each with one sentence."""
+    """Run the command line. Exit code 2 for an invalid setting, 1 for a failure, each with one sentence.
+
+    Characters that the encoding of standard output lacks are written as escapes.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except TyperException as error:

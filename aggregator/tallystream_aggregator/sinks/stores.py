@@ -14,6 +14,7 @@ from tallystream_aggregator.sinks.graphite import require_prefix
 from tallystream_aggregator.sinks.http import (
     OTLP_HEADERS,
     certificates,
+    header_token,
     otlp_headers,
     otlp_option,
     otlp_sends_buckets,
@@ -110,7 +111,8 @@ class StoreSettings:
             url,
             org=org or env.get("INFLUXDB_ORG", ""),
             bucket=bucket or env.get("INFLUXDB_BUCKET", "tallystream"),
-            token=token or env.get("INFLUXDB_TOKEN", "") or secret_file("INFLUXDB_TOKEN_FILE", env),
+            token=header_token("INFLUXDB_TOKEN", token or env.get("INFLUXDB_TOKEN", ""))
+            or header_token("INFLUXDB_TOKEN", secret_file("INFLUXDB_TOKEN_FILE", env)),
             ca_file=certificates("INFLUXDB_CA_FILE", ca_file or env.get("INFLUXDB_CA_FILE", "")),
             client=ClientCertificate.parse(
                 "INFLUXDB",

@@ -91,12 +91,14 @@ def read(path: Path) -> SystemState | None:
     """Return the state in the file, None if there is no file because no system was ever started.
 
     Raises:
-        TallystreamError: the file is damaged.
+        TallystreamError: the file is damaged, or can't be read.
     """
     try:
         return _decode(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise TallystreamError(f"{path} can't be read: {error.strerror}.") from error
     except msgspec.DecodeError as error:
         raise TallystreamError(f"{path} is damaged ({error}); delete it if no process of the system runs.") from error
 

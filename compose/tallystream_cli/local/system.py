@@ -62,6 +62,8 @@ class SystemSettings:
         for option, port in (("--broker-port", self.broker_port), ("--page-port", self.page_port)):
             if not 0 <= port <= 65_535:
                 raise ConfigError(option, port, "give a port from 1 to 65535, or 0 for a free one")
+        if self.page and self.page_port == self.broker_port != 0:
+            raise ConfigError("--page-port", self.page_port, "the broker has this port: give another one, or 0")
 
 
 class LocalSystem:

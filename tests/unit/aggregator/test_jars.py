@@ -36,6 +36,15 @@ def test_the_environment_names_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert jars.cache_dir() == tmp_path / "own"
 
 
+def test_a_user_without_a_home_folder_has_to_name_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the variable."""
+    for name in ("XDG_CACHE_HOME", "TALLYSTREAM_CACHE", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)  # a user ID that the system does not know
+    with pytest.raises(ConfigError, match="TALLYSTREAM_CACHE is not set; name a folder"):
+        jars.cache_dir()
+
+
 @pytest.fixture
 def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A cache with the only jar of the list, and a Java that downloads that jar and creates the file `downloaded`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -128,6 +129,7 @@ BAD = [
     ("lag collect --store local:{tmp}/s.db --interval 900", "--interval: 900.0 can't be used; "),
     ("up --data {tmp}/d --broker-port 70000", "--broker-port: 70000 can't be used; "),
     ("up --data {tmp}/d --page-port -1", "--page-port: -1 can't be used; "),
+    ("up --data {tmp}/d --broker-port 9092 --page-port 9092", "--page-port: 9092 can't be used; the broker has this "),
     ("up --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
     ("up --detach --data {tmp}/file/d --broker-port 0 --page-port 0", "--data: "),
     ("demo --events 3", "--events: 3 can't be used; "),
@@ -189,6 +191,17 @@ def test_the_exit_code_of_an_error(
     monkeypatch.setattr("tallystream_cli.local.state_file.read", fail)
     assert call(monkeypatch, "status") == code
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_an_output_that_is_not_unicode_shows_escapes(tmp_path: Path) -> None:
+    """Characters that the encoding of standard output lacks are written as Python's escapes."""
+    code = (
+        "import sys; from tallystream_cli import main as cli; from tallystream_cli.commands import system; "
+        "cli.app.command('arrow')(lambda: print('a \u2192 b')); sys.argv = ['tallystream', 'arrow']; cli.main()"
+    )
+    env = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False, cwd=tmp_path)
+    assert (ran.stdout, ran.returncode) == (b"a \\u2192 b\n", 0), ran.stderr.decode()
 
 
 def test_status_and_down_of_an_unused_folder(

@@ -51,6 +51,15 @@ def test_a_damaged_file_is_an_error(tmp_path: Path, content: bytes) -> None:
         state_file.read(path)
 
 
+def test_a_file_that_can_not_be_read_is_an_error(tmp_path: Path) -> None:
+    """The error names the file and the reason. If the data folder is a file, there is no system."""
+    with pytest.raises(TallystreamError, match=f"{tmp_path} can't be read: Is a directory"):
+        state_file.read(tmp_path)
+    file = tmp_path / "file"
+    file.touch()
+    assert state_file.read(file / "system.json") is None
+
+
 def test_a_process_is_alive_only_with_its_creation_time() -> None:
     """A process with another creation time, a zombie and an unknown ID are not alive."""
     this = state_file.find_process(os.getpid())

@@ -11,7 +11,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
-from tallystream_aggregator.sinks.http import split_url
+from tallystream_aggregator.sinks.http import header_token, split_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -55,7 +55,7 @@ class Grafana:
             raise ConfigError("--ca-file", str(ca_file), "name a file with certificates in PEM form")
         self._url, self._secrets = url, secrets
         self._session = requests.Session()
-        self._session.headers["Authorization"] = f"Bearer {token}"
+        self._session.headers["Authorization"] = f"Bearer {header_token(TOKEN, token)}"
         # Each request passes it: REQUESTS_CA_BUNDLE would override an attribute of the session.
         self._verify = True if ca_file is None else str(ca_file)
         if certificate.cert_file:

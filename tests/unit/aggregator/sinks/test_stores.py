@@ -63,6 +63,20 @@ def test_the_token_may_be_in_a_file(tmp_path: Path) -> None:
     assert StoreSettings.parse("influxdb:http://h", env=env | {"INFLUXDB_TOKEN": "first"}).token == "first"
 
 
+@pytest.mark.parametrize("token", ["secret\nmore", "secret\x00", "sécret", "secret\x7f"])
+def test_a_token_that_no_header_can_have_is_refused_without_naming_it(token: str, tmp_path: Path) -> None:
+    """An HTTP client would show it in its error. A line break at the end, as in a file, is left out."""
+    env = {"INFLUXDB_ORG": "o", "INFLUXDB_TOKEN": token}
+    with pytest.raises(ConfigError, match=r"^INFLUXDB_TOKEN: '\*\*\*' can't be used; give the token alone") as refused:
+        StoreSettings.parse("influxdb:http://h", env=env)
+    assert "cret" not in str(refused.value)
+    file = tmp_path / "token"
+    file.write_text(token, encoding="utf-8")
+    with pytest.raises(ConfigError, match="give the token alone"):
+        StoreSettings.parse("influxdb:http://h", env={"INFLUXDB_ORG": "o", "INFLUXDB_TOKEN_FILE": str(file)})
+    assert StoreSettings.parse("influxdb:http://h", env=env | {"INFLUXDB_TOKEN": " secret\r\n"}).token == "secret"
+
+
 def test_no_text_of_the_settings_has_the_token() -> None:
     """These are repr, str and the form for logs."""
     settings = StoreSettings.parse("influxdb", env=ENV)
