@@ -105,7 +105,8 @@ class Shipper:
         points = self._mapper.points(records)
 
         def write() -> None:
-            bad: list[tuple[Point, str]] = []  # of this attempt: the next attempt reports them again
+            bad: list[tuple[Point, str]] = []  # of this attempt: the next attempt reports and counts them again
+            counted = self._sink.refusals.number
             self._sink.refusals.listen = lambda point, reason: bad.append((point, reason))
             try:
                 self._set_up_once()
@@ -114,6 +115,7 @@ class Shipper:
                 self._rejected.send(bad)
             except SinkUnavailableError:
                 self._health.status.waiting_for = STORE
+                self._sink.refusals.number = counted
                 raise
             self._health.status.waiting_for = None
 

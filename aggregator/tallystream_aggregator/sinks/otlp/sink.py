@@ -41,7 +41,7 @@ REFUSED_DATA = frozenset({400, 409, 413, 422})
 TRANSIENT = frozenset({408, 429, 502, 503, 504})
 """The statuses after which the same request may succeed."""
 PROBE = Point("tallystream.probe", {"app": "tallystream", "metric_type": "gauge"}, {"sum": 1.0}, 0)
-"""A point that every receiver can store. It is sent only after an error of the receiver, with the time of now."""
+"""A point that every receiver can store. It is sent with the time of now, and only after an error of the receiver."""
 
 
 class _Write:
@@ -89,13 +89,19 @@ class OtlpSink:
         self.refusals = Rejections("OTLP")
 
     def setup(self) -> None:
-        """Check that the receiver answers, with a request of no points.
+        """Check that the receiver answers, with a request of no points. If it refuses that, it has to accept the probe.
 
         Raises:
             ConfigError: the URL, a header or the certificate is wrong.
             SinkUnavailableError: the receiver does not answer.
         """
-        self._send((), _Write())
+        response = self._post(encode(()))
+        if response.status in REFUSED_DATA:
+            response = self._post_probe()
+        if response.status >= 500:
+            raise self._unavailable(_reason(response), _retry_after_s(response))
+        if not 200 <= response.status < 300:
+            raise self._error(response)
 
     def write(self, points: Sequence[Point]) -> None:
         """Send the points in order, at most `BATCH` a request.
@@ -130,9 +136,6 @@ class OtlpSink:
         elif status in REFUSED_DATA:
             self._divide(response, points, state, state.refused)
         elif status >= 500 and status not in TRANSIENT:
-            # An error for a request of no points, which setup() sends, is not the points' fault.
-            if not points:
-                raise self._unavailable(_reason(response))
             if not state.probed:
                 self._probe(_reason(response))
                 state.probed = True
@@ -157,9 +160,11 @@ class OtlpSink:
 
     def _probe(self, reason: str) -> None:
         """Raise SinkUnavailableError for `reason` if the receiver does not accept the probe."""
-        probe = replace(PROBE, ts_ms=int(self._clock() * 1000))
-        if not 200 <= self._post(encode([probe])).status < 300:
+        if not 200 <= self._post_probe().status < 300:
             raise self._unavailable(reason)
+
+    def _post_probe(self) -> urllib3.BaseHTTPResponse:
+        return self._post(encode([replace(PROBE, ts_ms=int(self._clock() * 1000))]))
 
     def _post(self, body: bytes) -> urllib3.BaseHTTPResponse:
         content = gzip.compress(body, compresslevel=6, mtime=0)
@@ -230,6 +235,6 @@ def _retry_after_s(response: urllib3.BaseHTTPResponse) -> float:
     """Return the seconds that the receiver asks to wait, 0 if it asks for none."""
     try:
         seconds = urllib3.Retry().get_retry_after(response)
-    except urllib3.exceptions.InvalidHeader:
+    except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
         return 0.0
     return min(seconds or 0.0, MAX_RETRY_AFTER_S)

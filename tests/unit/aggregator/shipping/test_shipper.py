@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.signals import SignalSafeEvent
+from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.health.internal_metrics import InternalMetrics
 from tallystream_aggregator.jobs.ship import highest_epoch
 from tallystream_aggregator.kafka import ledger
@@ -28,10 +29,12 @@ from tallystream_aggregator.shipping.shipper import (
     retry,
 )
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_aggregator.verify.published import refused_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 OPENED = LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)
 FAILURES = [KafkaException(KafkaError(KafkaError._TRANSPORT)), TallystreamError("its end was not reached in time")]
@@ -132,6 +135,26 @@ def test_another_error_is_not_retried() -> None:
     with pytest.raises(ConfigError):
         retry(write, stop)
     assert stop.pauses == []
+
+
+def test_a_rejected_point_is_counted_once_however_often_the_batch_is_written(tmp_path: Path) -> None:
+    """The batch is written again while its dead letter can't be sent."""
+    bad = Point("bad", {"app": "a"}, {"count": math.nan}, 1)
+    letters: list[list[tuple[Point, str]]] = []
+
+    def send(points: list[tuple[Point, str]]) -> None:
+        letters.append(points)
+        if len(letters) <= 5:
+            raise SinkUnavailableError("metrics-dead is unavailable.")
+
+    store = LocalStore(tmp_path / "store.db", retention_ms=0)
+    health = Health("ship", HealthSettings(own_metrics=False))
+    mapper: Any = SimpleNamespace(points=lambda _: [bad], unreadable=0, dropped=0)
+    rejected: Any = SimpleNamespace(send=send)
+    Shipper(store, mapper, rejected, stop=Stop(), health=health).ship([])
+    store.close()
+    assert [len(points) for points in letters] == [1] * 6
+    assert 'tallystream_ship_rejected_total{command="ship"} 1\n' in health.metrics().text
 
 
 def _reads(*results: Any) -> Callable[..., list[LedgerRow]]:

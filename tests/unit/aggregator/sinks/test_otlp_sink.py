@@ -22,7 +22,7 @@ from support.levels import sum_point
 from support.stores import NOW_MS
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream_aggregator.sinks.otlp.sink import BATCH, OtlpSink
+from tallystream_aggregator.sinks.otlp.sink import BATCH, PROBE, OtlpSink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 from tallystream_cli.servers.process import free_port
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECRET = "hush-hush-4711"
+
+
+PROBED = [-1]
+"""The counts of a request with the sink's probe."""
 
 
 class Request(NamedTuple):
@@ -77,6 +81,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
             resources = ExportMetricsServiceRequest.FromString(body).resource_metrics
             metrics = [metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics]
             counts = [one.as_int for metric in metrics for one in metric.sum.data_points]
+            counts += PROBED * sum(metric.name == PROBE.measurement for metric in metrics)
             headers = {name.lower(): ", ".join(self.headers.get_all(name, ())) for name in self.headers}
             receiver.requests.append(Request(counts, self.path, headers, self.client_address[1]))
             response = receiver.respond(counts)
@@ -191,7 +196,16 @@ def test_a_temporary_error_is_unavailable(receiver: Receiver, sink: OtlpSink, st
 
 
 @pytest.mark.parametrize(
-    ("header", "seconds"), [("7", 7), ("0", 0), ("100000", 3600), ("soon", 0), ("Sun, 06 Nov 1994 08:49:37 GMT", 0)]
+    ("header", "seconds"),
+    [
+        ("7", 7),
+        ("0", 0),
+        ("100000", 3600),
+        ("soon", 0),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 0),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", 0),
+        pytest.param("9" * 5000, 0, id="too many digits"),
+    ],
 )
 def test_retry_after(receiver: Receiver, sink: OtlpSink, header: str, seconds: float) -> None:
     """It is a number of seconds or a date, and counts up to an hour. An invalid or past value means no wait."""
@@ -232,7 +246,7 @@ def test_a_refused_point_is_found_and_the_others_are_written(receiver: Receiver,
     assert reported == [(point, reason) for point in counters(3, 4, 17)]
     assert sink.refusals.number == 3
     accepted = [count for request in receiver.requests if not bad & {*request.counts} for count in request.counts]
-    assert accepted == [count for count in range(20) if count not in bad]
+    assert [count for count in accepted if [count] != PROBED] == [count for count in range(20) if count not in bad]
 
 
 def test_a_receiver_that_refuses_an_empty_request_is_available(receiver: Receiver, sink: OtlpSink) -> None:
@@ -241,6 +255,14 @@ def test_a_receiver_that_refuses_an_empty_request_is_available(receiver: Receive
     sink.setup()
     sink.write(counters(1))
     assert sink.refusals.number == 0
+
+
+def test_an_address_that_refuses_every_request_is_no_receiver(receiver: Receiver, sink: OtlpSink) -> None:
+    """A server without the path, or with TLS, may answer 400 to everything. So setup sends a point as well."""
+    receiver.respond = lambda _: Response(400, b"unsupported path requested", "text/plain")
+    with pytest.raises(ConfigError, match=r"^--store: .* can't be used; it answers 400 unsupported path requested"):
+        sink.setup()
+    assert (sink.refusals.number, len(receiver.requests)) == (0, 2)
 
 
 def test_a_receiver_with_internal_errors_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
@@ -265,14 +287,14 @@ def test_a_receiver_with_internal_errors_is_unavailable(receiver: Receiver, sink
 
 def test_points_that_a_receiver_can_not_store_do_not_stop_the_others(receiver: Receiver, sink: OtlpSink) -> None:
     """However many they are, and also if the write has no others. The receiver gets its probe twice for each write."""
-    receiver.respond = lambda counts: Response(500) if any(count < 50 for count in counts) else OK
+    receiver.respond = lambda counts: Response(500) if any(0 <= count < 50 for count in counts) else OK
     sink.write(counters(*range(100)))
     assert {count for request in receiver.requests for count in request.counts if min(request.counts) >= 50} == {
         *range(50, 100)
     }
-    assert (sink.refusals.number, sum(not request.counts for request in receiver.requests)) == (50, 2)
+    assert (sink.refusals.number, sum(request.counts == PROBED for request in receiver.requests)) == (50, 2)
     sink.write(counters(1))
-    assert (sink.refusals.number, sum(not request.counts for request in receiver.requests)) == (51, 4)
+    assert (sink.refusals.number, sum(request.counts == PROBED for request in receiver.requests)) == (51, 4)
 
 
 def test_a_receiver_that_fails_in_the_middle_of_a_write_is_unavailable(receiver: Receiver, sink: OtlpSink) -> None:
