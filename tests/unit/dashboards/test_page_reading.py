@@ -165,7 +165,10 @@ def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, read
 
 
 def test_the_pipeline_has_four_hops(sink: Sink, reader: PointReader) -> None:
-    """The hops are the last record, the lag of the aggregator and of the shipper, and the newest sum."""
+    """The hops are the last record, the lag of the aggregator and of the shipper, and the newest sum.
+
+    A record is never too old: Tallystream itself sends some, and an app may report seldom.
+    """
     rounds = Rounds()
     for ago in range(60, 0, -2):
         end = min(100, 130 - ago)
@@ -180,6 +183,10 @@ def test_the_pipeline_has_four_hops(sink: Sink, reader: PointReader) -> None:
         ("sums → store", "0 s"),
         ("store → page", "4 s ago"),
     ]
+    assert (hops[0].status, hops[0].detail) == (
+        None,
+        "The newest record in `metrics`, of an app or of Tallystream itself.",
+    )
     assert hops[1].detail.startswith("5 records behind. It keeps up. The lag is 5")
     assert [line.label for line in delays.lines] == ["metrics → sums", "sums → store"]
 
