@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import time
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
+from zoneinfo import ZoneInfo
 
 import pytest
+from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from support.history import History
@@ -67,6 +70,20 @@ def test_a_group_that_never_catches_up(opened: Callable[..., AppTest]) -> None:
     (tile,) = (one for one in shown.metric if one.label.startswith("Catches up"))
     assert (tile.label, tile.value, tile.delta) == ("Catches up", "never", "at this rate")
     assert "Time lag" in [one.label for one in shown.metric]
+
+
+@pytest.mark.parametrize("zone", ["Etc/Unknown", "../zone", "Europe", "Asia/Tokyo", ""])
+def test_the_browser_names_its_time_zone(
+    opened: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    """Times are in the browser's zone. If the server does not know it, they are in UTC."""
+    monkeypatch.setattr(ContextProxy, "timezone", property(lambda _: zone))
+    shown = opened(view="groups")
+    assert not shown.exception
+    (as_of,) = (one.value for one in shown.caption if one.value.startswith("Data as of"))
+    known = ZoneInfo("Asia/Tokyo") if zone == "Asia/Tokyo" else UTC
+    now = datetime.now(known)
+    assert {f"{now - timedelta(minutes=ago):%H:%M}" for ago in range(3)} & set(re.findall(r"\d\d:\d\d", as_of))
 
 
 @pytest.mark.parametrize(
