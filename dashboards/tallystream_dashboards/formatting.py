@@ -57,6 +57,9 @@ def mean_time(seconds: float) -> str:
 
 
 def clock(time_ms: int, zone: tzinfo = UTC, *, now_ms: int) -> str:
-    """Return the time of day in `zone`, with the date if it is not today's."""
-    time, now = (datetime.fromtimestamp(ms / 1000, zone) for ms in (time_ms, now_ms))
+    """Return the time of day in `zone`, with the date if it is not today's. A time without a date is a number of ms."""
+    try:
+        time, now = (datetime.fromtimestamp(ms / 1000, zone) for ms in (time_ms, now_ms))
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
     return time.strftime("%H:%M:%S" if time.date() == now.date() else "%Y-%m-%d %H:%M:%S")

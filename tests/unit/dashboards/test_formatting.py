@@ -60,6 +60,12 @@ def test_a_time_of_another_day_has_its_date() -> None:
     assert formatting.clock(noon, ZoneInfo("Asia/Tokyo"), now_ms=noon) == "07:13:20"
 
 
+@pytest.mark.parametrize("time_ms", [1_790_000_000_000_000, 2**63 - 1, -(10**17), 253_402_300_799_999])
+def test_a_time_beyond_the_calendar_is_a_number(time_ms: int) -> None:
+    """A record may have a timestamp in microseconds, or any other number. It has milliseconds instead of a date."""
+    assert formatting.clock(time_ms, ZoneInfo("Asia/Tokyo"), now_ms=1_700_000_000_000) == f"{time_ms} ms"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0 s"), (0.000_003_21, "3.21 µs"), (0.0125, "12.5 ms"), (0.9996, "1 s"), (1.5, "1.5 s"), (75.2, "1 min 15 s")],
