@@ -12,9 +12,14 @@ DASH = "\N{EN DASH}"
 
 
 def number(value: float | None) -> str:
-    """Return an integer with thousands separators, another number rounded, or a dash for None."""
+    """Return an integer with thousands separators, another number rounded, or a dash for None.
+
+    A float from 1e21 on has an exponent: it may have 309 digits.
+    """
     if value is None:
         return DASH
+    if isinstance(value, float) and abs(value) >= 1e21:
+        return repr(value)
     if isinstance(value, int) or value.is_integer():
         return f"{int(value):,}"
     if abs(value) >= 100:

@@ -22,10 +22,14 @@ from tallystream_dashboards import formatting
         (3.14159, "3.14"),
         (0.00123, "0.00123"),
         (-5, "-5"),
+        (1e18, "1,000,000,000,000,000,000"),
+        (1e306, "1e+306"),
+        (-1.7976931348623157e308, "-1.7976931348623157e+308"),
+        (2**80, "1,208,925,819,614,629,174,706,176"),
     ],
 )
 def test_numbers(value: float | None, text: str) -> None:
-    """Integers are exact, with separators. Other numbers are rounded."""
+    """Integers are exact, with separators. Other numbers are rounded. Of floats from 1e21 on the text is short."""
     assert formatting.number(value) == text
 
 
@@ -50,6 +54,7 @@ def test_rates() -> None:
     """A rate has its unit. An unknown rate is a dash."""
     assert (formatting.per_second(2000.04), formatting.per_second(None)) == ("2,000/s", formatting.DASH)
     assert [formatting.rate(value) for value in (31.62, 0.04, 1234.56, 7)] == ["31.6", "0", "1,234.6", "7"]
+    assert formatting.per_second(1e306) == "1e+306/s"
 
 
 def test_a_time_of_another_day_has_its_date() -> None:
