@@ -124,6 +124,8 @@ def test_every_link_to_csv_has_rows(opened: Callable[..., AppTest], params: dict
         {"view": "runbook"},
         {"view": "runbook", "section": "unknown"},
         {"view": "groups", "at": "2026-01-01T00:00"},
+        {"view": "groups", "at": "1970-01-01T00:00"},
+        {"view": "metrics", "at": "1970-01-01T00:00"},
     ],
 )
 def test_every_view_is_drawn(opened: Callable[..., AppTest], params: dict[str, str]) -> None:
