@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tallystream_dashboards.grafana.alerts import flux
+from tallystream_dashboards.grafana.alerts import flux, prometheus
 from tallystream_dashboards.grafana.alerts.rules import RULES
 from tallystream_dashboards.grafana.settings import Settings, Thresholds
 
@@ -57,6 +57,13 @@ def test_a_rule_in_flux_names_any_bucket(bucket: str, literal: str) -> None:
     """Flux has other escapes than JSON, none for other letters, and `${` would begin an interpolation."""
     for query in flux.queries(Settings(flavour="flux", bucket=bucket)).values():
         assert set(re.findall(r"from\(bucket: (.*)\)\n", query)) == {literal}
+
+
+def test_only_counters_are_processed_twice() -> None:
+    """A meter may have the name of a counter with positions. It is another metric, and neither language adds it."""
+    for text in (queries(Settings())["processed-twice"] for queries in (flux.queries, prometheus.expressions)):
+        assert re.search(r'metric_type ?==? ?"counter"', text)
+        assert "meter" not in text
 
 
 def test_a_limit_is_the_threshold() -> None:
