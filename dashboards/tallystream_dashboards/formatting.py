@@ -12,9 +12,14 @@ DASH = "\N{EN DASH}"
 
 
 def number(value: float | None) -> str:
-    """Return an integer with thousands separators, another number rounded, or a dash for None."""
+    """Return an integer with thousands separators, another number rounded, or a dash for None.
+
+    A float from 1e21 on has an exponent: it may have 309 digits.
+    """
     if value is None:
         return DASH
+    if isinstance(value, float) and abs(value) >= 1e21:
+        return repr(value)
     if isinstance(value, int) or value.is_integer():
         return f"{int(value):,}"
     if abs(value) >= 100:
@@ -57,6 +62,9 @@ def mean_time(seconds: float) -> str:
 
 
 def clock(time_ms: int, zone: tzinfo = UTC, *, now_ms: int) -> str:
-    """Return the time of day in `zone`, with the date if it is not today's."""
-    time, now = (datetime.fromtimestamp(ms / 1000, zone) for ms in (time_ms, now_ms))
+    """Return the time of day in `zone`, with the date if it is not today's. A time without a date is a number of ms."""
+    try:
+        time, now = (datetime.fromtimestamp(ms / 1000, zone) for ms in (time_ms, now_ms))
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
     return time.strftime("%H:%M:%S" if time.date() == now.date() else "%Y-%m-%d %H:%M:%S")

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tallystream_dashboards.data.period import Period
 
 
+READS = 5
+"""How often counters and positions are read, at most, if the shipper writes meanwhile."""
+
+
 @dataclass(frozen=True, slots=True)
 class CoveredOffsets:
     """The offsets of one partition that all instances together covered: `start` <= offset < `position`."""
@@ -63,13 +67,9 @@ def read_duplicates_of_app(reader: PointReader, app: str, period: Period) -> dic
         SinkUnavailableError: the store does not answer.
     """
     names = [name for name in reader.measurements() if is_sum(name)]
-    tags = {"app": app, "metric_type": "counter"}
     found: dict[str, Duplicates] = {}
     for name in sorted(name for name in names if positions_of(name) in names):
-        series = reader.read(
-            name, ("count",), start_ms=period.start_ms, end_ms=period.until_ms, tags=tags, last_before=True
-        )
-        duplicates_of_name = read_duplicates(reader, sums.metrics(series), period)
+        duplicates_of_name = read_duplicates(reader, _read(reader, name, app, "counter", period), period)
         if duplicates_of_name is not None:
             found[name] = duplicates_of_name
     return found
@@ -78,22 +78,31 @@ def read_duplicates_of_app(reader: PointReader, app: str, period: Period) -> dic
 def read_duplicates(reader: PointReader, chosen: Sequence[sums.Metric], period: Period) -> Duplicates | None:
     """Return the records processed twice, by the `chosen` counters and their positions; None without either.
 
+    Counters and positions must be those of one moment. If the counters changed while the positions were read, both are
+    read again.
+
     Raises:
         SinkUnavailableError: the store does not answer.
     """
     counters = [metric for metric in chosen if metric.type == "counter"]
     if not counters:
         return None
-    series = reader.read(
-        positions_of(counters[0].name),
-        ("start", "position"),
-        start_ms=period.start_ms,
-        end_ms=period.until_ms,
-        tags={"app": counters[0].app, "metric_type": "position"},
-        last_before=True,
-    )
-    positions = sums.metrics(series)
-    return duplicates(counters, positions) if positions else None
+    name, app = counters[0].name, counters[0].app
+    for _ in range(READS):
+        positions = _read(reader, positions_of(name), app, "position", period)
+        if not positions:
+            return None
+        before, counters = counters, _read(reader, name, app, "counter", period)
+        if {one.tags: one.value for one in before} == {one.tags: one.value for one in counters}:
+            break
+    return duplicates(counters, positions)
+
+
+def _read(reader: PointReader, name: str, app: str, type_: str, period: Period) -> list[sums.Metric]:
+    fields = ("count",) if type_ == "counter" else ("start", "position")
+    tags = {"app": app, "metric_type": type_}
+    series = reader.read(name, fields, start_ms=period.start_ms, end_ms=period.until_ms, tags=tags, last_before=True)
+    return sums.metrics(series)
 
 
 def duplicates(counters: Sequence[sums.Metric], positions: Sequence[sums.Metric]) -> Duplicates:

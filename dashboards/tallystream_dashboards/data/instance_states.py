@@ -1,20 +1,16 @@
-"""The instances of an app: living or silent, since when, and their lives, from the points that `ship --rows` writes.
-
-The store does not have an instance's reporting interval. It is taken to be the median of the times between its reports.
-"""
+"""The instances of an app: living or silent, since when, and their lives, from the points that `ship --rows` writes."""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import pairwise
-from statistics import median_low
 from typing import TYPE_CHECKING, TypeAlias
 
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.shipping.points import EVENTS
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
-from tallystream_dashboards.data.instances import LIVING_MS, newest_values, read_values
+from tallystream_dashboards.data.instances import newest_values, read_values, silent_after_ms
 from tallystream_dashboards.data.sums import REPORTER
 
 if TYPE_CHECKING:
@@ -26,41 +22,31 @@ if TYPE_CHECKING:
 Value: TypeAlias = "tuple[dict[str, str], float | int | None]"
 """The tags and the value of a metric of an instance."""
 
-INTERVALS = 3
-"""An instance is silent after this many reporting intervals without a report, as in the table (docs/record.md)."""
-MIN_GAPS = 3
-"""With fewer times between reports, the interval is not known."""
-MIN_SILENT_MS = 15_000
-"""An instance is not silent before this time without a report in the store: aggregator and shipper take some time."""
-
 
 @dataclass(slots=True)
 class ReportTimes:
-    """The reports of one instance in a period: their times, and the first and the last one of each life."""
+    """The times of the reports of one instance in a period, ascending, by life."""
 
-    times_ms: list[int] = field(default_factory=list)
-    lives: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lives: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, reported: Iterable[tuple[int, str]]) -> None:
         """Add reports, each with its time and its life."""
         for ts_ms, life in reported:
-            self.times_ms.append(ts_ms)
-            first_ms, last_ms = self.lives.get(life, (ts_ms, ts_ms))
-            self.lives[life] = (min(first_ms, ts_ms), max(last_ms, ts_ms))
+            insort(self.lives.setdefault(life, []), ts_ms)
 
     @property
     def last_ms(self) -> int:
         """The time of the last report."""
-        return max(last_ms for _, last_ms in self.lives.values())
+        return max(times_ms[-1] for times_ms in self.lives.values())
 
     @property
     def since_ms(self) -> int:
         """The time at which the newest life began: the one in its ULID, or else its first report in the period."""
-        life, (first_ms, _) = max(self.lives.items(), key=lambda one: one[1][1])
+        life, times_ms = max(self.lives.items(), key=lambda one: one[1][-1])
         try:
-            return ulid_ms(life) if life else first_ms
+            return ulid_ms(life) if life else times_ms[0]
         except ValueError:
-            return first_ms
+            return times_ms[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +87,10 @@ def read_instances(reader: PointReader, app: str, period: Period, *, metric: str
     return sorted(instances, key=lambda one: (one.living, one.name))
 
 
-def silent_after_ms(times_ms: Iterable[int]) -> int:
-    """Return after which time without a report an instance is silent, by the times of its reports."""
-    gaps = [after - before for before, after in pairwise(sorted(times_ms))]
-    return max(MIN_SILENT_MS, INTERVALS * median_low(gaps)) if len(gaps) >= MIN_GAPS else LIVING_MS
-
-
 def _instance(
     name: str, reports: ReportTimes, at_ms: int, restarts: Mapping[str, int] | None, values: Iterable[Value]
 ) -> Instance:
-    living = at_ms - reports.last_ms <= silent_after_ms(reports.times_ms)
+    living = at_ms - reports.last_ms <= silent_after_ms(reports.lives.values())
     if restarts is not None:
         count: int | None = restarts.get(name, 0)
     else:

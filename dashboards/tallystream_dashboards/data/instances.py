@@ -6,6 +6,8 @@ and each point names its life. The lives are added up, as in the sum over all in
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import median_low
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
@@ -21,8 +23,14 @@ if TYPE_CHECKING:
 FIELDS = ("count", "value", "position", "life")
 """The fields of an instance that are read."""
 
+INTERVALS = 3
+"""An instance is silent after this many reporting intervals without a report, as in the table (docs/record.md)."""
+MIN_GAPS = 3
+"""With fewer times between reports, the interval is not known."""
 LIVING_MS = 180_000
-"""How long a life's gauge counts after its last point, in ms: an instance is living for 180 s (docs/record.md)."""
+"""How long an instance whose interval is not known is living after its last report, in ms."""
+MIN_SILENT_MS = 15_000
+"""An instance is not silent before this time without a report in the store: aggregator and shipper take some time."""
 
 _OWN = {"app", "metric_type", "instance"}
 
@@ -73,6 +81,15 @@ def _by_tags(series: Iterable[Series]) -> list[tuple[dict[str, str], Series, Ser
     ]
 
 
+def silent_after_ms(lives: Iterable[Sequence[int]]) -> int:
+    """Return after which time without a report an instance is silent, by the ascending times of each life's reports.
+
+    The store does not have the reporting interval. It is taken to be the median of the times between a life's reports.
+    """
+    gaps = [after - before for times_ms in lives for before, after in pairwise(times_ms)]
+    return max(MIN_SILENT_MS, INTERVALS * median_low(gaps)) if len(gaps) >= MIN_GAPS else LIVING_MS
+
+
 def caption(type_: str) -> str:
     """Return a sentence that says how the lives of an instance are combined for this type of metric."""
     if type_ in GAUGES:
@@ -115,10 +132,15 @@ def _total(points: Sequence[tuple[int, str, float]], *, highest: bool) -> list[f
 
 
 def _living_total(points: Sequence[tuple[int, str, float]]) -> list[float]:
+    """Return, after each point, the sum of the newest values of the lives that are living then."""
+    reported: dict[str, list[int]] = {}
+    for now, life, _ in points:
+        reported.setdefault(life, []).append(now)
+    living_ms = silent_after_ms(reported.values())
     newest: dict[str, tuple[int, float]] = {}
     totals: list[float] = []
     for now, life, value in points:
         newest[life] = (now, value)
-        newest = {name: point for name, point in newest.items() if now - point[0] < LIVING_MS}
+        newest = {name: point for name, point in newest.items() if now - point[0] <= living_ms}
         totals.append(sum(value for _, value in newest.values()))
     return totals

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _extremes(values: Sequence[float | None], begin: int, end: int) -> set[int]:
 def rate(line: Line, *, window_ms: int, at_ms: int) -> float | None:
     """Return the growth a second in the `window_ms` before `at_ms`, or since the line began if that is later.
 
-    Return None if that is less than a second, or if the value fell.
+    Return None if that is less than a second, if the value fell, or if the growth is beyond the range of floats.
     """
     if not line.times_ms:
         return None
@@ -155,4 +156,5 @@ def rate(line: Line, *, window_ms: int, at_ms: int) -> float | None:
     before, now = line.at(begin), line.at(at_ms)
     if before is None or now is None or at_ms - begin < 1000 or now < before:
         return None
-    return (now - before) * 1000 / (at_ms - begin)
+    grown = (now - before) / ((at_ms - begin) / 1000)
+    return grown if isfinite(grown) else None

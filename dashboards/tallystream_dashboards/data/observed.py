@@ -1,4 +1,4 @@
-"""The state of the pipeline by its points in the store: batches, arrivals, living instances, dead letters."""
+"""The state of the pipeline by its points in the store: batches, living instances, dead letters."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.health.internal_metrics import APP as OWN_APP
 from tallystream_aggregator.health.internal_metrics import BY_NAME
-from tallystream_dashboards.data.pipeline import last_arrival_ms, own_groups, reported_topics
 from tallystream_dashboards.data.sums import REPORTER
-from tallystream_dashboards.lag.storage import ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream_aggregator.sinks.base import PointReader, Series
-    from tallystream_dashboards.lag.state import GroupState
 
 HOUR_MS, TEN_MINUTES_MS = 3_600_000, 600_000
 SENT = f"{REPORTER}sent"
@@ -37,20 +34,18 @@ class AppInstances:
 class Observed:
     """The state of the pipeline. Times are epoch ms; None: the store does not have it.
 
-    `round_ms` is the time of the collector's newest round, `batch_ms` that of the aggregator's newest batch,
-    `arrived_ms` that of the newest record on the topics of the instances. `dead_letters` are those of the last ten
-    minutes, the first of which arrived at `dead_letters_since_ms`.
+    `round_ms` is the time of the collector's newest round, `batch_ms` that of the aggregator's newest batch.
+    `dead_letters` are those of the last ten minutes, the first of which arrived at `dead_letters_since_ms`.
     """
 
     round_ms: int | None = None
     batch_ms: int | None = None
-    arrived_ms: int | None = None
     apps: tuple[AppInstances, ...] = ()
     dead_letters: int = 0
     dead_letters_since_ms: int | None = None
 
 
-def read_observed(reader: PointReader, states: Iterable[GroupState], *, end_ms: int, until_ms: int) -> Observed:
+def read_observed(reader: PointReader, *, end_ms: int, until_ms: int) -> Observed:
     """Read the state of the pipeline at `end_ms`, by points before `until_ms`. It has no `round_ms`.
 
     Raises:
@@ -76,24 +71,10 @@ def read_observed(reader: PointReader, states: Iterable[GroupState], *, end_ms: 
     count, since_ms = dead_letters(dead)
     return Observed(
         batch_ms=max((one.times_ms[-1] for one in batches), default=None),
-        arrived_ms=_arrived_ms(reader, states, end_ms=end_ms, until_ms=until_ms),
         apps=tuple(app_instances(sent)),
         dead_letters=count,
         dead_letters_since_ms=since_ms,
     )
-
-
-def _arrived_ms(reader: PointReader, states: Iterable[GroupState], *, end_ms: int, until_ms: int) -> int | None:
-    aggregator, _ = own_groups(states)
-    ends = [
-        series
-        for topic in reported_topics(reader, aggregator, at_ms=end_ms)
-        for series in reader.read(
-            ENDS, ("end",), start_ms=end_ms - TEN_MINUTES_MS, end_ms=until_ms, tags={"topic": topic}
-        )
-    ]
-    # Without a change in that time, the last record is at least as old as the first point.
-    return last_arrival_ms(ends) or min((one.times_ms[0] for one in ends), default=None)
 
 
 def dead_letters(series: Sequence[Series]) -> tuple[int, int | None]:

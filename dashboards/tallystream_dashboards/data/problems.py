@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tallystream_dashboards import formatting
-from tallystream_dashboards.data.pipeline import AGGREGATOR, MAX_ARRIVAL_AGE_MS, SHIPPER, role
+from tallystream_dashboards.data.pipeline import AGGREGATOR, SHIPPER, role
 from tallystream_dashboards.grafana.alerts.rules import RULES
 from tallystream_dashboards.grafana.settings import Thresholds
 from tallystream_dashboards.lag.formatting import clock_skew, time_lag, why
@@ -69,7 +69,7 @@ def problems(
     found = [
         *(_aggregator(observed, now_ms, limits) if shipper_works else ()),
         *lag,
-        *(() if outdated else _arrivals(observed)),
+        *_no_instance(observed),
         *_silent_instances(observed, limits),
         *_dead_letters(observed, limits),
         *_not_read(present),
@@ -129,19 +129,16 @@ def _lag(present: Iterable[GroupState], limits: Thresholds) -> Iterator[Problem]
         )
 
 
-def _arrivals(observed: Observed) -> Iterator[Problem]:
-    """Return a problem if the newest round found no record that is new enough in the topics of the instances."""
-    arrived_ms, round_ms = observed.arrived_ms, observed.round_ms
-    if arrived_ms is None or round_ms is None or round_ms - arrived_ms <= MAX_ARRIVAL_AGE_MS:
-        return
-    age = formatting.duration((round_ms - arrived_ms) / 1000)
-    yield Problem(
-        "No instance reports",
-        f"No record has arrived on the topic metrics for {age} or more.",
-        "instance-silent",
-        since_ms=arrived_ms,
-        details={"view": "pipeline"},
-    )
+def _no_instance(observed: Observed) -> Iterator[Problem]:
+    """Return a problem if there are apps, and none of them has a living instance."""
+    if observed.apps and not any(app.living for app in observed.apps):
+        yield Problem(
+            "No instance reports",
+            "No app has a living instance: each one has sent no record for three of its reporting intervals.",
+            "instance-silent",
+            since_ms=max((app.since_ms for app in observed.apps if app.since_ms is not None), default=None),
+            details={"view": "metrics"},
+        )
 
 
 def _silent_instances(observed: Observed, limits: Thresholds) -> Iterator[Problem]:

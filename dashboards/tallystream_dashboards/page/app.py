@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
@@ -100,7 +100,7 @@ def _now() -> None:
 def _body(settings: PageSettings, selection: Selection, every: float) -> None:
     selection = _with_widgets(selection)
     period = selection.period(round(time.time() * 1000))
-    zone = ZoneInfo(st.context.timezone) if st.context.timezone else UTC
+    zone = _zone(st.context.timezone)
     try:
         with closing(open_reader(settings.store)) as reader:
             drawn = _draw(reader, settings, selection, period, zone=zone, every=every)
@@ -114,6 +114,14 @@ def _body(settings: PageSettings, selection: Selection, every: float) -> None:
     params = drawn.params()
     if st.query_params.to_dict() != params:
         st.query_params.from_dict(params)
+
+
+def _zone(name: str | None) -> tzinfo:
+    """Return the browser's time zone; UTC if its name is not known here: browsers learn of new zones earlier."""
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC
 
 
 def _draw(

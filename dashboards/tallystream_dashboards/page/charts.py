@@ -109,9 +109,10 @@ def _color_numbers(labels: Iterable[str]) -> dict[str, int]:
     return {label: number for number, label in enumerate(sorted(labels, key=_natural))}
 
 
-def _natural(label: str) -> list[str | int]:
-    """Return a sort key that places `worker-2` before `worker-10`."""
-    return [int(part) if index % 2 else part for index, part in enumerate(re.split("([0-9]+)", label))]
+def _natural(label: str) -> list[tuple[int, str]]:
+    """Return a sort key that places `worker-2` before `worker-10`. A number is compared by its length, then as text."""
+    parts = enumerate(re.split("0*([0-9]+)", label))
+    return [(len(part), part) if index % 2 else (0, part) for index, part in parts]
 
 
 def _edges(chart: ChartData) -> list[tuple[int, float | None, float | None, str, int]]:

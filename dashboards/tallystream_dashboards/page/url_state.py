@@ -54,7 +54,8 @@ class Selection:
 
     def period(self, now_ms: int) -> Period:
         """Return the period, which ends now or at a moment of the past. Of a past period no later points are read."""
-        end_ms = self.at_ms or now_ms
+        at_ms = self.at_ms
+        end_ms = now_ms if at_ms is None else at_ms
         return Period(end_ms - RANGES[self.range] * 1000, end_ms, end_ms + (1 if self.at else MAX_AHEAD_MS))
 
     def params(self) -> dict[str, str]:

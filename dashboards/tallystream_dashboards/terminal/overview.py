@@ -70,7 +70,7 @@ def read_overview(reader: PointReader, at_ms: int) -> Overview:
     states = read_groups(reader, at_ms=at_ms)
     sums = sorted(read_sums(reader, at_ms=at_ms), key=lambda one: -(rate_of(one, at_ms) or 0))
     round_ms = last_round_ms(reader, at_ms=at_ms)
-    observed = replace(read_observed(reader, states, end_ms=at_ms, until_ms=at_ms + 1), round_ms=round_ms)
+    observed = replace(read_observed(reader, end_ms=at_ms, until_ms=at_ms + 1), round_ms=round_ms)
     found = [_sentence(problem, at_ms) for problem in problems(states, observed, now_ms=at_ms)]
     if round_ms is None:
         found.append(outdated(None, at_ms))

@@ -22,10 +22,14 @@ from tallystream_dashboards import formatting
         (3.14159, "3.14"),
         (0.00123, "0.00123"),
         (-5, "-5"),
+        (1e18, "1,000,000,000,000,000,000"),
+        (1e306, "1e+306"),
+        (-1.7976931348623157e308, "-1.7976931348623157e+308"),
+        (2**80, "1,208,925,819,614,629,174,706,176"),
     ],
 )
 def test_numbers(value: float | None, text: str) -> None:
-    """Integers are exact, with separators. Other numbers are rounded."""
+    """Integers are exact, with separators. Other numbers are rounded. Of floats from 1e21 on the text is short."""
     assert formatting.number(value) == text
 
 
@@ -50,6 +54,7 @@ def test_rates() -> None:
     """A rate has its unit. An unknown rate is a dash."""
     assert (formatting.per_second(2000.04), formatting.per_second(None)) == ("2,000/s", formatting.DASH)
     assert [formatting.rate(value) for value in (31.62, 0.04, 1234.56, 7)] == ["31.6", "0", "1,234.6", "7"]
+    assert formatting.per_second(1e306) == "1e+306/s"
 
 
 def test_a_time_of_another_day_has_its_date() -> None:
@@ -58,6 +63,12 @@ def test_a_time_of_another_day_has_its_date() -> None:
     assert formatting.clock(noon, UTC, now_ms=noon) == "22:13:20"
     assert formatting.clock(noon, UTC, now_ms=noon + 86_400_000) == "2023-11-14 22:13:20"
     assert formatting.clock(noon, ZoneInfo("Asia/Tokyo"), now_ms=noon) == "07:13:20"
+
+
+@pytest.mark.parametrize("time_ms", [1_790_000_000_000_000, 2**63 - 1, -(10**17), 253_402_300_799_999])
+def test_a_time_beyond_the_calendar_is_a_number(time_ms: int) -> None:
+    """A record may have a timestamp in microseconds, or any other number. It has milliseconds instead of a date."""
+    assert formatting.clock(time_ms, ZoneInfo("Asia/Tokyo"), now_ms=1_700_000_000_000) == f"{time_ms} ms"
 
 
 @pytest.mark.parametrize(

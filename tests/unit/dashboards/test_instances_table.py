@@ -13,8 +13,7 @@ from tallystream.errors import ConfigError
 from tallystream.ulid import ulid
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream_dashboards.data.instance_states import MIN_SILENT_MS, silent_after_ms
-from tallystream_dashboards.data.instances import LIVING_MS
+from tallystream_dashboards.data.instances import LIVING_MS, MIN_SILENT_MS, silent_after_ms
 from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.terminal.instances import InstancesSettings, run
 
@@ -195,14 +194,19 @@ def test_an_unknown_period_is_refused() -> None:
 @pytest.mark.parametrize(
     ("times_s", "after_ms"),
     [
-        ([0, 1, 2, 3], MIN_SILENT_MS),
-        ([0, 10, 20, 30], 30_000),
-        ([0, 60, 120, 600, 660], LIVING_MS),
-        ([0, 600, 1200, 1800], 1_800_000),
-        ([0, 1, 2], LIVING_MS),
+        ([[0, 1, 2, 3]], MIN_SILENT_MS),
+        ([[0, 10, 20, 30]], 30_000),
+        ([[0, 60, 120, 600, 660]], LIVING_MS),
+        ([[0, 600, 1200, 1800]], 1_800_000),
+        ([[0, 50, 100, 150], [1, 51, 101, 151]], 150_000),
+        ([[0, 10, 20], [25, 35]], 30_000),
+        ([[0, 1, 2]], LIVING_MS),
         ([], LIVING_MS),
     ],
 )
-def test_silence_is_three_reporting_intervals(times_s: list[int], after_ms: int) -> None:
-    """The interval is the median of the gaps. It is not known with few reports, and short ones leave time to ship."""
-    assert silent_after_ms([second * 1000 for second in times_s]) == after_ms
+def test_silence_is_three_reporting_intervals(times_s: list[list[int]], after_ms: int) -> None:
+    """The interval is the median of the gaps. It is not known with few reports, and short ones leave time to ship.
+
+    Two living lives of one instance, or a restart, do not make the interval shorter.
+    """
+    assert silent_after_ms([[second * 1000 for second in life] for life in times_s]) == after_ms

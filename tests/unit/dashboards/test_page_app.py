@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import time
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
+from zoneinfo import ZoneInfo
 
 import pytest
+from streamlit.runtime.context import ContextProxy
 from streamlit.testing.v1 import AppTest
 
 from support.history import History
@@ -69,6 +72,20 @@ def test_a_group_that_never_catches_up(opened: Callable[..., AppTest]) -> None:
     assert "Time lag" in [one.label for one in shown.metric]
 
 
+@pytest.mark.parametrize("zone", ["Etc/Unknown", "../zone", "Europe", "Asia/Tokyo", ""])
+def test_the_browser_names_its_time_zone(
+    opened: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    """Times are in the browser's zone. If the server does not know it, they are in UTC."""
+    monkeypatch.setattr(ContextProxy, "timezone", property(lambda _: zone))
+    shown = opened(view="groups")
+    assert not shown.exception
+    (as_of,) = (one.value for one in shown.caption if one.value.startswith("Data as of"))
+    known = ZoneInfo("Asia/Tokyo") if zone == "Asia/Tokyo" else UTC
+    now = datetime.now(known)
+    assert {f"{now - timedelta(minutes=ago):%H:%M}" for ago in range(3)} & set(re.findall(r"\d\d:\d\d", as_of))
+
+
 @pytest.mark.parametrize(
     ("params", "links"),
     [
@@ -107,6 +124,8 @@ def test_every_link_to_csv_has_rows(opened: Callable[..., AppTest], params: dict
         {"view": "runbook"},
         {"view": "runbook", "section": "unknown"},
         {"view": "groups", "at": "2026-01-01T00:00"},
+        {"view": "groups", "at": "1970-01-01T00:00"},
+        {"view": "metrics", "at": "1970-01-01T00:00"},
     ],
 )
 def test_every_view_is_drawn(opened: Callable[..., AppTest], params: dict[str, str]) -> None:

@@ -43,6 +43,13 @@ def test_a_line_keeps_its_colour_if_the_order_changes() -> None:
         assert names == [*(f"worker-{number}" for number in range(10)), "2 others, lowest to highest"]
 
 
+def test_names_with_numbers_are_in_the_order_of_the_numbers() -> None:
+    """Numbers of any length are compared: `int` accepts 4,300 digits only."""
+    names = ["a", "w-0", "w-2", "w-010", "w-10-a", "w-" + "9" * 4400, "w-1" + "0" * 4400]
+    lines = [Line(name, [0], [1]) for name in reversed(names)]
+    assert re.findall("</i>([^<]*)</li>", charts.legend("Lag", chart_data(lines, 0, 10))) == names
+
+
 def test_names_are_text_in_the_legend() -> None:
     """Markup in a name is escaped, also in the title attribute."""
     chart = chart_data([Line('<img src="//x" onerror=1>', [0], [1]), Line("b", [0], [1])], 0, 10)

@@ -65,6 +65,12 @@ def test_a_rate_is_growth_by_time() -> None:
     assert rate(line, window_ms=20_000, at_ms=50_000) == 4.5
 
 
+def test_a_rate_is_finite() -> None:
+    """A float counter may have any finite value. A growth that is no float has no rate."""
+    assert rate(Line("x", [0, 30_000], [0.0, 1.5e308]), window_ms=60_000, at_ms=30_000) == 5e306
+    assert rate(Line("x", [0, 30_000], [-1e308, 1.5e308]), window_ms=60_000, at_ms=30_000) is None
+
+
 def test_a_rate_may_be_unknown() -> None:
     """An empty line, a single moment, a gap and a fall have no rate."""
     assert rate(Line("x"), window_ms=1, at_ms=1) is None

@@ -10,7 +10,6 @@ import pytest
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
-from tallystream_dashboards.data.groups import read_groups_now
 from tallystream_dashboards.data.observed import AppInstances, Observed, read_observed
 from tallystream_dashboards.data.problems import Problem, problems
 from tallystream_dashboards.grafana.alerts.rules import RULES
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
-WELL = Observed(round_ms=NOW - 2000, batch_ms=NOW - 10_000, arrived_ms=NOW - 3000, apps=(AppInstances("a", 2, 2, NOW),))
+WELL = Observed(round_ms=NOW - 2000, batch_ms=NOW - 10_000, apps=(AppInstances("a", 2, 2, NOW),))
 """The state of a pipeline that works."""
 
 
@@ -106,14 +105,19 @@ def test_a_shipper_that_is_behind_hides_the_age_of_the_last_batch() -> None:
 @pytest.mark.parametrize(
     ("observed", "found"),
     [
-        (replace(WELL, arrived_ms=NOW - 90_000), [("No instance reports", "instance-silent")]),
+        (replace(WELL, apps=()), []),
+        (replace(WELL, apps=(AppInstances("a", 0, 0, NOW), AppInstances("b", 1, 1, NOW))), []),
+        (
+            replace(WELL, apps=(AppInstances("a", 0, 0, NOW), AppInstances("b", 0, 0, NOW))),
+            [("No instance reports", "instance-silent")],
+        ),
         (
             replace(WELL, apps=(AppInstances("a", 1, 3, NOW),)),
             [("App a has 1 instance instead of 3", "instance-silent")],
         ),
         (
             replace(WELL, apps=(AppInstances("a", 0, 3, NOW),)),
-            [("App a has 0 instances instead of 3", "instance-silent")],
+            [("No instance reports", "instance-silent"), ("App a has 0 instances instead of 3", "instance-silent")],
         ),
         (replace(WELL, dead_letters=1), [("1 dead letter in ten minutes", "dead-letters")]),
         (Observed(), []),
@@ -122,6 +126,37 @@ def test_a_shipper_that_is_behind_hides_the_age_of_the_last_batch() -> None:
 def test_the_pipeline_has_problems(observed: Observed, found: list[tuple[str, str]]) -> None:
     """Silent instances and dead letters are listed. Without a round nothing is known."""
     assert listed(observed=observed) == found
+
+
+def test_no_instance_reports_since_the_last_one_became_silent() -> None:
+    """The aggregator says whether an instance is living, by its own interval, so old lag does not matter."""
+    apps = (AppInstances("a", 0, 0, NOW - 70 * MINUTE), AppInstances("b", 0, 0, NOW - 90 * MINUTE))
+    _, found = problems([], replace(WELL, round_ms=NOW - 6 * MINUTE, apps=apps), now_ms=NOW)
+    assert (found.what, found.since_ms) == ("No instance reports", NOW - 70 * MINUTE)
+
+
+def test_own_processes_are_no_instances_that_report(tmp_path: Path) -> None:
+    """Aggregator and shipper publish their own metrics to the same topic, so an arrival says nothing about apps."""
+    settings = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
+    sink, rounds = open_sink(settings), Rounds()
+    sink.setup()
+    for ago in range(300, 0, -10):
+        end = 1000 - ago
+        points = rounds.points(round_of(group("tallystream-aggregator", (end, end), topic="metrics")), NOW - ago * 1000)
+        sink.write(points)
+        sink.write([_sent("tallystream", 1, NOW - ago * 1000)])
+    sink.write([_sent("orders", 3, NOW - 121 * MINUTE), _sent("orders", 0, NOW - 120 * MINUTE)])
+    sink.flush()
+    sink.close()
+    reader = open_reader(settings)
+    observed = replace(read_observed(reader, end_ms=NOW, until_ms=NOW + 1), round_ms=NOW - 2000)
+    reader.close()
+    assert listed(observed=observed) == [("No instance reports", "instance-silent")]
+
+
+def _sent(app: str, instances: int, ts_ms: int) -> Point:
+    tags = {"app": app, "metric_type": "counter"}
+    return Point("tallystream.reporter.sent", tags, {"count": ts_ms, "instances": instances, "lives": 4}, ts_ms)
 
 
 def test_what_was_not_read_and_clocks() -> None:
@@ -143,32 +178,24 @@ def test_every_problem_has_a_rule_with_an_action() -> None:
 
 
 def test_the_state_of_the_pipeline_is_read(tmp_path: Path) -> None:
-    """Arrivals, the newest batch, living instances and dead letters are read from the store, with their times."""
+    """The newest batch, living instances and dead letters are read from the store, with their times."""
     settings = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
-    sink, rounds = open_sink(settings), Rounds()
+    sink = open_sink(settings)
     sink.setup()
-    for ago in range(300, 0, -10):
-        end = 1000 - max(ago, 100)
-        sink.write(
-            rounds.points(round_of(group("tallystream-aggregator", (end, end), topic="metrics")), NOW - ago * 1000)
-        )
     own = {"app": "tallystream", "command": "aggregate"}
-    sent = {"app": "orders", "metric_type": "counter"}
     sink.write([Point("tallystream.batches", own | {"metric_type": "counter"}, {"count": 7}, NOW - 40_000)])
     for ago, dead, instances in ((2000, 3, 4), (500, 3, 3), (200, 8, 2), (100, 9, 2)):
         ts = NOW - ago * 1000
         sink.write([Point("tallystream.table.dead_letters", own | {"metric_type": "gauge"}, {"max": dead}, ts)])
-        sink.write([Point("tallystream.reporter.sent", sent, {"count": ts, "instances": instances, "lives": 4}, ts)])
+        sink.write([_sent("orders", instances, ts)])
     sink.flush()
     sink.close()
     reader = open_reader(settings)
     period = Selection().period(NOW)
-    groups = read_groups_now(reader, period)
-    observed = read_observed(reader, groups.states, end_ms=period.end_ms, until_ms=period.until_ms)
+    observed = read_observed(reader, end_ms=period.end_ms, until_ms=period.until_ms)
     reader.close()
     assert observed == Observed(
         batch_ms=NOW - 40_000,
-        arrived_ms=NOW - 100_000,
         apps=(AppInstances("orders", 2, 4, NOW - 200_000),),
         dead_letters=6,
         dead_letters_since_ms=NOW - 200_000,

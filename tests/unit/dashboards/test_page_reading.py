@@ -165,7 +165,10 @@ def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, read
 
 
 def test_the_pipeline_has_four_hops(sink: Sink, reader: PointReader) -> None:
-    """The hops are the last record, the lag of the aggregator and of the shipper, and the newest sum."""
+    """The hops are the last record, the lag of the aggregator and of the shipper, and the newest sum.
+
+    A record is never too old: Tallystream itself sends some, and an app may report seldom.
+    """
     rounds = Rounds()
     for ago in range(60, 0, -2):
         end = min(100, 130 - ago)
@@ -180,6 +183,10 @@ def test_the_pipeline_has_four_hops(sink: Sink, reader: PointReader) -> None:
         ("sums → store", "0 s"),
         ("store → page", "4 s ago"),
     ]
+    assert (hops[0].status, hops[0].detail) == (
+        None,
+        "The newest record in `metrics`, of an app or of Tallystream itself.",
+    )
     assert hops[1].detail.startswith("5 records behind. It keeps up. The lag is 5")
     assert [line.label for line in delays.lines] == ["metrics → sums", "sums → store"]
 
@@ -270,6 +277,32 @@ def row(ts_ms: int, life: str, **field: float) -> Point:
     type_ = "gauge" if "value" in field else "position" if "position" in field else "counter"
     tags = {"app": "orders", "metric_type": type_, "instance": "web"}
     return Point(f"instance:{type_}", tags, {**field, "life": life}, ts_ms)
+
+
+@pytest.mark.parametrize(("every_ms", "twice_ms"), [(1000, 15_000), (30_000, 90_000)])
+def test_a_gauge_of_the_life_before_a_restart_ends(
+    sink: Sink, reader: PointReader, every_ms: int, twice_ms: int
+) -> None:
+    """It counts for three reporting intervals, and at least 15 s, as long as an instance is living."""
+    sink.write([counted(1, NOW, "gauge", type_="gauge")])
+    began = NOW - 20 * every_ms
+    sink.write([row(began + number * every_ms, "ab"[number >= 5], value=10.0) for number in range(21)])
+    view = read_metrics(reader, Selection(metric="gauge"), PERIOD, round_ms=None)
+    (line,) = view.by_instance.lines
+    restarted = began + 5 * every_ms
+    assert line.values[:7] == [10, 10, 10, 10, 10, 20, 20]
+    assert [line.at(restarted - every_ms + twice_ms + late) for late in (0, every_ms)] == [20, 10]
+
+
+def test_both_living_lives_of_an_instance_have_their_gauge(sink: Sink, reader: PointReader) -> None:
+    """Processes that share an ID report at different times of the interval, and no gauge falls between two reports."""
+    sink.write([counted(1, NOW, "gauge", type_="gauge")])
+    for number in range(10):
+        ts_ms = NOW - 600_000 + number * 60_000
+        sink.write([row(ts_ms, "a", value=10.0), row(ts_ms + 1000, "b", value=5.0)])
+    view = read_metrics(reader, Selection(metric="gauge"), PERIOD, round_ms=None)
+    (line,) = view.by_instance.lines
+    assert set(line.values[1:]) == {15}
 
 
 def test_the_lives_of_an_instance_are_added_up(sink: Sink, reader: PointReader) -> None:

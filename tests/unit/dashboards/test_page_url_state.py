@@ -20,6 +20,11 @@ def test_a_selection_is_restored_from_the_address() -> None:
     assert parse(Selection().params()) == Selection()
 
 
+def test_a_period_of_the_past_may_end_when_the_epoch_begins() -> None:
+    """Epoch 0 is a moment as any other, not the present."""
+    assert parse({"at": "1970-01-01T00:00"}).period(1_795_168_800_000) == (-900_000, 0, 1)
+
+
 def test_wrong_parameters_are_ignored() -> None:
     """An unknown range, view or time and an empty name give the defaults. An app alone selects the view Metrics."""
     assert parse({"range": "eternity", "app": "", "view": "x", "at": "noon"}) == Selection()

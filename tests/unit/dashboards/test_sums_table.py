@@ -103,6 +103,22 @@ def test_json_has_one_object_a_line(store: StoreSettings) -> None:
     assert (gauge["value"], gauge["rate"]) == (0.5, None)
 
 
+def test_large_floats_are_valid_json_and_short_text(tmp_path: Path) -> None:
+    """No number is Infinity, which is no JSON, and no line of the table has hundreds of digits."""
+    store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}")
+    sink = open_sink(store)
+    sink.setup()
+    tags = {"app": "a", "metric_type": "float_counter"}
+    sink.write(
+        [Point("f", tags, {"sum": number, "lives": 1}, NOW_MS - ago) for number, ago in ((0.0, 30_000), (3e306, 0))]
+    )
+    sink.close()
+    _, (line,) = printed(SumsSettings(store=store, json=True))
+    found = json.loads(line, parse_constant=pytest.fail)
+    assert (found["value"], found["rate"]) == (3e306, pytest.approx(1e305))
+    assert max(map(len, printed(SumsSettings(store=store))[1])) < 120
+
+
 def test_a_store_that_can_not_be_read_is_exit_code_3(capsys: pytest.CaptureFixture[str]) -> None:
     """The sentence goes to standard error with --json, so that a program reads only JSON."""
     store = StoreSettings.parse("influxdb:http://127.0.0.1:1", org="o", bucket="b", token="t")

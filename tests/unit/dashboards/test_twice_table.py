@@ -5,16 +5,21 @@ from __future__ import annotations
 import io
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tallystream_aggregator.sinks.base import Point
-from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_reader, open_sink
+from tallystream_dashboards.data.duplicates import read_duplicates_of_app
+from tallystream_dashboards.data.period import Period
 from tallystream_dashboards.terminal.twice import TwiceSettings, run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from tallystream_aggregator.sinks.base import Series
 
 NOW_MS = 1_700_000_000_000
 
@@ -80,6 +85,39 @@ def test_a_moment_in_the_past(store: StoreSettings) -> None:
     """At a time in the past, the numbers are those of that time."""
     _, lines = printed(TwiceSettings(store=store, app="orders", at_ms=NOW_MS - 1))
     assert cells(lines)[1:] == [["records", "500", "500", "0", "1"]]
+
+
+class Written:
+    """A reader of a store to which the shipper writes 100 more records, `times` times, between two reads."""
+
+    def __init__(self, store: StoreSettings, times: int) -> None:
+        self._reader, self._sink, self._times = open_reader(store), open_sink(store), times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def read(self, measurement: str, fields: Sequence[str], **kwargs: Any) -> list[Series]:
+        """Read, and then write if it was the counter."""
+        found = self._reader.read(measurement, fields, **kwargs)
+        if self._times and measurement == "records":
+            self._times -= 1
+            ts_ms, more = NOW_MS - self._times, 100 * (9 - self._times)
+            self._sink.write(
+                [counted("records", 1_000 + more, ts_ms), position("records.position", "0", 0, more, ts_ms)]
+            )
+        return found
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_counters_and_positions_are_of_one_moment(tmp_path: Path, times: int) -> None:
+    """The shipper may write between the read of the counters and that of the positions. Then both are read again."""
+    settings = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
+    sink = open_sink(settings)
+    sink.setup()
+    sink.write([counted("records", 1_000, NOW_MS - 9), position("records.position", "0", 0, 0, NOW_MS - 9)])
+    found = read_duplicates_of_app(Written(settings, times), "orders", Period(NOW_MS, NOW_MS, NOW_MS + 1))
+    sink.close()
+    assert found["records"].count == 1_000
 
 
 def test_json_has_the_positions(store: StoreSettings) -> None:

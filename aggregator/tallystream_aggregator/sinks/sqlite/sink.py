@@ -47,6 +47,15 @@ def _merge_fields(before: bytes, added: str) -> str:
     return msgspec.json.encode(fields | _decode_fields(added)).decode()
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what identifies the file of this name; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class LocalStore:
     """Writes points to one SQLite file.
 
@@ -71,6 +80,7 @@ class LocalStore:
         self._clock = clock
         self._swept_ms = 0
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._series: dict[tuple[str, str], int] = {}
         self._seen = -1
         self.refusals = Rejections("the local store")
@@ -113,9 +123,13 @@ class LocalStore:
             self._connection = None
 
     def _open(self) -> sqlite3.Connection:
+        if self._connection is not None and _identity(self._path) != self._file:
+            self.close()  # the file was deleted, moved or replaced, so nobody would read what is written to it
         if self._connection is None:
+            self._series.clear()
             self._connection = connect(self._path, make=True, busy_s=self._busy_s)
             self._connection.create_function("merge_fields", 2, _merge_fields, deterministic=True)
+            self._file = _identity(self._path)
         return self._connection
 
     def _write(self, points: Sequence[Point], *, sweep: bool) -> None:

@@ -5,10 +5,9 @@ A rule is evaluated without a dashboard, so times are relative to now, and there
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.grafana.queries.flux import columns, pipe
+from tallystream_dashboards.grafana.queries.flux import columns, literal, pipe
 
 if TYPE_CHECKING:
     from tallystream_dashboards.grafana.settings import Settings
@@ -23,7 +22,7 @@ PERIODS = 36
 
 def queries(settings: Settings) -> dict[str, str]:
     """Return the query of every rule by slug; its result has `_time`, a float `_value`, and the rule's labels."""
-    start = f"from(bucket: {json.dumps(settings.bucket)})"
+    start = f"from(bucket: {literal(settings.bucket)})"
     limits = settings.thresholds
     return {
         "instance-silent": _instance_silent(start),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tallystream_dashboards.grafana.settings import Settings
 
 _SUMS = '{metric_type=~"counter|meter",__name__=~".+_total",app!="tallystream"}'
-_NAMED = f'label_replace({_SUMS},"metric","$1","__name__","(.+)_total")'
+_COUNTERS = '{metric_type="counter",__name__=~".+_total"}'
 _AGGREGATOR = '{command="aggregate",metric_type=""}'
 _READY = f"tallystream_ready{_AGGREGATOR} == 1"
 _ROUND = "tallystream_lag_round_time_seconds"
@@ -20,7 +20,7 @@ _ROUND = "tallystream_lag_round_time_seconds"
 def expressions(settings: Settings) -> dict[str, str]:
     """Return the expression of every rule by slug; its result is compared with the rule's limit."""
     minutes = settings.thresholds.stopped_minutes
-    grown = f"sum by (app, metric) (increase({_NAMED}[{minutes}m:30s]))"
+    grown = f"sum by (app, metric) (increase({_named(_SUMS)}[{minutes}m:30s]))"
     return {
         "instance-silent": (
             'max by (app) (max_over_time(tallystream_living_instances{app!="tallystream"}[1h])) '
@@ -36,7 +36,7 @@ def expressions(settings: Settings) -> dict[str, str]:
         "sink-behind": 'max by (group) (kafka_consumergroup_group_max_lag_seconds{group=~".*tallystream-shipper"})',
         "dead-letters": 'sum(increase(tallystream_table_dead_letters_total{metric_type=""}[10m]))',
         "processed-twice": (
-            f"sum by (app, metric) ({_NAMED}) "
+            f"sum by (app, metric) ({_named(_COUNTERS)}) "
             f"- sum by (app, metric) ({_position('total')}) + sum by (app, metric) ({_position('start')})"
         ),
         # An aggregator that starts or stands by has not checked for records yet, so it does not count.
@@ -79,5 +79,9 @@ def _absences(settings: Settings) -> dict[str, str]:
 
 
 def _position(end: str) -> str:
-    selector = f'{{metric_type="position",__name__=~".+_position_{end}"}}'
-    return f'label_replace({selector},"metric","$1","__name__","(.+)_position_{end}")'
+    return _named(f'{{metric_type="position",__name__=~".+_position_{end}"}}', f"_position_{end}")
+
+
+def _named(selector: str, end: str = "_total") -> str:
+    """Return the selected series with their name, without its `end`, as the label `metric`."""
+    return f'label_replace({selector},"metric","$1","__name__","(.+){end}")'

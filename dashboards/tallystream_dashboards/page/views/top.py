@@ -16,7 +16,6 @@ from tallystream_dashboards.page import banner, components
 from tallystream_dashboards.page.links import page_link
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import tzinfo
 
     from tallystream_aggregator.sinks.base import PointReader
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from tallystream_dashboards.data.observed import Observed
     from tallystream_dashboards.data.period import Period
     from tallystream_dashboards.data.search import Found
-    from tallystream_dashboards.lag.state import GroupState
     from tallystream_dashboards.page.settings import PageSettings
     from tallystream_dashboards.page.url_state import Selection
 
@@ -47,7 +45,7 @@ def draw_banner(
     if groups.round_ms is None and not reader.measurements():
         return
     slot = _slot(selection, period, OBSERVED_MS)
-    observed = replace(_observed(settings.store.spec, slot, reader, groups.states, period), round_ms=groups.round_ms)
+    observed = replace(_observed(settings.store.spec, slot, reader, period), round_ms=groups.round_ms)
     found = problems(groups.states, observed, now_ms=period.end_ms)
     clock = components.clock(zone, period.end_ms)
     lag_known = groups.round_ms is not None
@@ -86,10 +84,9 @@ def _observed(
     store: str,  # noqa: ARG001 - a part of the key
     slot: int,  # noqa: ARG001 - a part of the key
     _reader: PointReader,
-    _states: Sequence[GroupState],
     _period: Period,
 ) -> Observed:
-    return read_observed(_reader, _states, end_ms=_period.end_ms, until_ms=_period.until_ms)
+    return read_observed(_reader, end_ms=_period.end_ms, until_ms=_period.until_ms)
 
 
 @st.cache_data(ttl=120, max_entries=10, show_spinner=False)

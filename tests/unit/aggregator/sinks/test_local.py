@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,24 @@ def test_a_series_that_another_process_deleted_is_created_again(tmp_path: Path) 
     assert (_hours(path, "swept"), _hours(path, "takes its number")) == ([98], [99])
     writer.close()
     sweeper.close()
+
+
+def test_a_store_that_was_deleted_is_created_again(tmp_path: Path) -> None:
+    """A write goes to the file of that name, also if it was deleted, moved or replaced while a writer has it open."""
+    folder = tmp_path / "folder"
+    path = folder / "store.db"
+    store, other = LocalStore(path, retention_ms=0), LocalStore(path, retention_ms=0)
+    for writer in (store, other):
+        writer.write([_point("before", 1), _point("both", 1)])
+    shutil.rmtree(folder)
+    store.write([_point("both", 2)])
+    assert (_hours(path, "before"), _hours(path, "both")) == ([], [2])
+    other.write([_point("both", 3)])
+    store.write([_point("both", 4)])
+    assert _hours(path, "both") == [2, 3, 4]
+    store.close()
+    other.close()
+    assert _hours(path, "both") == [2, 3, 4]
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:

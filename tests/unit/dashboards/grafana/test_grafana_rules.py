@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tallystream_dashboards.grafana.alerts import flux, prometheus
 from tallystream_dashboards.grafana.alerts.rules import RULES
-from tallystream_dashboards.grafana.settings import Thresholds
+from tallystream_dashboards.grafana.settings import Settings, Thresholds
 
 if TYPE_CHECKING:
     from tallystream_dashboards.grafana.alerts.rules import Rule
@@ -39,6 +40,30 @@ def test_every_threshold_belongs_to_a_rule() -> None:
     used = {rule.threshold for rule in RULES if rule.threshold}
     used |= {name for rule in RULES for name in re.findall(r"%\((\w+)\)", rule.reason + rule.summary)}
     assert used == {one.name for one in fields(Thresholds)}
+
+
+@pytest.mark.parametrize(
+    ("bucket", "literal"),
+    [
+        ("tallystream", '"tallystream"'),
+        ("größe", '"größe"'),
+        ("a${b}", '"a\\${b}"'),
+        ("$a", '"$a"'),
+        ('a"b\\', '"a\\"b\\\\"'),
+        ("a\tb", '"a\\x09b"'),
+    ],
+)
+def test_a_rule_in_flux_names_any_bucket(bucket: str, literal: str) -> None:
+    """Flux has other escapes than JSON, none for other letters, and `${` would begin an interpolation."""
+    for query in flux.queries(Settings(flavour="flux", bucket=bucket)).values():
+        assert set(re.findall(r"from\(bucket: (.*)\)\n", query)) == {literal}
+
+
+def test_only_counters_are_processed_twice() -> None:
+    """A meter may have the name of a counter with positions. It is another metric, and neither language adds it."""
+    for text in (queries(Settings())["processed-twice"] for queries in (flux.queries, prometheus.expressions)):
+        assert re.search(r'metric_type ?==? ?"counter"', text)
+        assert "meter" not in text
 
 
 def test_a_limit_is_the_threshold() -> None:
