@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from tallystream.reporters.scheduled import report_all
+from tallystream.web.asgi_routes import route_of
 from tallystream.web.request_metrics import MAX_ROUTES, RequestMetrics
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class AsgiMiddleware:
         app: the application.
         registry: the registry of the metrics, or a child of it; None: the default registry.
         route: returns the route of a request from its scope after it was answered, such as `/orders/{id}`; None: as
-            FastAPI and Starlette know it. A request without a route is the route `other`.
+            FastAPI and Starlette know it, with the prefixes of routers and mounts. Without a route it is `other`.
         max_routes: the number of routes with metrics of their own. All further ones are the route `other`.
     """
 
@@ -81,23 +82,3 @@ def _reporting_at_shutdown(send: Send) -> Send:
         await send(message)
 
     return report_and_send
-
-
-def route_of(scope: Scope) -> str | None:
-    """Return the route of a request that FastAPI or Starlette has answered, None if it has none."""
-    path: str | None = getattr(scope.get("route"), "path", None)
-    root = scope.get("root_path")
-    if "endpoint" in scope and (path is None or scope.get("app_root_path", root) != root):  # or it is below a mount
-        return _find(getattr(scope.get("app"), "routes", ()), scope["endpoint"]) or path
-    return path
-
-
-def _find(routes: Any, endpoint: Any) -> str | None:
-    for route in routes:
-        path: str = getattr(route, "path", "")
-        if getattr(route, "endpoint", None) is endpoint:
-            return path
-        below = _find(getattr(route, "routes", None) or (), endpoint)
-        if below is not None:
-            return path + below
-    return None
