@@ -41,6 +41,13 @@ def _escape(text: str, escapes: dict[int, str]) -> str:
     return (text + "_" if text.endswith("\\") else text).translate(escapes)
 
 
+def _checked_token(token: object) -> str:
+    text = token.strip() if isinstance(token, str) else ""
+    if not (text and text.isascii() and text.isprintable()):  # http.client would show the header in its error
+        raise ConfigError("token", "***", "give an API token of InfluxDB: printable ASCII characters in one line")
+    return text
+
+
 class InfluxReporter(LocalReporter):
     """Writes each snapshot to InfluxDB: one point for each metric, with the time in milliseconds.
 
@@ -50,12 +57,13 @@ class InfluxReporter(LocalReporter):
         registry: the registry to report.
         instance: the instance ID, which becomes the tag `instance`, so that instances have separate series.
         url: the http or https address of InfluxDB.
-        token, org, bucket: InfluxDB's API token, organization and bucket. The token appears in no message.
+        token, org, bucket: InfluxDB's API token, organization and bucket. The token appears in no message. White
+            space at its start and end, such as the line break of a file, is removed.
         timeout: seconds for each network operation.
         options: the arguments of `LocalReporter` (interval, include, attributes …).
 
     Raises:
-        ConfigError: the URL is invalid, or another argument can't be used.
+        ConfigError: the URL or the token is invalid, or another argument can't be used.
     """
 
     kind: ClassVar[str] = "influx"
@@ -82,7 +90,7 @@ class InfluxReporter(LocalReporter):
         self._address, self._timeout = parts.netloc.rpartition("@")[2], timeout
         query = urlencode({"org": org, "bucket": bucket, "precision": "ms"})
         self._path = f"{parts.path.rstrip('/')}/api/v2/write?{query}"
-        self._headers = {"Authorization": f"Token {token}", "Content-Type": "text/plain; charset=utf-8"}
+        self._headers = {"Authorization": f"Token {_checked_token(token)}", "Content-Type": "text/plain; charset=utf-8"}
         self._instance = check_instance(instance)
         super().__init__(registry, **options)
 

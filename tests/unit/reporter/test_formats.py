@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,6 +71,26 @@ def test_influx() -> None:
     line = influx_line(metric, {"count": 3, "sum": 4, "mean": 0.5}, {"app": "o"}, 1_700_000_000_999)
     assert line == "a\\ b\\,c\\n,app=o,end=\\_,k\\==v\\ w count=3i,sum=4.0,mean=0.5 1700000000999"
     assert influx_line(metric, {}, {}, 0) is None
+
+
+def test_a_token_from_a_file_is_sent_without_its_line_break() -> None:
+    """White space at the start and end of a token is removed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        arguments = {**INFLUX, "url": f"http://127.0.0.1:{server.getsockname()[1]}", "token": " hush-hush\n"}
+        with InfluxReporter(MetricRegistry("app"), interval=0.01, timeout=0.1, **arguments):
+            connection, _ = server.accept()
+            with connection:
+                assert b"\r\nAuthorization: Token hush-hush\r\n" in connection.recv(4096)
+
+
+@pytest.mark.parametrize("token", ["", " \n", "hush\nhush", "hush\0hush", "hush-hüsh", "hush\udcffhush", b"hush", None])
+def test_an_invalid_token_is_refused_and_not_shown(token: object) -> None:
+    """Python's HTTP client would refuse it at each report, with an error that contains it."""
+    with pytest.raises(ConfigError) as caught:
+        InfluxReporter(MetricRegistry("app"), **{**INFLUX, "token": token})
+    assert str(caught.value).startswith("token: '***' can't be used; give an API token of InfluxDB")
+    assert "hush" not in repr(caught.value)
 
 
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
