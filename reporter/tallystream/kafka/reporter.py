@@ -162,9 +162,16 @@ class KafkaReporter(ScheduledReporter):
         return self._connection.is_connected and not self._acknowledgement.expired
 
     def _open(self) -> None:
-        if self._destination is None:
-            self._destination = destinations.claim(self, self.registry, self._servers, self.topic, self.instance)
-        self._connection.open()
+        if self._destination is not None:
+            self._connection.open()
+            return
+        destination = destinations.claim(self, self.registry, self._servers, self.topic, self.instance)
+        try:
+            self._connection.open()
+        except BaseException:
+            destination.release()  # for a reporter with other options, while a traceback still refers to this one
+            raise
+        self._destination = destination
 
     def _identify(self, timeout: float) -> bool:
         """Return whether the cluster's ID is known; request it for at most `timeout` seconds if not.
