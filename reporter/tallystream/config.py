@@ -35,7 +35,8 @@ def report(
     """Start a `KafkaReporter` for a registry, whose app becomes `app`, and return the registry.
 
     The reporter is `registry.reporter`. Without `registry`, the default registry is reported. If it is reported
-    already, a new registry is.
+    already, or was reported as another app, a new registry is. After `registry.reporter.stop()` the same call reports
+    it again.
 
     Arguments that are not given come from the environment: TALLYSTREAM_BOOTSTRAP_SERVERS (default: localhost:9092),
     TALLYSTREAM_INSTANCE (the host name), TALLYSTREAM_INTERVAL in seconds (1), TALLYSTREAM_TOPIC (`metrics` with the
@@ -82,7 +83,8 @@ def kafka_options(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _unreported(app: str) -> MetricRegistry:
     registry = default_registry()
-    return MetricRegistry(app) if registry.has_reporter else registry
+    is_taken = registry.is_reported or (registry.has_reporter and registry.app != app)
+    return MetricRegistry(app) if is_taken else registry
 
 
 def _host() -> str:

@@ -42,9 +42,9 @@ def monitor(
 ) -> Monitor:
     """Report the metrics of all streaming queries of a session, and commit the offsets of their Kafka sources.
 
-    Call it once, before the queries start. The last report is made at the end of the process, or by `stop()`. An error
-    of Kafka is logged by the logger `tallystream.spark`, and the queries go on. With TALLYSTREAM_ENABLED=0 it does
-    nothing.
+    Call it once, before the queries start, or again after `stop()`. The last report is made at the end of the process,
+    or by `stop()`. An error of Kafka is logged by the logger `tallystream.spark`, and the queries go on. With
+    TALLYSTREAM_ENABLED=0 it does nothing.
 
     Args:
         spark: the session, classic or of Spark Connect.
@@ -71,7 +71,7 @@ def monitor(
         return Monitor(spark, None, None)
     servers = bootstrap_servers or os.environ.get(PREFIX + "BOOTSTRAP_SERVERS") or "localhost:9092"
     reported = default_registry() if registry is None else registry_of(registry)
-    is_reported = reported.has_reporter and (registry is not None or reported.app == app)
+    is_reported = reported.is_reported and (registry is not None or reported.app == app)
     if not is_reported:
         reported = report(
             app, bootstrap_servers=bootstrap_servers, instance=instance, options=options, registry=registry

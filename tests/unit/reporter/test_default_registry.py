@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tallystream
+from support.scripted_producer import KafkaBench
 from tallystream import (
     ConfigError,
     Counter,
@@ -18,6 +19,7 @@ from tallystream import (
     count_exceptions,
     counted,
     default_registry,
+    record,
     report,
     timed,
 )
@@ -60,6 +62,33 @@ def test_report_reports_the_default_registry_and_then_new_ones(default: MetricRe
         assert (second is default, second.app) == (False, "billing")
     finally:
         second.reporter.stop(timeout=0)
+
+
+def test_a_report_after_a_stop_continues_the_default_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics of modules are reported again, and only what was counted since. Another app gets another registry."""
+    bench = KafkaBench()
+    monkeypatch.setattr("tallystream.instrumentation.default._registry", bench.registry)
+    monkeypatch.setitem(KafkaReporter.__init__.__kwdefaults__, "producer", bench._producer)
+    for amount in (5, 2):
+        bench.counter.inc(amount)
+        registry = report("orders", bootstrap_servers="b:9092", instance="i", interval=3600, environment={})
+        assert registry is bench.registry
+        assert registry.reporter.report_now()
+        bench.counter.inc()
+        assert registry.reporter.stop()
+    published = [m.count for s in bench.snapshots for m in s.metrics if m.name == "c" and isinstance(m, record.Counter)]
+    assert (published, len({s.life for s in bench.snapshots})) == ([5, 6, 2, 3], 2)
+    assert {s.app for s in bench.snapshots} == {"orders"}
+    other = report("billing", bootstrap_servers="b:9092", instance="i", interval=3600, environment={})
+    assert (other is registry, registry.app, other.reporter.stop()) == (False, "orders", True)
+
+
+def test_a_registry_without_reports_stays_reported(default: MetricRegistry) -> None:
+    """With TALLYSTREAM_ENABLED=0, a second app gets a registry of its own, as it would otherwise."""
+    off = {"TALLYSTREAM_ENABLED": "0"}
+    assert report("orders", environment=off) is default
+    assert report("billing", environment=off) is not default
+    assert report("orders", environment=off) is not default
 
 
 def test_counted_counts_calls_that_ended(registry: MetricRegistry) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,7 +30,7 @@ class Kafka:
     """A reporter and a consumer group whose requests can fail; `calls` has what was requested, in order."""
 
     group = "spark-app-scores"
-    connected = True
+    connected = enabled = is_running = True
 
     def __init__(self, committed: dict[Partition, Committed] | None = None) -> None:
         self.stored = dict(committed or {})
@@ -166,6 +167,19 @@ def test_nothing_is_started_if_reporting_is_off(monkeypatch: pytest.MonkeyPatch)
     """With TALLYSTREAM_ENABLED=0 the session is not used."""
     monkeypatch.setenv("TALLYSTREAM_ENABLED", "0")
     assert monitor(None, "orders").stop()
+
+
+def test_a_monitor_after_a_stop_reports_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook: the second monitor starts the reporter of the same registry, and ends it."""
+    registry = MetricRegistry("default")
+    monkeypatch.setattr("tallystream.instrumentation.default._registry", registry)
+    streams = SimpleNamespace(active=[], addListener=lambda _: None, removeListener=lambda _: None)
+    for _ in range(2):
+        session = SimpleNamespace(streams=streams)
+        ended = monitor(session, "orders", bootstrap_servers="127.0.0.1:1", instance="i", commit_offsets=False)
+        assert registry.reporter.is_running
+        ended.stop(2)
+        assert not registry.reporter.is_running
 
 
 ENDING = """
