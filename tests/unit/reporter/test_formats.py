@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream import ConfigError, ConsoleReporter, GraphiteReporter, InfluxReporter, MetricRegistry
+from tallystream import (
+    ConfigError,
+    ConsoleReporter,
+    GraphiteReporter,
+    InfluxReporter,
+    JsonLinesReporter,
+    MetricRegistry,
+)
 from tallystream.record import Counter, Gauge, Meter, Sketch, Timer
 from tallystream.reporters.filters import AttributeFilter, MetricFilter
 from tallystream.reporters.graphite import graphite_lines
@@ -18,6 +26,7 @@ from tallystream.reporters.text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=20)
 TIMER = Timer(name="t", count=2, sum=0.5, min=0.1, max=0.4, p99=0.4, m1_rate=2.0, sketch=Sketch(scale=6))
@@ -104,6 +113,26 @@ def test_no_text_creates_a_second_line(name: str, tag: str, value: str) -> None:
         assert "\n" not in text
         assert "\r" not in text
     assert len(line.split(" ")) == 3
+
+
+def test_a_line_that_is_cut_off_is_a_failed_report(tmp_path: Path) -> None:
+    """`report_now()` is True if the whole line was written. The next line begins after the incomplete one."""
+    registry, path = MetricRegistry("app"), tmp_path / "metrics.jsonl"
+    registry.counter("c" * 500).inc()
+    reporter = JsonLinesReporter(registry, path=path, own_metrics=False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (800, hard))
+    try:
+        assert [reporter.report_now() for _ in range(3)] == [True, False, False]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.stat().st_size == 800
+    assert reporter.last_error is not None
+    assert "File too large" in reporter.last_error
+    assert reporter.report_now()
+    assert reporter.report_now()
+    lines = path.read_text().splitlines()
+    assert [line.endswith("}]}") for line in lines] == [True, False, True, True]
 
 
 def test_units_and_attributes() -> None:
