@@ -28,7 +28,8 @@ class AsgiMiddleware:
         app.add_middleware(AsgiMiddleware)    # FastAPI, Starlette
         app = AsgiMiddleware(app)             # any other
 
-    The metrics are those of `RequestMetrics`. A request ends when the application has answered it, or raised.
+    The metrics are those of `RequestMetrics`. A request ends when the application has answered it, or raised. If it
+    raises after its response has begun, the status is 500 too, unless the client has disconnected.
     WebSockets are passed on and not counted. When the application's lifespan ends, all reporters make a
     report: after that, a server may end the process by a signal.
 
@@ -60,17 +61,24 @@ class AsgiMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 500
+        status, has_left = 500, False
 
         async def send_and_note(message: Message) -> None:
-            nonlocal status
+            nonlocal status, has_left
             if message["type"] == "http.response.start":
                 status = message["status"]
-            await send(message)
+            try:
+                await send(message)
+            except OSError:  # the client has disconnected
+                has_left = True
+                raise
 
         began = self._metrics.begin()
         try:
             await self._app(scope, receive, send_and_note)
+        except Exception:
+            status = status if has_left else 500
+            raise
         finally:
             self._metrics.end(began, route=self._route(scope), method=scope["method"], status=status)
 

@@ -24,7 +24,7 @@ class WsgiMiddleware:
         application = WsgiMiddleware(application)      # any other
 
     The metrics are those of `RequestMetrics`. A request ends when the server has sent the whole response, or the
-    application raises.
+    application raises. If it raises after its response has begun, the status is 500 too.
 
     Args:
         app: the application.
@@ -58,28 +58,40 @@ class WsgiMiddleware:
         def end() -> None:
             self._metrics.end(began, method=environ[METHOD], **found)
 
+        def fail() -> None:
+            found["status"] = 500
+
         try:
             body = self._app(environ, start)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception):
+                fail()
             end()
             raise
-        return _Body(body, end)
+        return _Body(body, fail, end)
 
 
 class _Body:
-    """The body of a response, with a function that is called once at its end."""
+    """The body of a response, with functions that are called when it raises, and once at its end."""
 
-    def __init__(self, body: Iterable[bytes], end: Callable[[], None]) -> None:
-        self._body, self._end = body, end
+    def __init__(self, body: Iterable[bytes], fail: Callable[[], None], end: Callable[[], None]) -> None:
+        self._body, self._fail, self._end = body, fail, end
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._body)
+        try:
+            yield from self._body
+        except Exception:
+            self._fail()
+            raise
 
     def close(self) -> None:
         """Close the body. A WSGI server calls it once, whether or not it has sent all of it (PEP 3333)."""
         try:
             if hasattr(self._body, "close"):
                 self._body.close()
+        except Exception:
+            self._fail()
+            raise
         finally:
             self._end()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -128,6 +128,29 @@ def test_an_asgi_request_is_active_until_it_is_answered(registry: MetricRegistry
     asyncio.run(run())
     assert (seen, active(registry)) == ([0, 1], 0)
     assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx"))
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError, "5xx"), (OSError, "2xx")])
+def test_an_asgi_response_that_fails_midway_is_a_5xx(
+    registry: MetricRegistry, error: type[Exception], status: str
+) -> None:
+    """The client did not get the whole response. If the server's `send` raises OSError, the client has disconnected."""
+    sent: list[str] = []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        raise RuntimeError
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+        if error is OSError and len(sent) == 2:
+            raise OSError
+
+    with pytest.raises(error):
+        asyncio.run(AsgiMiddleware(app, registry=registry)({"type": "http", "method": "GET"}, None, send))  # type: ignore[arg-type]
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", status))
+    assert (active(registry), len(sent)) == (0, 2)
 
 
 def test_the_end_of_an_asgi_lifespan_makes_a_report(registry: MetricRegistry, clock: ManualClock) -> None:
@@ -284,6 +307,40 @@ def test_wsgi_requests_count_by_route_method_and_status(registry: MetricRegistry
     assert_count(registry, REQUESTS, 1, tags=tags("/fail", "GET", "5xx"))
     assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "4xx"))
     assert (seconds(registry, "/stream"), active(registry)) == (2.0, 0)
+
+
+def raising(step: str) -> Any:
+    """Return a WSGI application that raises in this step, after its response has begun."""
+
+    class Body:
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"x"
+            if step == "iterate":
+                raise RuntimeError
+
+        def close(self) -> None:
+            if step == "close":
+                raise RuntimeError
+
+    def app(_environ: Any, start: Any) -> Body:
+        start("200 OK", [])
+        if step == "call":
+            raise RuntimeError
+        return Body()
+
+    return app
+
+
+@pytest.mark.parametrize("step", ["call", "iterate", "close", "nothing"])
+def test_a_wsgi_response_that_fails_midway_is_a_5xx(registry: MetricRegistry, step: str) -> None:
+    """So is one that fails when its body is iterated or closed. The exception continues to the server."""
+    sent: list[bytes] = []
+    with nullcontext() if step == "nothing" else pytest.raises(RuntimeError):
+        body: Any = WsgiMiddleware(raising(step), registry=registry)({"REQUEST_METHOD": "GET"}, lambda *_: None)
+        with closing(body):
+            sent.extend(body)
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx" if step == "nothing" else "5xx"))
+    assert (active(registry), sent) == (0, [] if step == "call" else [b"x"])
 
 
 def test_a_wsgi_application_that_raises_is_a_5xx(registry: MetricRegistry) -> None:
