@@ -37,7 +37,8 @@ class AsgiMiddleware:
         app: the application.
         registry: the registry of the metrics, or a child of it; None: the default registry.
         route: returns the route of a request from its scope after it was answered, such as `/orders/{id}`; None: as
-            FastAPI and Starlette know it, with the prefixes of routers and mounts. Without a route it is `other`.
+            FastAPI and Starlette know it, with the prefixes of routers and mounts. Without a route, or if the
+            function raises, it is `other`.
         max_routes: the number of routes with metrics of their own. All further ones are the route `other`.
     """
 
@@ -50,8 +51,7 @@ class AsgiMiddleware:
         max_routes: int = MAX_ROUTES,
     ) -> None:
         self._app = app
-        self._route = route or route_of
-        self._metrics = RequestMetrics(registry, max_routes=max_routes)
+        self._metrics = RequestMetrics(registry, max_routes=max_routes, find=route or route_of)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on to the application, and count it."""
@@ -80,7 +80,7 @@ class AsgiMiddleware:
             status = status if has_left else 500
             raise
         finally:
-            self._metrics.end(began, route=self._route(scope), method=scope["method"], status=status)
+            self._metrics.end(began, route=self._metrics.route(scope), method=scope["method"], status=status)
 
 
 def _reporting_at_shutdown(send: Send) -> Send:

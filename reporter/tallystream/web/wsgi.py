@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tallystream.web.request_metrics import MAX_ROUTES, RequestMetrics
+from tallystream.web.request_metrics import MAX_ROUTES, OTHER, RequestMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ class WsgiMiddleware:
         app: the application.
         registry: the registry of the metrics, or a child of it; None: the default registry.
         route: returns the route of a request from its environment when its response begins, such as `/orders/<id>`;
-            None: as Flask knows it. A request without a route is the route `other`.
+            None: as Flask knows it. Without a route, or if the function raises, it is `other`.
         max_routes: the number of routes with metrics of their own. All further ones are the route `other`.
     """
 
@@ -43,16 +43,15 @@ class WsgiMiddleware:
         max_routes: int = MAX_ROUTES,
     ) -> None:
         self._app = app
-        self._route = route or route_of
-        self._metrics = RequestMetrics(registry, max_routes=max_routes)
+        self._metrics = RequestMetrics(registry, max_routes=max_routes, find=route or route_of)
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Pass a request on to the application, and count it."""
         began = self._metrics.begin()
-        found: dict[str, Any] = {"route": None, "status": 500}
+        found: dict[str, Any] = {"route": OTHER, "status": 500}
 
         def start(status: str, *arguments: Any) -> Any:
-            found["route"], found["status"] = self._route(environ), int(status.split(" ", 1)[0])
+            found["route"], found["status"] = self._metrics.route(environ), status.split(" ", 1)[0]
             return start_response(status, *arguments)
 
         def end() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fastapi import APIRouter, FastAPI
 from flask import Flask
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -15,14 +14,13 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Mount, Route
 from werkzeug.test import Client
 
+from support.web import DURATION, REQUESTS, active, request, tags
 from tallystream import MetricRegistry, record
 from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
 from tallystream.web import AsgiMiddleware, WsgiMiddleware
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-REQUESTS, DURATION, ACTIVE = "http.server.requests", "http.server.duration", "http.server.active"
 
 
 @pytest.fixture
@@ -35,40 +33,11 @@ def registry(clock: ManualClock) -> MetricRegistry:
     return MetricRegistry("shop", clock=clock)
 
 
-def tags(route: str, method: str, status: str | None = None) -> dict[str, str]:
-    """Return the tags of a metric."""
-    return {"route": route, "method": method} | ({} if status is None else {"status": status})
-
-
-def active(registry: MetricRegistry) -> float:
-    """Return how many requests are being answered."""
-    found = find(registry, ACTIVE)
-    assert isinstance(found, record.UpDown)
-    return found.value
-
-
 def seconds(registry: MetricRegistry, route: str) -> float:
     """Return how long all GET requests of a route took."""
     found = find(registry, DURATION, tags=tags(route, "GET"))
     assert isinstance(found, record.Timer)
     return found.sum
-
-
-def request(app: Any, path: str, method: str = "GET") -> tuple[int, bytes]:
-    """Return the status and the body that an ASGI application answers. Its exceptions reach only the server."""
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()  # no application here reads a body, and no client disconnects
-        raise AssertionError
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], "root_path": ""}
-    with suppress(RuntimeError):
-        asyncio.run(app(scope, receive, send))
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
 
 def starlette(registry: MetricRegistry, clock: ManualClock, **options: Any) -> Starlette:
@@ -199,79 +168,6 @@ def test_the_number_of_routes_and_methods_is_limited(registry: MetricRegistry, c
     assert_count(registry, REQUESTS, 2, tags=tags("other", "GET", "4xx"))
     assert_count(registry, REQUESTS, 1, tags=tags("/a", "other", "4xx"))
     assert_not_reported(registry, REQUESTS, tags=tags("/c", "GET", "4xx"))
-
-
-def routers() -> APIRouter:
-    """Return a router with a handler of FastAPI, one of Starlette, and a mount."""
-    router = APIRouter()
-
-    @router.get("/items/{number}")
-    async def item(number: int) -> int:
-        return number
-
-    router.add_route("/plain/{name}", plain)
-    router.mount("/files/{owner}", Starlette(routes=[Route("/{name}", plain)]))
-    return router
-
-
-async def plain(_: Any) -> PlainTextResponse:
-    """Answer any request."""
-    return PlainTextResponse("x")
-
-
-def routes_of(registry: MetricRegistry, app: Any, *paths: str) -> dict[str, int]:
-    """Send a GET request to each path, and return the number of requests of each route."""
-    app.add_middleware(AsgiMiddleware, registry=registry)
-    for path in paths:
-        assert request(app, path)[0] in {200, 404}
-    return {
-        m.tags["route"]: m.count for m in registry.snapshot() if m.name == REQUESTS and isinstance(m, record.Counter)
-    }
-
-
-def test_the_route_has_the_prefixes_of_included_routers(registry: MetricRegistry) -> None:
-    """Routers of FastAPI may be nested, and have the same handlers or the same paths below their prefixes."""
-    shop = APIRouter(prefix="/shop")
-    shop.include_router(routers(), prefix="/v1")
-    app, other = FastAPI(), routers()
-    app.include_router(shop, prefix="/api")
-    app.include_router(other, prefix="/a")
-    app.include_router(other, prefix="/b")
-    paths = (
-        "/api/shop/v1/items/1",
-        "/api/shop/v1/plain/x",
-        "/api/shop/v1/files/me/x",
-        "/a/items/1",
-        "/b/items/1",
-        "/c",
-    )
-    assert routes_of(registry, app, *paths) == {
-        "/api/shop/v1/items/{number}": 1,
-        "/api/shop/v1/plain/{name}": 1,
-        "/api/shop/v1/files/{owner}/{name}": 1,
-        "/a/items/{number}": 1,
-        "/b/items/{number}": 1,
-        "other": 1,
-    }
-    assert request(app, "/a/items/1", "POST")[0] == 405
-    assert_count(registry, REQUESTS, 1, tags=tags("/a/items/{number}", "POST", "4xx"))
-
-
-@pytest.mark.parametrize("framework", [Starlette, FastAPI])
-def test_the_route_has_the_prefixes_of_mounts(registry: MetricRegistry, framework: Any) -> None:
-    """A mounted application keeps its prefix, and a handler below two mounts is counted below the right one."""
-    sub = FastAPI()
-    sub.include_router(routers(), prefix="/in")
-    mounts = [Mount(f"/{name}", routes=[Route("/{name}", plain)]) for name in ("x", "y")]
-    app = framework(routes=[*mounts, Mount("/v1", app=sub), Mount("/v2/{tenant}", app=sub)])
-    paths = ("/x/1", "/y/1", "/y/2", "/v1/in/items/1", "/v2/me/in/items/1", "/v2/me/in/plain/1")
-    assert routes_of(registry, app, *paths) == {
-        "/x/{name}": 1,
-        "/y/{name}": 2,
-        "/v1/in/items/{number}": 1,
-        "/v2/{tenant}/in/items/{number}": 1,
-        "/v2/{tenant}/in/plain/{name}": 1,
-    }
 
 
 def flask(registry: MetricRegistry, clock: ManualClock) -> Client:
