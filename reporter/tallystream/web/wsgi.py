@@ -75,6 +75,7 @@ class _Body:
 
     def __init__(self, body: Iterable[bytes], fail: Callable[[], None], end: Callable[[], None]) -> None:
         self._body, self._fail, self._end = body, fail, end
+        self._has_ended = False
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -84,7 +85,7 @@ class _Body:
             raise
 
     def close(self) -> None:
-        """Close the body. A WSGI server calls it once, whether or not it has sent all of it (PEP 3333)."""
+        """Close the body. A WSGI server calls it, whether or not it has sent all of it (PEP 3333), or even twice."""
         try:
             if hasattr(self._body, "close"):
                 self._body.close()
@@ -92,7 +93,9 @@ class _Body:
             self._fail()
             raise
         finally:
-            self._end()
+            if not self._has_ended:
+                self._has_ended = True
+                self._end()
 
 
 def route_of(environ: Environ) -> str | None:
