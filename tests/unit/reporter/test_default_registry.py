@@ -23,6 +23,8 @@ from tallystream import (
     report,
     timed,
 )
+from tallystream.instrumentation import decorators
+from tallystream.log_throttle import RateLimitFilter
 from tallystream.testing import assert_count, assert_not_reported
 
 if TYPE_CHECKING:
@@ -153,6 +155,19 @@ def test_exceptions_are_counted_by_class(registry: MetricRegistry) -> None:
     assert_not_reported(registry, "failed", tags={"a": "1", "exception": "OSError"})
 
 
+def test_an_exception_that_cannot_be_counted_continues(
+    registry: MetricRegistry, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the counter can't exist, the application gets its own exception, and the reason is logged once a minute."""
+    monkeypatch.setattr(decorators._log, "filters", [RateLimitFilter()])
+    registry.timer("failed")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="of the application"), count_exceptions("failed", registry=registry):
+            raise ValueError("of the application")
+    assert [record.message for record in caplog.records] == ["an exception can't be counted as 'failed'"]
+    assert "the name 'failed' is a timer already" in caplog.text
+
+
 def test_labels_are_tags_of_a_metric_of_the_same_name(registry: MetricRegistry) -> None:
     """A metric with labels is the registry's metric with these tags, also of a child registry."""
     records = registry.child("in", tags={"a": "1"}).counter("records")
@@ -179,6 +194,21 @@ def test_log_records_are_counted_by_level(registry: MetricRegistry) -> None:
     assert_count(registry, "log.records", 1, tags={"level": "warning"})
     assert_count(registry, "log.records", 2, tags={"level": "error"})
     assert_not_reported(registry, "log.records", tags={"level": "debug"})
+
+
+def test_a_log_record_that_cannot_be_counted_is_logged(
+    registry: MetricRegistry, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The code that logs gets no exception; Python's logging prints the reason."""
+    registry.timer("log.records")
+    log, handler = logging.getLogger("test_default_registry"), LogRecordCounter(registry)
+    log.addHandler(handler)
+    try:
+        log.error("x")
+    finally:
+        log.removeHandler(handler)
+    assert [record.message for record in caplog.records] == ["x"]
+    assert "the name 'log.records' is a timer already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("off", ["0", "false", "FALSE"])
