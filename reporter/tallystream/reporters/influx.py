@@ -25,12 +25,13 @@ def influx_line(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: 
 
     Counts and offsets are written as integers, all other values as floats, so that the type of a field never changes. A
     line break or tab in a name or tag is written as \n, \r or \t, as in the official client. A backslash at the end of
-    one would escape the next character, so `_` is appended. A tag with an empty value is skipped, since InfluxDB does
-    not accept it.
+    one would escape the next character, so `_` is appended. A name that begins with `#` would make the line a comment,
+    so `_` is put in front of it. A tag with an empty value is skipped, since InfluxDB does not accept it.
     """
     if not values:
         return None
-    measurement = _escape(metric.name, _MEASUREMENT)
+    name = _escape(metric.name, _MEASUREMENT)
+    measurement = "_" + name if name.startswith("#") else name
     all_tags = sorted({**tags, **metric.tags}.items())
     suffix = "".join(f",{_escape(name, _TAG)}={_escape(value, _TAG)}" for name, value in all_tags if value)
     fields = ",".join(f"{name}={v}i" if name in _INTEGERS else f"{name}={float(v)!r}" for name, v in values.items())

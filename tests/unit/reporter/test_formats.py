@@ -75,11 +75,12 @@ def test_graphite() -> None:
 
 
 def test_influx() -> None:
-    """The escapes of line protocol, integers with i, floats without, milliseconds; no line without fields."""
+    """The escapes of line protocol, integers with i, floats without, milliseconds; no comment and no empty line."""
     metric = Counter(name="a b,c\n", tags={"k=": "v w", "end": "\\", "empty": ""}, count=3)
     line = influx_line(metric, {"count": 3, "sum": 4, "mean": 0.5}, {"app": "o"}, 1_700_000_000_999)
     assert line == "a\\ b\\,c\\n,app=o,end=\\_,k\\==v\\ w count=3i,sum=4.0,mean=0.5 1700000000999"
     assert influx_line(metric, {}, {}, 0) is None
+    assert influx_line(Counter(name="#requests", count=3), {"count": 3}, {}, 0) == "_#requests count=3i 0"
 
 
 def test_a_token_from_a_file_is_sent_without_its_line_break() -> None:
