@@ -9,7 +9,7 @@ from tallystream.errors import ConfigError
 from tallystream.instrumentation.default import default_registry
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream.registry import MetricRegistry, registry_of
-from tallystream.validation import check_name, is_enabled
+from tallystream.validation import check_name, check_options, is_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ def report(
         instance=_first_given(instance, environment.get(PREFIX + "INSTANCE"), _host()),
         interval=_interval(environment) if interval is None else interval,
         topic=_first_given(topic, environment.get(PREFIX + "TOPIC"), prefix + "metrics"),
-        options={**kafka_options(environment), **(options or {})},
+        options={**kafka_options(environment), **check_options(options)},
         enabled=is_enabled(environment),
     )
     old_name, reported.app = reported.app, app

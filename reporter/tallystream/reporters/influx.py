@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.errors import ConfigError, TallystreamError
@@ -10,6 +11,7 @@ from tallystream.validation import check_instance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from urllib.parse import SplitResult
 
     from tallystream.record import Metric
     from tallystream.registry import MetricRegistry, Reportable
@@ -40,6 +42,18 @@ def influx_line(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: 
 
 def _escape(text: str, escapes: dict[int, str]) -> str:
     return (text + "_" if text.endswith("\\") else text).translate(escapes)
+
+
+def _split(url: object) -> SplitResult:
+    from urllib.parse import urlsplit
+
+    text = url if isinstance(url, str) else repr(url)
+    with suppress(ValueError):
+        parts = urlsplit(text)
+        is_sent = text.isprintable() and " " not in text and parts.path.isascii()  # http.client refuses any other
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and is_sent:
+            return parts
+    raise ConfigError("url", text.rpartition("@")[2], "give http://host:port or https://host:port")
 
 
 def _checked_token(token: object) -> str:
@@ -82,11 +96,9 @@ class InfluxReporter(LocalReporter):
         **options: Any,
     ) -> None:
         from http.client import HTTPConnection, HTTPSConnection  # slow to import, and only this reporter needs it
-        from urllib.parse import urlencode, urlsplit
+        from urllib.parse import urlencode
 
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError("url", url.rpartition("@")[2], "give http://host:port or https://host:port")
+        parts = _split(url)
         self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._address, self._timeout = parts.netloc.rpartition("@")[2], timeout
         query = urlencode({"org": org, "bucket": bucket, "precision": "ms"})

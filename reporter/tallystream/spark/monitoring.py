@@ -16,7 +16,7 @@ from tallystream.instrumentation.default import default_registry
 from tallystream.kafka.group_offsets import GroupOffsets
 from tallystream.registry import registry_of
 from tallystream.spark.recorder import QueryRecorder
-from tallystream.validation import check_name, is_enabled
+from tallystream.validation import check_name, check_options, is_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,17 +70,14 @@ def monitor(
     if not is_enabled(os.environ):
         return Monitor(spark, None, None)
     servers = bootstrap_servers or os.environ.get(PREFIX + "BOOTSTRAP_SERVERS") or "localhost:9092"
+    source = check_options(options) if source_options is None else check_options(source_options, "source_options")
+    consumer = {**kafka_options(os.environ), **source, "bootstrap.servers": source_servers or servers}
     reported = default_registry() if registry is None else registry_of(registry)
     is_reported = reported.is_reported and (registry is not None or reported.app == app)
     if not is_reported:
         reported = report(
             app, bootstrap_servers=bootstrap_servers, instance=instance, options=options, registry=registry
         )
-    consumer = {
-        **kafka_options(os.environ),
-        **((options if source_options is None else source_options) or {}),
-        "bootstrap.servers": source_servers or servers,
-    }
 
     def open_group(query: str) -> GroupOffsets:
         return GroupOffsets(consumer, group.format(app=app, query=query), reported.clock.monotonic)

@@ -58,6 +58,38 @@ def test_a_rejected_reporter_leaves_no_metric_behind(
     assert registry.metrics() == []
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost",
+        "ftp://h",
+        "http://",
+        "http://me:hush@h:abc",
+        "http://me:hush@h:99999",
+        "http://h:0",
+        "http://[::1",
+        "http://h/a b",
+        "http://h/ü",
+        "http://h\n",
+        "http://a b",
+        b"http://h",
+        None,
+    ],
+)
+def test_a_url_that_cannot_work_is_refused(url: object) -> None:
+    """The error is raised at once, not at each report, and shows no password."""
+    with pytest.raises(ConfigError) as caught:
+        InfluxReporter(MetricRegistry("app"), **{**INFLUX, "url": url})
+    assert caught.value.field == "url"
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://h", "https://h:8086/", "http://[::1]:8086/influx", "http://me:hush@bücher:1"])
+def test_a_url_that_can_work_is_accepted(url: str) -> None:
+    """With a port, a path, an IPv6 address or a name that is not ASCII."""
+    assert repr(InfluxReporter(MetricRegistry("app"), **{**INFLUX, "url": url})) == "<InfluxReporter of 'app'>"
+
+
 def test_readable() -> None:
     """Name, sorted tags, type and attributes, without line breaks."""
     metric = Counter(name="a\nb", tags={"y": "2", "x": "1\u2028"}, count=3)

@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -161,6 +161,17 @@ def test_a_group_that_cannot_be_used(group: object) -> None:
     """The error names the argument, the value and the fields that exist."""
     with pytest.raises(ConfigError, match=r"group: .* can't be used; use a name, in which \{app\} and \{query\}"):
         monitor(None, "orders", group=group)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field", ["options", "source_options"])
+def test_options_that_cannot_be_used(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the argument, and no reporter is started."""
+    registry = MetricRegistry("default")
+    monkeypatch.setattr("tallystream.instrumentation.default._registry", registry)
+    arguments: dict[str, Any] = {field: "hush"}
+    with pytest.raises(ConfigError, match=f"^{field}: '\\*\\*\\*' can't be used; give a mapping"):
+        monitor(None, "orders", **arguments)
+    assert not registry.has_reporter
 
 
 def test_nothing_is_started_if_reporting_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
