@@ -20,6 +20,9 @@ PREFIX = "TALLYSTREAM_"
 KAFKA_PREFIX = PREFIX + "KAFKA_"
 """The prefix of librdkafka's options: TALLYSTREAM_KAFKA_SASL_PASSWORD is sasl.password."""
 
+MAX_STOPPING_S = 1.0
+"""The maximum seconds for the end of an earlier reporter of the registry that was stopped."""
+
 
 def report(
     app: str,
@@ -36,7 +39,7 @@ def report(
 
     The reporter is `registry.reporter`. Without `registry`, the default registry is reported. If it is reported
     already, or was reported as another app, a new registry is. After `registry.reporter.stop()` the same call reports
-    it again.
+    it again; it waits at most a second for the earlier reporter to end.
 
     Arguments that are not given come from the environment: TALLYSTREAM_BOOTSTRAP_SERVERS (default: localhost:9092),
     TALLYSTREAM_INSTANCE (the host name), TALLYSTREAM_INTERVAL in seconds (1), TALLYSTREAM_TOPIC (`metrics` with the
@@ -63,6 +66,8 @@ def report(
         options={**kafka_options(environment), **check_options(options)},
         enabled=is_enabled(environment),
     )
+    if reported.has_reporter and not reported.is_reported:
+        reported.reporter.stop(MAX_STOPPING_S)  # a stop() that had too little time goes on in the background
     old_name, reported.app = reported.app, app
     try:
         reported.reporter = reporter.start()

@@ -85,6 +85,13 @@ def test_a_report_after_a_stop_continues_the_default_registry(monkeypatch: pytes
     assert (other is registry, registry.app, other.reporter.stop()) == (False, "orders", True)
 
 
+def test_a_report_waits_for_a_reporter_that_is_stopping(default: MetricRegistry) -> None:
+    """`stop(timeout=0)` closes the connection in the background, and the earlier reporter would be a second one."""
+    for _ in range(3):
+        assert report("orders", bootstrap_servers="127.0.0.1:1", interval=3600, environment={}) is default
+        default.reporter.stop(timeout=0)
+
+
 def test_a_registry_without_reports_stays_reported(default: MetricRegistry) -> None:
     """With TALLYSTREAM_ENABLED=0, a second app gets a registry of its own, as it would otherwise."""
     off = {"TALLYSTREAM_ENABLED": "0"}
