@@ -9,7 +9,7 @@ from tallystream.errors import ConfigError
 from tallystream.instrumentation.default import default_registry
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream.registry import MetricRegistry, registry_of
-from tallystream.validation import check_name, is_enabled
+from tallystream.validation import check_name, check_options, is_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PREFIX = "TALLYSTREAM_"
 KAFKA_PREFIX = PREFIX + "KAFKA_"
 """The prefix of librdkafka's options: TALLYSTREAM_KAFKA_SASL_PASSWORD is sasl.password."""
+
+MAX_STOPPING_S = 1.0
+"""The maximum seconds for the end of an earlier reporter of the registry that was stopped."""
 
 
 def report(
@@ -35,7 +38,8 @@ def report(
     """Start a `KafkaReporter` for a registry, whose app becomes `app`, and return the registry.
 
     The reporter is `registry.reporter`. Without `registry`, the default registry is reported. If it is reported
-    already, a new registry is.
+    already, or was reported as another app, a new registry is. After `registry.reporter.stop()` the same call reports
+    it again; it waits at most a second for the earlier reporter to end.
 
     Arguments that are not given come from the environment: TALLYSTREAM_BOOTSTRAP_SERVERS (default: localhost:9092),
     TALLYSTREAM_INSTANCE (the host name), TALLYSTREAM_INTERVAL in seconds (1), TALLYSTREAM_TOPIC (`metrics` with the
@@ -59,9 +63,11 @@ def report(
         instance=_first_given(instance, environment.get(PREFIX + "INSTANCE"), _host()),
         interval=_interval(environment) if interval is None else interval,
         topic=_first_given(topic, environment.get(PREFIX + "TOPIC"), prefix + "metrics"),
-        options={**kafka_options(environment), **(options or {})},
+        options={**kafka_options(environment), **check_options(options)},
         enabled=is_enabled(environment),
     )
+    if reported.has_reporter and not reported.is_reported:
+        reported.reporter.stop(MAX_STOPPING_S)  # a stop() that had too little time goes on in the background
     old_name, reported.app = reported.app, app
     try:
         reported.reporter = reporter.start()
@@ -82,7 +88,8 @@ def kafka_options(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _unreported(app: str) -> MetricRegistry:
     registry = default_registry()
-    return MetricRegistry(app) if registry.has_reporter else registry
+    is_taken = registry.is_reported or (registry.has_reporter and registry.app != app)
+    return MetricRegistry(app) if is_taken else registry
 
 
 def _host() -> str:

@@ -37,6 +37,14 @@ class Reporter(Protocol):
     def connected(self) -> bool:
         """Whether, as of the last report, the last record was delivered and no connection has failed since."""
 
+    @property
+    def enabled(self) -> bool:
+        """Whether it reports. If not, none of its methods does anything."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+
     def report_now(self, timeout: float = 10.0) -> bool:
         """Report the current values and wait for delivery, at most `timeout` seconds; return whether they arrived."""
 
@@ -98,6 +106,11 @@ class MetricRegistry(MetricFactory):
     def has_reporter(self) -> bool:
         """Whether `tallystream.report()` has started a reporter."""
         return self._reporter is not None
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the reporter that `tallystream.report()` started has not ended, or is not enabled."""
+        return self._reporter is not None and (self._reporter.is_running or not self._reporter.enabled)
 
     @contextmanager
     def atomic(self) -> Iterator[None]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import fsum
 from operator import index
+from string import ascii_letters, digits
+from typing import Any
 
 from tallystream.errors import ConfigError
-from tallystream.record import MAX_NAME, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS
+from tallystream.record import MAX_EVERY_MS, MAX_NAME, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS, MIN_EVERY_MS
 
 MAX_INSTANCE_BYTES = 1024
 
@@ -84,6 +86,50 @@ def check_instance(instance: object) -> str:
     if len(text.encode()) > MAX_INSTANCE_BYTES:
         raise ConfigError("instance", text[:40] + "…", f"use at most {MAX_INSTANCE_BYTES} bytes of UTF-8")
     return text
+
+
+MAX_TOPIC = 249
+_TOPIC_CHARACTERS = frozenset(ascii_letters + digits + "._-")
+
+
+def check_topic(topic: object) -> str:
+    """Return the name of a topic.
+
+    Raises:
+        ConfigError: Kafka has no topic of this name.
+    """
+    text = _text("topic", topic, 1, MAX_TOPIC)
+    if text in {".", ".."} or not _TOPIC_CHARACTERS.issuperset(text):
+        raise ConfigError("topic", text, "use only the characters of Kafka's topics: a-z, A-Z, 0-9, point, _ and -")
+    return text
+
+
+def check_interval(seconds: Any) -> float:
+    """Return the seconds between two reports.
+
+    Raises:
+        ConfigError: they are not a number, or out of bounds.
+    """
+    try:
+        number = as_number(seconds)
+    except TypeError:
+        number = 0
+    if not MIN_EVERY_MS <= number * 1000 <= MAX_EVERY_MS:
+        raise ConfigError("interval", seconds, f"use {MIN_EVERY_MS / 1000} to {MAX_EVERY_MS // 1000} seconds")
+    return number
+
+
+def check_options(options: object, field: str = "options") -> dict[str, Any]:
+    """Return a copy of the options of librdkafka. The message of the error has no option, since it may be a secret.
+
+    Raises:
+        ConfigError: they are neither None nor a mapping with the names of options.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise ConfigError(field, "***", 'give a mapping with texts as names, such as {"client.id": "orders"}')
+    return dict(options)
 
 
 def _text(field: str, value: object, min_length: int, max_length: int) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ContextDecorator
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
 from tallystream.instrumentation.default import default_registry
+from tallystream.log_throttle import RateLimitFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +23,9 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 EXCEPTION = "exception"
 """The tag with the name of an exception's class."""
+
+_log = logging.getLogger("tallystream.instrumentation")
+_log.addFilter(RateLimitFilter())
 
 
 def counted(
@@ -84,7 +89,8 @@ class count_exceptions(ContextDecorator):  # noqa: N801 - it is used as a functi
         @count_exceptions("orders.failed")
         def handle(order): ...
 
-    The counter has the tag `exception` with the name of the class. The exception continues. `registry` is the default
+    The counter has the tag `exception` with the name of the class. The exception continues. If it can't be
+    counted, the logger `tallystream.instrumentation` logs why, at most once a minute. `registry` is the default
     registry if it is None.
 
     Args:
@@ -125,5 +131,10 @@ class count_exceptions(ContextDecorator):  # noqa: N801 - it is used as a functi
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and issubclass(kind, self._exceptions):
-            self._registry.counter(self._name, {**self._tags, EXCEPTION: kind.__name__}).inc()
+        if kind is None:
+            return
+        try:
+            if issubclass(kind, self._exceptions):
+                self._registry.counter(self._name, {**self._tags, EXCEPTION: kind.__name__}).inc()
+        except Exception:  # noqa: BLE001 - the application's exception continues
+            _log.exception("an exception can't be counted as %r", self._name)

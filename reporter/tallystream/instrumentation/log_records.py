@@ -28,5 +28,8 @@ class LogRecordCounter(logging.Handler):
         self._counter_name = name
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count a record."""
-        self._registry.counter(self._counter_name, {"level": record.levelname.lower()}).inc()
+        """Count a record. An error does not reach the code that logs: see `logging.Handler.handleError`."""
+        try:
+            self._registry.counter(self._counter_name, {"level": record.levelname.lower()}).inc()
+        except Exception:  # noqa: BLE001 - as the handlers of Python's logging do
+            self.handleError(record)

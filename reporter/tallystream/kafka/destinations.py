@@ -48,7 +48,7 @@ class _Destinations:
         """Return the destination of this address, which `identify` may replace.
 
         Raises:
-            DuplicateReporterError: another reporter, or another instance ID, reports the registry there.
+            DuplicateReporterError: another reporter reports the registry there, or one with another instance ID did.
         """
         with self._lock:
             known = self._all.setdefault(registry, [])
@@ -90,7 +90,7 @@ class _Destinations:
 
 
 def _claim(destination: Destination, owner: object, registry: MetricRegistry, instance: str) -> None:
-    if destination.instance != instance:
+    if destination.instance != instance and destination.lives.has_begun:
         raise DuplicateReporterError(
             "instance",
             instance,
@@ -103,7 +103,7 @@ def _claim(destination: Destination, owner: object, registry: MetricRegistry, in
             f"another reporter reports it to {destination.topic!r} of the same cluster ({destination.address}): "
             "stop that one first",
         )
-    destination.owner = ref(owner)
+    destination.owner, destination.instance = ref(owner), instance
 
 
 _destinations = _Destinations()

@@ -157,6 +157,11 @@ class LifeHistory:
         self._skew_ms = 0  # the broker's clock minus this process's clock, as of the last acknowledgement
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a record was made."""
+        return self._life is not None
+
+    @property
     def in_flight(self) -> list[PendingRecord]:
         """The records that were sent and neither acknowledged nor failed: at most one for each part."""
         parts = self._life.parts.values() if self._life else ()

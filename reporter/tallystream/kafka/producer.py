@@ -10,6 +10,7 @@ from weakref import WeakSet
 from tallystream.errors import ConfigError
 from tallystream.fork import Step, before_fork
 from tallystream.log_throttle import RateLimitFilter
+from tallystream.validation import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,14 +47,15 @@ def producer_options(bootstrap_servers: str, options: Mapping[str, Any] | None) 
     """
     if not isinstance(bootstrap_servers, str) or not bootstrap_servers.strip():
         raise ConfigError("bootstrap_servers", bootstrap_servers, "give host:port, or several separated by commas")
-    for name, value in (options or {}).items():
+    given = check_options(options)
+    for name, value in given.items():
         option = _ALIASES.get(name, name)
         if option in FIXED_OPTIONS and str(value).lower() != str(FIXED_OPTIONS[option]).lower():
             needed = str(FIXED_OPTIONS[option]).lower()
             raise ConfigError(name, value, f"leave it out; exact sums need {option}={needed}")
         if name in ("bootstrap.servers", "metadata.broker.list"):
             raise ConfigError(name, value, "use the argument bootstrap_servers")
-    extra = {name: value for name, value in (options or {}).items() if name not in _ALIASES}
+    extra = {name: value for name, value in given.items() if name not in _ALIASES}
     return {**DEFAULT_OPTIONS, **extra, **FIXED_OPTIONS, "bootstrap.servers": bootstrap_servers}
 
 

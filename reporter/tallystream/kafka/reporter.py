@@ -12,7 +12,7 @@ from tallystream.kafka.life import LifeHistory
 from tallystream.kafka.producer import MAX_REQUEST_S, Connection, append_ms, make_producer, producer_options
 from tallystream.registry import registry_of
 from tallystream.reporters.scheduled import ScheduledReporter
-from tallystream.validation import check_instance, is_enabled
+from tallystream.validation import check_instance, check_interval, check_topic, is_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +121,7 @@ class KafkaReporter(ScheduledReporter):
         registry = registry_of(registry)
         self._connection = Connection(producer_options(bootstrap_servers, options), producer)
         self.instance = check_instance(instance)
-        self.topic = topic
+        self.topic = check_topic(topic)
         self.enabled = is_enabled(os.environ) if enabled is None else enabled
         self.sent = 0
         self._local_stats = local_stats
@@ -131,7 +131,7 @@ class KafkaReporter(ScheduledReporter):
         self._identified = False  # whether the cluster's ID is known
         self._report_due = False  # whether a report is due; it is sent when no record is in flight
         self._closing = False
-        timeout = max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * interval)
+        timeout = max(ACKNOWLEDGEMENT_TIMEOUT_S, 3 * check_interval(interval))
         self._acknowledgement = AcknowledgementTimeout(timeout, registry.clock.monotonic)
         super().__init__(registry, interval=interval, include=include, exclude=exclude, own_metrics=own_metrics)
         if local_stats:
@@ -162,9 +162,16 @@ class KafkaReporter(ScheduledReporter):
         return self._connection.is_connected and not self._acknowledgement.expired
 
     def _open(self) -> None:
-        if self._destination is None:
-            self._destination = destinations.claim(self, self.registry, self._servers, self.topic, self.instance)
-        self._connection.open()
+        if self._destination is not None:
+            self._connection.open()
+            return
+        destination = destinations.claim(self, self.registry, self._servers, self.topic, self.instance)
+        try:
+            self._connection.open()
+        except BaseException:
+            destination.release()  # for a reporter with other options, while a traceback still refers to this one
+            raise
+        self._destination = destination
 
     def _identify(self, timeout: float) -> bool:
         """Return whether the cluster's ID is known; request it for at most `timeout` seconds if not.

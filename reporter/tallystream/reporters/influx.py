@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.errors import ConfigError, TallystreamError
@@ -10,6 +11,7 @@ from tallystream.validation import check_instance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from urllib.parse import SplitResult
 
     from tallystream.record import Metric
     from tallystream.registry import MetricRegistry, Reportable
@@ -25,12 +27,13 @@ def influx_line(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: 
 
     Counts and offsets are written as integers, all other values as floats, so that the type of a field never changes. A
     line break or tab in a name or tag is written as \n, \r or \t, as in the official client. A backslash at the end of
-    one would escape the next character, so `_` is appended. A tag with an empty value is skipped, since InfluxDB does
-    not accept it.
+    one would escape the next character, so `_` is appended. A name that begins with `#` would make the line a comment,
+    so `_` is put in front of it. A tag with an empty value is skipped, since InfluxDB does not accept it.
     """
     if not values:
         return None
-    measurement = _escape(metric.name, _MEASUREMENT)
+    name = _escape(metric.name, _MEASUREMENT)
+    measurement = "_" + name if name.startswith("#") else name
     all_tags = sorted({**tags, **metric.tags}.items())
     suffix = "".join(f",{_escape(name, _TAG)}={_escape(value, _TAG)}" for name, value in all_tags if value)
     fields = ",".join(f"{name}={v}i" if name in _INTEGERS else f"{name}={float(v)!r}" for name, v in values.items())
@@ -39,6 +42,25 @@ def influx_line(metric: Metric, values: Values, tags: Mapping[str, str], ts_ms: 
 
 def _escape(text: str, escapes: dict[int, str]) -> str:
     return (text + "_" if text.endswith("\\") else text).translate(escapes)
+
+
+def _split(url: object) -> SplitResult:
+    from urllib.parse import urlsplit
+
+    text = url if isinstance(url, str) else repr(url)
+    with suppress(ValueError):
+        parts = urlsplit(text)
+        is_sent = text.isprintable() and " " not in text and parts.path.isascii()  # http.client refuses any other
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and is_sent:
+            return parts
+    raise ConfigError("url", text.rpartition("@")[2], "give http://host:port or https://host:port")
+
+
+def _checked_token(token: object) -> str:
+    text = token.strip() if isinstance(token, str) else ""
+    if not (text and text.isascii() and text.isprintable()):  # http.client would show the header in its error
+        raise ConfigError("token", "***", "give an API token of InfluxDB: printable ASCII characters in one line")
+    return text
 
 
 class InfluxReporter(LocalReporter):
@@ -50,12 +72,13 @@ class InfluxReporter(LocalReporter):
         registry: the registry to report.
         instance: the instance ID, which becomes the tag `instance`, so that instances have separate series.
         url: the http or https address of InfluxDB.
-        token, org, bucket: InfluxDB's API token, organization and bucket. The token appears in no message.
+        token, org, bucket: InfluxDB's API token, organization and bucket. The token appears in no message. White
+            space at its start and end, such as the line break of a file, is removed.
         timeout: seconds for each network operation.
         options: the arguments of `LocalReporter` (interval, include, attributes …).
 
     Raises:
-        ConfigError: the URL is invalid, or another argument can't be used.
+        ConfigError: the URL or the token is invalid, or another argument can't be used.
     """
 
     kind: ClassVar[str] = "influx"
@@ -73,16 +96,14 @@ class InfluxReporter(LocalReporter):
         **options: Any,
     ) -> None:
         from http.client import HTTPConnection, HTTPSConnection  # slow to import, and only this reporter needs it
-        from urllib.parse import urlencode, urlsplit
+        from urllib.parse import urlencode
 
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError("url", url.rpartition("@")[2], "give http://host:port or https://host:port")
+        parts = _split(url)
         self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._address, self._timeout = parts.netloc.rpartition("@")[2], timeout
         query = urlencode({"org": org, "bucket": bucket, "precision": "ms"})
         self._path = f"{parts.path.rstrip('/')}/api/v2/write?{query}"
-        self._headers = {"Authorization": f"Token {token}", "Content-Type": "text/plain; charset=utf-8"}
+        self._headers = {"Authorization": f"Token {_checked_token(token)}", "Content-Type": "text/plain; charset=utf-8"}
         self._instance = check_instance(instance)
         super().__init__(registry, **options)
 

@@ -14,11 +14,11 @@ from weakref import WeakSet
 from tallystream.clock import Deadline, call_within
 from tallystream.errors import ConfigError, DuplicateReporterError
 from tallystream.fork import Step, after_fork_in_child, before_fork
-from tallystream.record import MAX_EVERY_MS, MIN_EVERY_MS
 from tallystream.registry import registry_of
 from tallystream.reporters.child_exit import stop_at_child_exit
 from tallystream.reporters.filters import MetricFilter
 from tallystream.reporters.thread import ReportingThread
+from tallystream.validation import check_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -90,8 +90,7 @@ class ScheduledReporter(ABC):
         exclude: Sequence[str] = (),
         own_metrics: bool = True,
     ) -> None:
-        if not MIN_EVERY_MS <= interval * 1000 <= MAX_EVERY_MS:
-            raise ConfigError("interval", interval, f"use {MIN_EVERY_MS / 1000} to {MAX_EVERY_MS // 1000} seconds")
+        interval = check_interval(interval)
         self._filter = MetricFilter(include, exclude)
         registry = registry_of(registry)
         self.registry, self.interval = registry, interval

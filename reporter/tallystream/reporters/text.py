@@ -96,6 +96,7 @@ class JsonLinesReporter(LocalReporter):
     """Appends each snapshot to a file as `{"app", "ts", "metrics": [{"name", "tags", "type", attributes …}]}`.
 
     The file is opened for each report, so it may be moved at any time. Several processes may append to the same file.
+    If its last line is incomplete, for example since the disk was full, the snapshot begins on a new line.
 
     Args:
         registry: the registry to report.
@@ -112,7 +113,20 @@ class JsonLinesReporter(LocalReporter):
     def _write(self, metrics: list[Metric], ts_ms: int) -> int:
         rows = [{"name": m.name, "tags": m.tags, "type": m.type, **self.attributes.values(m)} for m in metrics]
         line = _encoder.encode({"app": self.registry.app, "ts": ts_ms, "metrics": rows}) + b"\n"
-        # One unbuffered write, so that lines of several processes do not mix.
-        with open(self._path, "ab", buffering=0) as file:  # noqa: PTH123 - pathlib is slow to import
-            file.write(line)
-        return len(line)
+        data = b"\n" + line if _has_incomplete_line(self._path) else line
+        # The buffer has all of it, so it is one write, and lines of several processes do not mix. If that write is
+        # short, for example since the disk is full, Python writes the rest or raises OSError.
+        with open(self._path, "ab", buffering=len(data) + 1) as file:  # noqa: PTH123 - pathlib is slow to import
+            file.write(data)
+        return len(data)
+
+
+def _has_incomplete_line(path: str) -> bool:
+    try:
+        if not (os.path.isfile(path) and os.path.getsize(path)):  # noqa: PTH113, PTH202 - a pipe can't be read here
+            return False
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:  # it may be written, but not read
+        return False

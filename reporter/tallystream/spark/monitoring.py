@@ -16,7 +16,7 @@ from tallystream.instrumentation.default import default_registry
 from tallystream.kafka.group_offsets import GroupOffsets
 from tallystream.registry import registry_of
 from tallystream.spark.recorder import QueryRecorder
-from tallystream.validation import check_name, is_enabled
+from tallystream.validation import check_name, check_options, is_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,9 +42,9 @@ def monitor(
 ) -> Monitor:
     """Report the metrics of all streaming queries of a session, and commit the offsets of their Kafka sources.
 
-    Call it once, before the queries start. The last report is made at the end of the process, or by `stop()`. An error
-    of Kafka is logged by the logger `tallystream.spark`, and the queries go on. With TALLYSTREAM_ENABLED=0 it does
-    nothing.
+    Call it once, before the queries start, or again after `stop()`. The last report is made at the end of the process,
+    or by `stop()`. An error of Kafka is logged by the logger `tallystream.spark`, and the queries go on. With
+    TALLYSTREAM_ENABLED=0 it does nothing.
 
     Args:
         spark: the session, classic or of Spark Connect.
@@ -70,17 +70,14 @@ def monitor(
     if not is_enabled(os.environ):
         return Monitor(spark, None, None)
     servers = bootstrap_servers or os.environ.get(PREFIX + "BOOTSTRAP_SERVERS") or "localhost:9092"
+    source = check_options(options) if source_options is None else check_options(source_options, "source_options")
+    consumer = {**kafka_options(os.environ), **source, "bootstrap.servers": source_servers or servers}
     reported = default_registry() if registry is None else registry_of(registry)
-    is_reported = reported.has_reporter and (registry is not None or reported.app == app)
+    is_reported = reported.is_reported and (registry is not None or reported.app == app)
     if not is_reported:
         reported = report(
             app, bootstrap_servers=bootstrap_servers, instance=instance, options=options, registry=registry
         )
-    consumer = {
-        **kafka_options(os.environ),
-        **((options if source_options is None else source_options) or {}),
-        "bootstrap.servers": source_servers or servers,
-    }
 
     def open_group(query: str) -> GroupOffsets:
         return GroupOffsets(consumer, group.format(app=app, query=query), reported.clock.monotonic)

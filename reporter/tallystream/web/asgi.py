@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from tallystream.reporters.scheduled import report_all
+from tallystream.web.asgi_routes import route_of
 from tallystream.web.request_metrics import MAX_ROUTES, RequestMetrics
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class AsgiMiddleware:
         app.add_middleware(AsgiMiddleware)    # FastAPI, Starlette
         app = AsgiMiddleware(app)             # any other
 
-    The metrics are those of `RequestMetrics`. A request ends when the application has answered it, or raised.
+    The metrics are those of `RequestMetrics`. A request ends when the application has answered it, or raised. If it
+    raises after its response has begun, the status is 500 too, unless the client has disconnected.
     WebSockets are passed on and not counted. When the application's lifespan ends, all reporters make a
     report: after that, a server may end the process by a signal.
 
@@ -35,7 +37,8 @@ class AsgiMiddleware:
         app: the application.
         registry: the registry of the metrics, or a child of it; None: the default registry.
         route: returns the route of a request from its scope after it was answered, such as `/orders/{id}`; None: as
-            FastAPI and Starlette know it. A request without a route is the route `other`.
+            FastAPI and Starlette know it, with the prefixes of routers and mounts. Without a route, or if the
+            function raises, it is `other`.
         max_routes: the number of routes with metrics of their own. All further ones are the route `other`.
     """
 
@@ -48,8 +51,7 @@ class AsgiMiddleware:
         max_routes: int = MAX_ROUTES,
     ) -> None:
         self._app = app
-        self._route = route or route_of
-        self._metrics = RequestMetrics(registry, max_routes=max_routes)
+        self._metrics = RequestMetrics(registry, max_routes=max_routes, find=route or route_of)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on to the application, and count it."""
@@ -59,19 +61,26 @@ class AsgiMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status = 500
+        status, has_left = 500, False
 
         async def send_and_note(message: Message) -> None:
-            nonlocal status
+            nonlocal status, has_left
             if message["type"] == "http.response.start":
                 status = message["status"]
-            await send(message)
+            try:
+                await send(message)
+            except OSError:  # the client has disconnected
+                has_left = True
+                raise
 
         began = self._metrics.begin()
         try:
             await self._app(scope, receive, send_and_note)
+        except Exception:
+            status = status if has_left else 500
+            raise
         finally:
-            self._metrics.end(began, route=self._route(scope), method=scope["method"], status=status)
+            self._metrics.end(began, route=self._metrics.route(scope), method=scope["method"], status=status)
 
 
 def _reporting_at_shutdown(send: Send) -> Send:
@@ -81,23 +90,3 @@ def _reporting_at_shutdown(send: Send) -> Send:
         await send(message)
 
     return report_and_send
-
-
-def route_of(scope: Scope) -> str | None:
-    """Return the route of a request that FastAPI or Starlette has answered, None if it has none."""
-    path: str | None = getattr(scope.get("route"), "path", None)
-    root = scope.get("root_path")
-    if "endpoint" in scope and (path is None or scope.get("app_root_path", root) != root):  # or it is below a mount
-        return _find(getattr(scope.get("app"), "routes", ()), scope["endpoint"]) or path
-    return path
-
-
-def _find(routes: Any, endpoint: Any) -> str | None:
-    for route in routes:
-        path: str = getattr(route, "path", "")
-        if getattr(route, "endpoint", None) is endpoint:
-            return path
-        below = _find(getattr(route, "routes", None) or (), endpoint)
-        if below is not None:
-            return path + below
-    return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tallystream
+from support.scripted_producer import KafkaBench
 from tallystream import (
     ConfigError,
     Counter,
@@ -18,9 +19,12 @@ from tallystream import (
     count_exceptions,
     counted,
     default_registry,
+    record,
     report,
     timed,
 )
+from tallystream.instrumentation import decorators
+from tallystream.log_throttle import RateLimitFilter
 from tallystream.testing import assert_count, assert_not_reported
 
 if TYPE_CHECKING:
@@ -60,6 +64,40 @@ def test_report_reports_the_default_registry_and_then_new_ones(default: MetricRe
         assert (second is default, second.app) == (False, "billing")
     finally:
         second.reporter.stop(timeout=0)
+
+
+def test_a_report_after_a_stop_continues_the_default_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics of modules are reported again, and only what was counted since. Another app gets another registry."""
+    bench = KafkaBench()
+    monkeypatch.setattr("tallystream.instrumentation.default._registry", bench.registry)
+    monkeypatch.setitem(KafkaReporter.__init__.__kwdefaults__, "producer", bench._producer)
+    for amount in (5, 2):
+        bench.counter.inc(amount)
+        registry = report("orders", bootstrap_servers="b:9092", instance="i", interval=3600, environment={})
+        assert registry is bench.registry
+        assert registry.reporter.report_now()
+        bench.counter.inc()
+        assert registry.reporter.stop()
+    published = [m.count for s in bench.snapshots for m in s.metrics if m.name == "c" and isinstance(m, record.Counter)]
+    assert (published, len({s.life for s in bench.snapshots})) == ([5, 6, 2, 3], 2)
+    assert {s.app for s in bench.snapshots} == {"orders"}
+    other = report("billing", bootstrap_servers="b:9092", instance="i", interval=3600, environment={})
+    assert (other is registry, registry.app, other.reporter.stop()) == (False, "orders", True)
+
+
+def test_a_report_waits_for_a_reporter_that_is_stopping(default: MetricRegistry) -> None:
+    """`stop(timeout=0)` closes the connection in the background, and the earlier reporter would be a second one."""
+    for _ in range(3):
+        assert report("orders", bootstrap_servers="127.0.0.1:1", interval=3600, environment={}) is default
+        default.reporter.stop(timeout=0)
+
+
+def test_a_registry_without_reports_stays_reported(default: MetricRegistry) -> None:
+    """With TALLYSTREAM_ENABLED=0, a second app gets a registry of its own, as it would otherwise."""
+    off = {"TALLYSTREAM_ENABLED": "0"}
+    assert report("orders", environment=off) is default
+    assert report("billing", environment=off) is not default
+    assert report("orders", environment=off) is not default
 
 
 def test_counted_counts_calls_that_ended(registry: MetricRegistry) -> None:
@@ -124,6 +162,19 @@ def test_exceptions_are_counted_by_class(registry: MetricRegistry) -> None:
     assert_not_reported(registry, "failed", tags={"a": "1", "exception": "OSError"})
 
 
+def test_an_exception_that_cannot_be_counted_continues(
+    registry: MetricRegistry, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the counter can't exist, the application gets its own exception, and the reason is logged once a minute."""
+    monkeypatch.setattr(decorators._log, "filters", [RateLimitFilter()])
+    registry.timer("failed")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="of the application"), count_exceptions("failed", registry=registry):
+            raise ValueError("of the application")
+    assert [record.message for record in caplog.records] == ["an exception can't be counted as 'failed'"]
+    assert "the name 'failed' is a timer already" in caplog.text
+
+
 def test_labels_are_tags_of_a_metric_of_the_same_name(registry: MetricRegistry) -> None:
     """A metric with labels is the registry's metric with these tags, also of a child registry."""
     records = registry.child("in", tags={"a": "1"}).counter("records")
@@ -150,6 +201,21 @@ def test_log_records_are_counted_by_level(registry: MetricRegistry) -> None:
     assert_count(registry, "log.records", 1, tags={"level": "warning"})
     assert_count(registry, "log.records", 2, tags={"level": "error"})
     assert_not_reported(registry, "log.records", tags={"level": "debug"})
+
+
+def test_a_log_record_that_cannot_be_counted_is_logged(
+    registry: MetricRegistry, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The code that logs gets no exception; Python's logging prints the reason."""
+    registry.timer("log.records")
+    log, handler = logging.getLogger("test_default_registry"), LogRecordCounter(registry)
+    log.addHandler(handler)
+    try:
+        log.error("x")
+    finally:
+        log.removeHandler(handler)
+    assert [record.message for record in caplog.records] == ["x"]
+    assert "the name 'log.records' is a timer already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("off", ["0", "false", "FALSE"])

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import resource
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream import ConfigError, ConsoleReporter, GraphiteReporter, InfluxReporter, MetricRegistry
+from tallystream import (
+    ConfigError,
+    ConsoleReporter,
+    GraphiteReporter,
+    InfluxReporter,
+    JsonLinesReporter,
+    MetricRegistry,
+)
 from tallystream.record import Counter, Gauge, Meter, Sketch, Timer
 from tallystream.reporters.filters import AttributeFilter, MetricFilter
 from tallystream.reporters.graphite import graphite_lines
@@ -17,6 +26,7 @@ from tallystream.reporters.text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=20)
 TIMER = Timer(name="t", count=2, sum=0.5, min=0.1, max=0.4, p99=0.4, m1_rate=2.0, sketch=Sketch(scale=6))
@@ -48,6 +58,38 @@ def test_a_rejected_reporter_leaves_no_metric_behind(
     assert registry.metrics() == []
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost",
+        "ftp://h",
+        "http://",
+        "http://me:hush@h:abc",
+        "http://me:hush@h:99999",
+        "http://h:0",
+        "http://[::1",
+        "http://h/a b",
+        "http://h/ü",
+        "http://h\n",
+        "http://a b",
+        b"http://h",
+        None,
+    ],
+)
+def test_a_url_that_cannot_work_is_refused(url: object) -> None:
+    """The error is raised at once, not at each report, and shows no password."""
+    with pytest.raises(ConfigError) as caught:
+        InfluxReporter(MetricRegistry("app"), **{**INFLUX, "url": url})
+    assert caught.value.field == "url"
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://h", "https://h:8086/", "http://[::1]:8086/influx", "http://me:hush@bücher:1"])
+def test_a_url_that_can_work_is_accepted(url: str) -> None:
+    """With a port, a path, an IPv6 address or a name that is not ASCII."""
+    assert repr(InfluxReporter(MetricRegistry("app"), **{**INFLUX, "url": url})) == "<InfluxReporter of 'app'>"
+
+
 def test_readable() -> None:
     """Name, sorted tags, type and attributes, without line breaks."""
     metric = Counter(name="a\nb", tags={"y": "2", "x": "1\u2028"}, count=3)
@@ -65,11 +107,32 @@ def test_graphite() -> None:
 
 
 def test_influx() -> None:
-    """The escapes of line protocol, integers with i, floats without, milliseconds; no line without fields."""
+    """The escapes of line protocol, integers with i, floats without, milliseconds; no comment and no empty line."""
     metric = Counter(name="a b,c\n", tags={"k=": "v w", "end": "\\", "empty": ""}, count=3)
     line = influx_line(metric, {"count": 3, "sum": 4, "mean": 0.5}, {"app": "o"}, 1_700_000_000_999)
     assert line == "a\\ b\\,c\\n,app=o,end=\\_,k\\==v\\ w count=3i,sum=4.0,mean=0.5 1700000000999"
     assert influx_line(metric, {}, {}, 0) is None
+    assert influx_line(Counter(name="#requests", count=3), {"count": 3}, {}, 0) == "_#requests count=3i 0"
+
+
+def test_a_token_from_a_file_is_sent_without_its_line_break() -> None:
+    """White space at the start and end of a token is removed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        arguments = {**INFLUX, "url": f"http://127.0.0.1:{server.getsockname()[1]}", "token": " hush-hush\n"}
+        with InfluxReporter(MetricRegistry("app"), interval=0.01, timeout=0.1, **arguments):
+            connection, _ = server.accept()
+            with connection:
+                assert b"\r\nAuthorization: Token hush-hush\r\n" in connection.recv(4096)
+
+
+@pytest.mark.parametrize("token", ["", " \n", "hush\nhush", "hush\0hush", "hush-hüsh", "hush\udcffhush", b"hush", None])
+def test_an_invalid_token_is_refused_and_not_shown(token: object) -> None:
+    """Python's HTTP client would refuse it at each report, with an error that contains it."""
+    with pytest.raises(ConfigError) as caught:
+        InfluxReporter(MetricRegistry("app"), **{**INFLUX, "token": token})
+    assert str(caught.value).startswith("token: '***' can't be used; give an API token of InfluxDB")
+    assert "hush" not in repr(caught.value)
 
 
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
@@ -83,6 +146,26 @@ def test_no_text_creates_a_second_line(name: str, tag: str, value: str) -> None:
         assert "\n" not in text
         assert "\r" not in text
     assert len(line.split(" ")) == 3
+
+
+def test_a_line_that_is_cut_off_is_a_failed_report(tmp_path: Path) -> None:
+    """`report_now()` is True if the whole line was written. The next line begins after the incomplete one."""
+    registry, path = MetricRegistry("app"), tmp_path / "metrics.jsonl"
+    registry.counter("c" * 500).inc()
+    reporter = JsonLinesReporter(registry, path=path, own_metrics=False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (800, hard))
+    try:
+        assert [reporter.report_now() for _ in range(3)] == [True, False, False]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.stat().st_size == 800
+    assert reporter.last_error is not None
+    assert "File too large" in reporter.last_error
+    assert reporter.report_now()
+    assert reporter.report_now()
+    lines = path.read_text().splitlines()
+    assert [line.endswith("}]}") for line in lines] == [True, False, True, True]
 
 
 def test_units_and_attributes() -> None:

@@ -170,10 +170,22 @@ def test_the_thread_continues_after_a_failure() -> None:
     [
         ({"interval": 0.001}, "interval"),
         ({"interval": 4000}, "interval"),
+        ({"interval": "1"}, "interval"),
+        ({"interval": None}, "interval"),
+        ({"interval": float("nan")}, "interval"),
         ({"instance": ""}, "instance"),
         ({"instance": "ü" * 600}, "instance"),
         ({"instance": "a\0"}, "instance"),
         ({"bootstrap_servers": " "}, "bootstrap_servers"),
+        ({"topic": ""}, "topic"),
+        ({"topic": None}, "topic"),
+        ({"topic": ".."}, "topic"),
+        ({"topic": "a b"}, "topic"),
+        ({"topic": "ü"}, "topic"),
+        ({"topic": "x" * 250}, "topic"),
+        ({"options": "hush"}, "options"),
+        ({"options": [("sasl.password", "hush")]}, "options"),
+        ({"options": {1: "hush"}}, "options"),
         ({"options": {"acks": "1"}}, "acks"),
         ({"options": {"request.required.acks": 0}}, "request.required.acks"),
         ({"options": {"enable.idempotence": False}}, "enable.idempotence"),
@@ -188,6 +200,7 @@ def test_invalid_arguments_are_named(arguments: dict[str, Any], field: str) -> N
         bench.make(own_metrics=True, **arguments)
     assert caught.value.field == field
     assert str(caught.value).startswith(field)
+    assert "hush" not in str(caught.value)
     assert bench.registry.metrics() == [bench.counter]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,14 +14,13 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Mount, Route
 from werkzeug.test import Client
 
+from support.web import DURATION, REQUESTS, active, request, tags
 from tallystream import MetricRegistry, record
 from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
 from tallystream.web import AsgiMiddleware, WsgiMiddleware
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-REQUESTS, DURATION, ACTIVE = "http.server.requests", "http.server.duration", "http.server.active"
 
 
 @pytest.fixture
@@ -34,40 +33,11 @@ def registry(clock: ManualClock) -> MetricRegistry:
     return MetricRegistry("shop", clock=clock)
 
 
-def tags(route: str, method: str, status: str | None = None) -> dict[str, str]:
-    """Return the tags of a metric."""
-    return {"route": route, "method": method} | ({} if status is None else {"status": status})
-
-
-def active(registry: MetricRegistry) -> float:
-    """Return how many requests are being answered."""
-    found = find(registry, ACTIVE)
-    assert isinstance(found, record.UpDown)
-    return found.value
-
-
 def seconds(registry: MetricRegistry, route: str) -> float:
     """Return how long all GET requests of a route took."""
     found = find(registry, DURATION, tags=tags(route, "GET"))
     assert isinstance(found, record.Timer)
     return found.sum
-
-
-def request(app: Any, path: str, method: str = "GET") -> tuple[int, bytes]:
-    """Return the status and the body that an ASGI application answers. Its exceptions reach only the server."""
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()  # no application here reads a body, and no client disconnects
-        raise AssertionError
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], "root_path": ""}
-    with suppress(RuntimeError):
-        asyncio.run(app(scope, receive, send))
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
 
 def starlette(registry: MetricRegistry, clock: ManualClock, **options: Any) -> Starlette:
@@ -127,6 +97,29 @@ def test_an_asgi_request_is_active_until_it_is_answered(registry: MetricRegistry
     asyncio.run(run())
     assert (seen, active(registry)) == ([0, 1], 0)
     assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx"))
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError, "5xx"), (OSError, "2xx")])
+def test_an_asgi_response_that_fails_midway_is_a_5xx(
+    registry: MetricRegistry, error: type[Exception], status: str
+) -> None:
+    """The client did not get the whole response. If the server's `send` raises OSError, the client has disconnected."""
+    sent: list[str] = []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        raise RuntimeError
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+        if error is OSError and len(sent) == 2:
+            raise OSError
+
+    with pytest.raises(error):
+        asyncio.run(AsgiMiddleware(app, registry=registry)({"type": "http", "method": "GET"}, None, send))  # type: ignore[arg-type]
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", status))
+    assert (active(registry), len(sent)) == (0, 2)
 
 
 def test_the_end_of_an_asgi_lifespan_makes_a_report(registry: MetricRegistry, clock: ManualClock) -> None:
@@ -210,6 +203,55 @@ def test_wsgi_requests_count_by_route_method_and_status(registry: MetricRegistry
     assert_count(registry, REQUESTS, 1, tags=tags("/fail", "GET", "5xx"))
     assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "4xx"))
     assert (seconds(registry, "/stream"), active(registry)) == (2.0, 0)
+
+
+def test_a_wsgi_request_ends_once(registry: MetricRegistry) -> None:
+    """A server or another middleware may close the body again."""
+
+    def app(_environ: Any, start: Any) -> list[bytes]:
+        start("200 OK", [])
+        return [b"x"]
+
+    body: Any = WsgiMiddleware(app, registry=registry)({"REQUEST_METHOD": "GET"}, lambda *_: None)
+    assert list(body) == [b"x"]
+    body.close()
+    body.close()
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx"))
+    assert active(registry) == 0
+
+
+def raising(step: str) -> Any:
+    """Return a WSGI application that raises in this step, after its response has begun."""
+
+    class Body:
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"x"
+            if step == "iterate":
+                raise RuntimeError
+
+        def close(self) -> None:
+            if step == "close":
+                raise RuntimeError
+
+    def app(_environ: Any, start: Any) -> Body:
+        start("200 OK", [])
+        if step == "call":
+            raise RuntimeError
+        return Body()
+
+    return app
+
+
+@pytest.mark.parametrize("step", ["call", "iterate", "close", "nothing"])
+def test_a_wsgi_response_that_fails_midway_is_a_5xx(registry: MetricRegistry, step: str) -> None:
+    """So is one that fails when its body is iterated or closed. The exception continues to the server."""
+    sent: list[bytes] = []
+    with nullcontext() if step == "nothing" else pytest.raises(RuntimeError):
+        body: Any = WsgiMiddleware(raising(step), registry=registry)({"REQUEST_METHOD": "GET"}, lambda *_: None)
+        with closing(body):
+            sent.extend(body)
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx" if step == "nothing" else "5xx"))
+    assert (active(registry), sent) == (0, [] if step == "call" else [b"x"])
 
 
 def test_a_wsgi_application_that_raises_is_a_5xx(registry: MetricRegistry) -> None:

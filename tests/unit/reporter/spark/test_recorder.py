@@ -6,7 +6,8 @@ import json
 import logging
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,7 +30,7 @@ class Kafka:
     """A reporter and a consumer group whose requests can fail; `calls` has what was requested, in order."""
 
     group = "spark-app-scores"
-    connected = True
+    connected = enabled = is_running = True
 
     def __init__(self, committed: dict[Partition, Committed] | None = None) -> None:
         self.stored = dict(committed or {})
@@ -162,10 +163,34 @@ def test_a_group_that_cannot_be_used(group: object) -> None:
         monitor(None, "orders", group=group)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("field", ["options", "source_options"])
+def test_options_that_cannot_be_used(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the argument, and no reporter is started."""
+    registry = MetricRegistry("default")
+    monkeypatch.setattr("tallystream.instrumentation.default._registry", registry)
+    arguments: dict[str, Any] = {field: "hush"}
+    with pytest.raises(ConfigError, match=f"^{field}: '\\*\\*\\*' can't be used; give a mapping"):
+        monitor(None, "orders", **arguments)
+    assert not registry.has_reporter
+
+
 def test_nothing_is_started_if_reporting_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """With TALLYSTREAM_ENABLED=0 the session is not used."""
     monkeypatch.setenv("TALLYSTREAM_ENABLED", "0")
     assert monitor(None, "orders").stop()
+
+
+def test_a_monitor_after_a_stop_reports_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook: the second monitor starts the reporter of the same registry, and ends it."""
+    registry = MetricRegistry("default")
+    monkeypatch.setattr("tallystream.instrumentation.default._registry", registry)
+    streams = SimpleNamespace(active=[], addListener=lambda _: None, removeListener=lambda _: None)
+    for _ in range(2):
+        session = SimpleNamespace(streams=streams)
+        ended = monitor(session, "orders", bootstrap_servers="127.0.0.1:1", instance="i", commit_offsets=False)
+        assert registry.reporter.is_running
+        ended.stop(2)
+        assert not registry.reporter.is_running
 
 
 ENDING = """
