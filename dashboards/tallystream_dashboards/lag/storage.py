@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.sinks.base import Field, Point
+from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Field, Point
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
 from tallystream_dashboards.lag.formatting import catches_up_in
 from tallystream_dashboards.lag.samples import Rates
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.lag.offsets import Bounds, PartitionId
 
-LAG = "tallystream.lag"
-ENDS, GROUPS, ROUNDS = f"{LAG}.ends", f"{LAG}.groups", f"{LAG}.rounds"
-ALL = (LAG, ENDS, GROUPS, ROUNDS)
+LAG, ENDS, GROUPS, ROUNDS = ALL = LAG_MEASUREMENTS
 
 SLOT_MS = 300_000
 """Downsampled history has the first round of each slot of this length, in ms. All points of that round are written."""

@@ -52,7 +52,7 @@ def run(settings: CollectSettings) -> int:
     kafka = {**settings.options, "bootstrap.servers": settings.bootstrap_servers}
     with ExitStack() as stack:
         admin = clients.admin({"client.id": "tallystream-lag", "socket.connection.setup.timeout.ms": 5000, **kafka})
-        sink = open_store(settings.store)
+        sink = open_store(settings.store, lag=True)
         stack.callback(_close, sink)
         reader = open_reader(settings.store)
         stack.callback(reader.close)
