@@ -74,7 +74,9 @@ def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) ->
             older = reader.read(GROUPS, GROUP_FIELDS, start_ms=ts_ms, end_ms=ts_ms + 1, tags={"group": name})
             newest |= _newest(older)
     complete = not reader.read(ROUNDS, ("incomplete",), start_ms=round_ms, end_ms=round_ms + 1)
-    return worst_first(_state_at(round_ms, state, ts_ms, complete=complete) for state, ts_ms in newest.values())
+    states = (_state_at(round_ms, state, ts_ms, complete=complete) for state, ts_ms in newest.values())
+    # A point of a group that is gone is later than the group, above all if the collector was restarted.
+    return worst_first(state for state in states if not state.gone or at_ms - state.seen_ms < GONE_MS)
 
 
 def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | None = None) -> GroupState | None:

@@ -71,9 +71,9 @@ class GroupState:
 
     The lag of `unknown_partitions` is not known, usually because nothing was committed there. They have up to
     `uncommitted_records`, so the group's lag is from `lag` to `lag` + `uncommitted_records`. The group has had its
-    status since `since_ms`. A group that is `gone` is no longer on the broker and has its last known state. `stale` is
-    a sentence if the newest round did not read the group or some of its partitions, which have their last known state.
-    A group without `partitions` was read from the store; `stored_skew_ms` is then its skew.
+    status since `since_ms`. A group that is `gone` is no longer on the broker. It has its last known state, without a
+    time lag. `stale` is a sentence if the newest round did not read the group or some of its partitions, which have
+    their last known state. A group without `partitions` was read from the store; `stored_skew_ms` is then its skew.
     """
 
     group: str
@@ -170,10 +170,12 @@ def keep_since(state: GroupState, before: GroupState | None) -> GroupState:
 
 
 def mark_gone(state: GroupState) -> GroupState:
-    """Return a group's last state, marked as gone: the group is no longer on the broker."""
+    """Return a group's last state, marked as gone: the group is no longer on the broker, so no record waits for it."""
     lag = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
     evaluation = Evaluation(Status.NOTFOUND, f"The group is no longer on the broker; when it was last seen {lag}.")
-    return replace(state, evaluation=evaluation, gone=True, catch_up=CatchUp.UNKNOWN, rates=None, stale="")
+    return replace(
+        state, evaluation=evaluation, gone=True, time_lag=None, catch_up=CatchUp.UNKNOWN, rates=None, stale=""
+    )
 
 
 def mark_stale(state: GroupState) -> GroupState:

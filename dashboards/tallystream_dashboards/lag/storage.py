@@ -1,7 +1,8 @@
 """The points that the collector writes in each round, and how they are read. Pure.
 
 There are four measurements: partitions of groups (`tallystream.lag`), ends of partitions, groups with their status, and
-rounds. A point that equals its neighbours is not written, for at most 30 s; for a group that is gone, permanently.
+rounds. A point that equals its neighbours is not written, for at most 30 s. The point of a group that is gone is
+written once, and again in the next round that downsampling keeps.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def group_point(state: GroupState, ts_ms: int) -> Point:
         "gone": state.gone,
         "skew_ms": state.skew_ms,
         "stale": state.stale or None,
-        "seen_ms": state.seen_ms if state.stale else None,
+        "seen_ms": state.seen_ms if state.stale or state.gone else None,
         **_time_lag_fields(state.time_lag),
     }
     return Point(GROUPS, {"group": state.group}, _known(fields), ts_ms)

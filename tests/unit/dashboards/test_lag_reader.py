@@ -164,7 +164,7 @@ def test_the_store_returns_what_the_collector_evaluated(store: LocalStore, reade
     evaluated = next(state for state in rounds.states if state.group == "slow")
     assert (slow.evaluation, slow.lag, slow.uncommitted_records) == (evaluated.evaluation, 120, 5)
     assert (slow.time_lag, slow.catch_up, slow.rates) == (evaluated.time_lag, evaluated.catch_up, evaluated.rates)
-    assert (gone.gone, gone.lag, gone.seen_ms) == (True, 3, T0 + 150_000)
+    assert (gone.gone, gone.lag, gone.seen_ms) == (True, 3, T0 + 145_000)
     earlier = {state.group: state for state in read_groups(reader, at_ms=T0 + 100_000)}
     assert (earlier["gone"].gone, earlier["slow"].lag) == (False, 40)
     detailed = read_group(reader, "slow", at_ms=now_ms)
@@ -221,6 +221,40 @@ def test_a_group_deleted_while_no_collector_ran_is_gone(store: LocalStore, reade
         ("g", True),
         ("other", False),
     ]
+
+
+def test_a_gone_group_is_forgotten_after_a_week_with_restarts(store: LocalStore, reader: LocalReader) -> None:
+    """It has no time lag, so no rule of Grafana fires. A new collector does not extend its week."""
+    rounds, other = Rounds(RULES), group("other", (1, 1))
+    for second in range(3):
+        store.write(rounds.points(round_of(group("g", (1, 4)), other), T0 + second * 1000))
+    store.write(rounds.points(round_of(other), T0 + 3000))
+    for day in (1, 6, 8):
+        rounds, now_ms = Rounds(RULES), T0 + day * 86_400_000
+        rounds.load(reader, now_ms)
+        store.write(rounds.points(round_of(other), now_ms))
+        states = {one.group: one for one in read_groups(reader, at_ms=now_ms)}
+        assert states.keys() == {"g", "other"} if day < 8 else {"other"}
+        assert [one.gone for one in rounds.states if one.group == "g"] == ([True] if day < 8 else [])
+        if day < 8:
+            assert (states["g"].seen_ms, states["g"].lag, states["g"].time_lag) == (T0 + 2000, 3, None)
+    assert not reader.read(GROUPS, ["seconds"], start_ms=T0 + 3000, end_ms=now_ms, tags={"group": "g"})
+
+
+def test_a_gone_group_is_the_same_after_downsampling(store: LocalStore, reader: LocalReader) -> None:
+    """The point of a group that is gone is also in the next round that downsampling keeps."""
+    rounds, other = Rounds(RULES), group("other", (1, 1))
+    for second in range(0, 1201, 10):
+        groups = (other, group("g", (1, 4))) if second < 400 else (other,)
+        store.write(rounds.points(round_of(*groups), T0 + second * 1000))
+    now_ms = T0 + 1_200_000
+    (before,) = [one for one in read_groups(reader, at_ms=now_ms) if one.gone]
+    Downsampler(store, reader, full_ms=1, clock=lambda: now_ms + 300_000).run()
+    (after,) = [one for one in read_groups(reader, at_ms=now_ms) if one.gone]
+    assert after == before
+    assert (after.seen_ms, after.since_ms) == (T0 + 390_000, T0 + 390_000)
+    (points,) = reader.read(GROUPS, ["gone"], start_ms=T0 + 400_000, end_ms=now_ms + 1, tags={"group": "g"})
+    assert points.times_ms == [T0 + 600_000]
 
 
 def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, reader: LocalReader) -> None:

@@ -52,6 +52,7 @@ class Recorder:
         self._last: dict[tuple[str, ...], _Last] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._slot = -1
+        self._gone_kept: set[str] = set()
 
     def points(self, result: Round) -> list[Point]:
         """Return the points to write for a round.
@@ -59,7 +60,9 @@ class Recorder:
         If a series changes, the result includes its last point before the change.
         """
         slot = result.ts_ms // SLOT_MS
-        first_of_slot, self._slot = slot != self._slot, slot
+        first_of_slot = slot != self._slot
+        gone_again = self._gone_again(result, kept=first_of_slot and self._slot >= 0)
+        self._slot = slot
         before, self._last = self._last, {}
         points: list[Point] = []
 
@@ -81,7 +84,7 @@ class Recorder:
 
         for state in result.states:
             if state.gone:
-                add(group_point(state, result.ts_ms), repeat_ms=None)
+                add(group_point(state, result.ts_ms), repeat_ms=0 if state.group in gone_again else None)
             else:
                 for point in _points(state, result.ts_ms):
                     add(point)
@@ -89,6 +92,16 @@ class Recorder:
             add(ends_point(partition, bounds, result.ts_ms))
         points.append(self._round_point(result))
         return points
+
+    def _gone_again(self, result: Round, *, kept: bool) -> set[str]:
+        """Return the groups that are gone and whose point must be written again, because downsampling keeps this round.
+
+        The first round of a process may not be the first one of its slot, so it is not `kept`.
+        """
+        gone = {state.group for state in result.states if state.gone}
+        again = gone - self._gone_kept if kept else set()
+        self._gone_kept = gone if kept else gone & self._gone_kept
+        return again
 
     def _round_point(self, result: Round) -> Point:
         present = [state for state in result.states if not state.gone]
