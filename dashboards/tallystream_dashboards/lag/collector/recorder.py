@@ -140,13 +140,18 @@ class WriteBuffer:
         return self._count
 
     def add(self, points: list[Point]) -> None:
-        """Add one round's points. The newest round is never dropped."""
+        """Add one round's points, the last of which has its time. The newest round is never dropped."""
         self._rounds.append(points)
         self._count += len(points)
         while self._count > self._limit and len(self._rounds) > 1:
             dropped = len(self._rounds.popleft())
             self._count -= dropped
             self.dropped += dropped
+
+    def drop_from(self, ts_ms: int) -> None:
+        """Drop the rounds at `ts_ms` and later. They do not count as dropped."""
+        while self._rounds and self._rounds[-1][-1].ts_ms >= ts_ms:
+            self._count -= len(self._rounds.pop())
 
     def write_to(self, sink: Sink) -> int:
         """Write all rounds, oldest first, and return the number of points.
