@@ -92,7 +92,7 @@ def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | No
     now_ms = round_ms if at_ms - round_ms <= MAX_GAP_MS else at_ms
     until_ms = stored.seen_ms if stored is not None and stored.gone else now_ms
     evaluation_rules = rules or _rules(reader, round_ms)
-    back_ms = max(MAX_GAP_MS, round(evaluation_rules.window_s * 1000)) + MAX_POINT_AGE_MS
+    back_ms = _window_ms(evaluation_rules) + MAX_POINT_AGE_MS
     if stored is not None and stored.partition_count > MANY_PARTITIONS and rules is None:
         back_ms = MAX_GAP_MS  # only the partitions' newest samples: reading their history would take too long
     tags = {"group": group}
@@ -107,20 +107,22 @@ def read_groups_by_rules(reader: PointReader, *, at_ms: int, rules: Rules) -> li
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    start_ms = at_ms - round(rules.window_s * 1000) - MAX_GAP_MS
+    start_ms = at_ms - _window_ms(rules) - MAX_POINT_AGE_MS
     series = reader.read(LAG, PARTITION_FIELDS, start_ms=start_ms, end_ms=at_ms + 1)
     stored = {state.group: state for state in read_groups(reader, at_ms=at_ms)}
     merged = [
         merge(stored.pop(state.group, None), state, own_rules=True)
         for state in evaluate(series, now_ms=at_ms, rules=rules)
     ]
-    return worst_first([*(state for state in merged if state), *(state for state in stored.values() if state.gone)])
+    return worst_first([*(state for state in merged if state), *stored.values()])
 
 
 def merge(stored: GroupState | None, evaluated: GroupState | None, *, own_rules: bool) -> GroupState | None:
     """Return a group with its partitions. With `own_rules` its status is the evaluated one, else the collector's."""
     if evaluated is None or stored is None:
         return stored or evaluated
+    if not stored.partition_count and not stored.gone:
+        return stored  # the points are of partitions that have been deleted
     if not own_rules or stored.gone:
         return replace(stored, partitions=evaluated.partitions)
     return replace(
@@ -130,6 +132,10 @@ def merge(stored: GroupState | None, evaluated: GroupState | None, *, own_rules:
         stored_skew_ms=stored.stored_skew_ms,
         stale=stored.stale,
     )
+
+
+def _window_ms(rules: Rules) -> int:
+    return max(MAX_GAP_MS, round(rules.window_s * 1000))
 
 
 def _rules(reader: PointReader, round_ms: int) -> Rules:

@@ -284,6 +284,40 @@ def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, read
     assert full == 61
 
 
+@pytest.mark.parametrize("second", [310, 410, 595, 690])
+def test_rules_apply_to_downsampled_history(store: LocalStore, reader: LocalReader, second: int) -> None:
+    """At a time without a point, every group has the status of the round that was kept, whatever the rules."""
+    rounds = Rounds(RULES)
+    for at in range(0, 901, 10):
+        groups = round_of(group("busy", (at, at * 2)), group("idle", (7, 7), topic="quiet"))
+        store.write(rounds.points(groups, T0 + at * 1000))
+    Downsampler(store, reader, full_ms=1, clock=lambda: T0 + 1_200_000).run()
+    at_ms, rules = T0 + second * 1000, Rules(window_s=100, allowed_lag=5)
+    found = read_groups_by_rules(reader, at_ms=at_ms, rules=rules)
+    lag = 600 if second >= 600 else 300
+    assert [(one.group, one.lag, len(one.partitions)) for one in found] == [("busy", lag, 1), ("idle", 0, 1)]
+    for one in found:
+        detailed = read_group(reader, one.group, at_ms=at_ms, rules=rules)
+        assert detailed is not None
+        assert (detailed.evaluation.status, detailed.lag) == (one.evaluation.status, one.lag)
+
+
+@pytest.mark.parametrize("second", [110, 200, 400])
+def test_a_group_without_partitions_is_read_by_rules(store: LocalStore, reader: LocalReader, second: int) -> None:
+    """A group whose only topic was deleted is still there, without partitions."""
+    rounds, other = Rounds(RULES), group("other", (1, 1))
+    for at in range(0, second + 1, 10):
+        groups = (group("g", (5, 9), topic="deleted") if at < 100 else group("g"), other)
+        store.write(rounds.points(round_of(*groups), T0 + at * 1000))
+    at_ms = T0 + second * 1000
+    for found in (read_groups_by_rules(reader, at_ms=at_ms, rules=RULES), read_groups(reader, at_ms=at_ms)):
+        assert [(one.group, one.status_name) for one in found] == [("g", "NOTFOUND"), ("other", "OK")]
+    for rules in (None, RULES):
+        detailed = read_group(reader, "g", at_ms=at_ms, rules=rules)
+        assert detailed is not None
+        assert (detailed.evaluation.reason, detailed.partitions) == ("The group has no partitions.", ())
+
+
 def test_only_slots_that_are_over_are_downsampled() -> None:
     """A slot with one round has nothing to delete. A slot that ends after the limit is kept."""
     minute = 60_000
