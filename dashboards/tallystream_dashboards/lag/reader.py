@@ -94,7 +94,8 @@ def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | No
     evaluation_rules = rules or _rules(reader, round_ms)
     back_ms = _window_ms(evaluation_rules) + MAX_POINT_AGE_MS
     if stored is not None and stored.partition_count > MANY_PARTITIONS and rules is None:
-        back_ms = MAX_GAP_MS  # only the partitions' newest samples: reading their history would take too long
+        # Only the partitions' newest samples, in or before the round: reading their history would take too long.
+        back_ms = max(0, until_ms - round_ms) + MAX_GAP_MS
     tags = {"group": group}
     series = reader.read(LAG, PARTITION_FIELDS, start_ms=until_ms - back_ms, end_ms=until_ms + 1, tags=tags)
     evaluated = next(iter(evaluate(series, now_ms=until_ms, rules=evaluation_rules)), None)

@@ -318,6 +318,21 @@ def test_a_group_without_partitions_is_read_by_rules(store: LocalStore, reader: 
         assert (detailed.evaluation.reason, detailed.partitions) == ("The group has no partitions.", ())
 
 
+@pytest.mark.parametrize("second", [305, 395, 599])
+def test_a_group_with_many_partitions_has_them_in_downsampled_history(
+    store: LocalStore, reader: LocalReader, monkeypatch: pytest.MonkeyPatch, second: int
+) -> None:
+    """Of a group with many partitions only the newest samples are read: those of the round that was kept."""
+    monkeypatch.setattr("tallystream_dashboards.lag.reader.MANY_PARTITIONS", 1)
+    rounds = Rounds(RULES)
+    for at in range(0, 601, 20):
+        store.write(rounds.points(round_of(group("g", (1, 9), (2, 9))), T0 + at * 1000))
+    Downsampler(store, reader, full_ms=1, clock=lambda: T0 + 600_001).run()
+    detailed = read_group(reader, "g", at_ms=T0 + second * 1000)
+    assert detailed is not None
+    assert [one.lag for one in detailed.partitions] == [8, 7]
+
+
 def test_only_slots_that_are_over_are_downsampled() -> None:
     """A slot with one round has nothing to delete. A slot that ends after the limit is kept."""
     minute = 60_000
