@@ -10,6 +10,7 @@ from tallystream_dashboards.lag.catch_up import CatchUp
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.state import (
     GONE_MS,
+    MISSING,
     GroupState,
     PartitionState,
     evaluate_partition,
@@ -164,7 +165,7 @@ def _state_at(round_ms: int, state: GroupState, ts_ms: int, *, complete: bool) -
     if state.gone:
         return replace(state, catch_up=CatchUp.UNKNOWN, rates=None)
     if round_ms - ts_ms > MAX_GAP_MS:
-        return mark_gone(state) if complete else mark_stale(state)
+        return mark_gone(state, MISSING) if complete else mark_stale(state)
     # If only its time lag has changed, a group has no point in the newest rounds, although they have read it.
     later_s = max(0, round_ms - ts_ms) / 1000
     seen_ms = state.seen_ms if state.stale else max(round_ms, ts_ms)

@@ -214,13 +214,17 @@ def test_an_unchanged_group_was_seen_in_the_newest_round(store: LocalStore, read
 
 
 def test_a_group_deleted_while_no_collector_ran_is_gone(store: LocalStore, reader: LocalReader) -> None:
-    """If newer rounds do not have a group, it is marked as gone."""
+    """If newer rounds do not have a group, it is marked as gone. It may also be excluded, so the reason says both."""
     store.write(Rounds().points(round_of(group("g", (1, 4)), group("other", (1, 1))), T0))
     store.write(Rounds().points(round_of(group("other", (1, 1))), T0 + 3_600_000))
     assert [(one.group, one.gone) for one in read_groups(reader, at_ms=T0 + 3_600_000)] == [
         ("g", True),
         ("other", False),
     ]
+    assert read_groups(reader, at_ms=T0 + 3_600_000)[0].evaluation.reason == (
+        "The newest rounds do not have the group: it was deleted, or is no longer collected; "
+        "when it was last seen its lag was 3."
+    )
 
 
 def test_a_gone_group_is_forgotten_after_a_week_with_restarts(store: LocalStore, reader: LocalReader) -> None:
