@@ -69,11 +69,15 @@ def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) ->
         return []
     start_ms = round_ms - MAX_POINT_AGE_MS
     newest = _newest(reader.read(GROUPS, GROUP_FIELDS, start_ms=start_ms, end_ms=at_ms + 1, tags=tags))
+    older: dict[int, list[str]] = {}
     for one in reader.read(GROUPS, ("status",), start_ms=start_ms, end_ms=at_ms + 1, tags=tags, last_before=True):
         name, ts_ms = one.tags["group"], one.times_ms[-1]
         if name not in newest and at_ms - ts_ms < GONE_MS:
-            older = reader.read(GROUPS, GROUP_FIELDS, start_ms=ts_ms, end_ms=ts_ms + 1, tags={"group": name})
-            newest |= _newest(older)
+            older.setdefault(ts_ms, []).append(name)
+    for ts_ms, names in older.items():
+        tags = {"group": names[0]} if len(names) == 1 else None
+        found = _newest(reader.read(GROUPS, GROUP_FIELDS, start_ms=ts_ms, end_ms=ts_ms + 1, tags=tags))
+        newest |= {name: found[name] for name in names if name in found}
     complete = not reader.read(ROUNDS, ("incomplete",), start_ms=round_ms, end_ms=round_ms + 1)
     states = (_state_at(round_ms, state, ts_ms, complete=complete) for state, ts_ms in newest.values())
     # A point of a group that is gone is later than the group, above all if the collector was restarted.

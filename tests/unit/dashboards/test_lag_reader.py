@@ -245,6 +245,27 @@ def test_a_gone_group_is_forgotten_after_a_week_with_restarts(store: LocalStore,
     assert not reader.read(GROUPS, ["seconds"], start_ms=T0 + 3000, end_ms=now_ms, tags={"group": "g"})
 
 
+def test_groups_that_are_gone_are_read_together(
+    store: LocalStore, reader: LocalReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of requests to the store does not grow with the number of groups whose points have the same time."""
+    rounds, other = Rounds(RULES), group("other", (1, 1))
+    store.write(rounds.points(round_of(*(group(f"g{n}", (1, 4)) for n in range(50)), other), T0))
+    store.write(rounds.points(round_of(group("g7", (1, 4)), other), T0 + 2000))
+    store.write(rounds.points(round_of(other), T0 + 4000))
+    store.write(rounds.points(round_of(other), T0 + 1_800_000))
+    store.write(rounds.points(round_of(other), T0 + 3_600_000))
+    requests, read = [], reader.read
+    monkeypatch.setattr(reader, "read", lambda *args, **named: requests.append(args) or read(*args, **named))
+    states = read_groups(reader, at_ms=T0 + 3_600_000)
+    assert {one.group: (one.gone, one.seen_ms) for one in states} == {
+        **{f"g{n}": (True, T0) for n in range(50)},
+        "g7": (True, T0 + 2000),
+        "other": (False, T0 + 3_600_000),
+    }
+    assert len(requests) < 8
+
+
 def test_a_gone_group_is_the_same_after_downsampling(store: LocalStore, reader: LocalReader) -> None:
     """The point of a group that is gone is also in the next round that downsampling keeps."""
     rounds, other = Rounds(RULES), group("other", (1, 1))
