@@ -374,6 +374,7 @@ def test_time_to_catch_up() -> None:
     assert time_to_catch_up(100, [Rates(500, 499), Rates(500, 501)]) is CatchUp.STEADY
     assert time_to_catch_up(33, [Rates(46, 45), Rates(46, 40)]) is CatchUp.STEADY
     assert time_to_catch_up(0, [Rates(5, 5)]) is CatchUp.NOW
+    assert time_to_catch_up(20_000, [Rates(9, 1), Rates(0.3, 0.1 + 0.2)]) is CatchUp.NEVER, "equal but for rounding"
     assert time_to_catch_up(9, []) is CatchUp.UNKNOWN
 
 
