@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.lag import Rounds, group, round_of
+from tallystream.errors import TallystreamError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.collector import Collector
-from tallystream_dashboards.lag.reader import read_group, read_groups
+from tallystream_dashboards.lag.collector.recorder import Downsampler
+from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
 from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import ALL
@@ -32,7 +34,7 @@ RULES = Rules(window_s=100)
 class Store(LocalStore):
     """A local store that can be unavailable."""
 
-    unavailable = False
+    unavailable = refuses = False
 
     def write(self, points: Sequence[Point]) -> None:
         """Write the points, or raise."""
@@ -44,6 +46,8 @@ class Store(LocalStore):
         """Delete the points, or raise."""
         if self.unavailable:
             raise SinkUnavailableError("no answer")
+        if self.refuses:
+            raise TallystreamError("unprocessable")
         super().delete(measurement, start_ms=start_ms, end_ms=end_ms)
 
 
@@ -121,6 +125,21 @@ def test_a_group_that_stops_after_the_clock_went_back_is_noticed(system: System)
     detailed = read_group(system.reader, "stopped", at_ms=system.now_ms)
     assert detailed is not None
     assert [one.evaluation.status for one in detailed.partitions] == [Status.STOP]
+
+
+def test_a_refused_deletion_stops_nothing(system: System, caplog: pytest.LogCaptureFixture) -> None:
+    """If the store refuses to delete points, a warning says so, and rounds are still written."""
+    system.store.refuses = True
+    system.now_ms -= 100_000
+    system.run(2)
+    assert any("refuses to delete" in record.getMessage() for record in caplog.records)
+    assert last_round_ms(system.reader, at_ms=system.now_ms) == system.now_ms
+    downsampler = Downsampler(system.store, system.reader, full_ms=1, clock=lambda: system.now_ms + 86_400_000)
+    caplog.clear()
+    downsampler.run()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    downsampler.run()
+    assert len(caplog.records) == 1, "it is tried again ten minutes later"
 
 
 def test_samples_and_ends_can_be_forgotten_from_a_moment_on() -> None:

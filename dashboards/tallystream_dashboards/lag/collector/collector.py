@@ -19,10 +19,9 @@ from tallystream_dashboards.lag.collector.http_api import serve
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.ledger_offsets import LedgerReader
 from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
-from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer
+from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer, delete
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker
-from tallystream_dashboards.lag.storage import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,9 +187,7 @@ class Collector:
 
     def _delete_replaced(self) -> None:
         if self._replaced is not None:
-            start_ms, end_ms = self._replaced
-            for measurement in ALL:
-                self._sink.delete(measurement, start_ms=start_ms, end_ms=end_ms)
+            delete(self._sink, [self._replaced])
             self._replaced = None
 
     def _write(self) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_aggregator.sinks.base import Point
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_dashboards.lag.storage import (
     ALL,
     ROUNDS,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.collector.tracker import Round
     from tallystream_dashboards.lag.state import GroupState
     from tallystream_dashboards.lag.status import Rules
+
+log = logging.getLogger(__name__)
 
 REPEAT_MS = 30_000
 """An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
@@ -190,6 +194,23 @@ def spans(times_ms: Sequence[int], *, before_ms: int) -> list[tuple[int, int]]:
     ]
 
 
+def delete(store: Store, periods: Iterable[tuple[int, int]]) -> None:
+    """Delete all points in periods, begin <= time < end. If the store refuses it, that is logged.
+
+    Raises:
+        ConfigError: the store's settings can't work.
+        SinkUnavailableError: the store does not answer.
+    """
+    try:
+        for start_ms, end_ms in periods:
+            for measurement in ALL:
+                store.delete(measurement, start_ms=start_ms, end_ms=end_ms)
+    except (ConfigError, SinkUnavailableError):
+        raise
+    except TallystreamError as error:
+        log.warning("the store refuses to delete old lag, so it keeps more than it should: %s", error)
+
+
 class Downsampler:
     """Downsample history older than `full_ms` every ten minutes; 0 keeps everything. `clock` returns epoch ms.
 
@@ -207,6 +228,7 @@ class Downsampler:
         """Delete the spans that are due.
 
         Raises:
+            ConfigError: the store's settings can't work.
             SinkUnavailableError: the store does not answer; the remaining spans are deleted the next time.
         """
         now_ms = self._clock()
@@ -214,7 +236,5 @@ class Downsampler:
             return
         before_ms = now_ms - self._full_ms
         rounds = self._reader.read(ROUNDS, ("groups",), start_ms=before_ms - MAX_ROUND_AGE_MS, end_ms=before_ms)
-        for start_ms, end_ms in spans(rounds[0].times_ms if rounds else [], before_ms=before_ms):
-            for measurement in ALL:
-                self._store.delete(measurement, start_ms=start_ms, end_ms=end_ms)
+        delete(self._store, spans(rounds[0].times_ms if rounds else [], before_ms=before_ms))
         self._due_ms = now_ms + DOWNSAMPLING_INTERVAL_MS
