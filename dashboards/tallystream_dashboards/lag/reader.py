@@ -46,6 +46,8 @@ MAX_POINT_AGE_MS = SLOT_MS + MAX_GAP_MS
 MANY_PARTITIONS = 1000
 """For a group with more partitions, only the newest samples are read, unless rules are given."""
 
+_OTHER_SAMPLES = "The status that the collector computed, from other samples than were read here."
+
 
 def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
     """Return the time of the newest round up to `at_ms`; None if there is none.
@@ -103,7 +105,7 @@ def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | No
         back_ms = max(0, until_ms - round_ms) + MAX_GAP_MS
     tags = {"group": group}
     series = reader.read(LAG, PARTITION_FIELDS, start_ms=until_ms - back_ms, end_ms=until_ms + 1, tags=tags)
-    evaluated = next(iter(evaluate(series, now_ms=until_ms, rules=evaluation_rules)), None)
+    evaluated = next(iter(evaluate(series, now_ms=until_ms, rules=evaluation_rules, own_rules=rules is not None)), None)
     return merge(stored, evaluated, own_rules=rules is not None)
 
 
@@ -176,17 +178,20 @@ def _state_at(round_ms: int, state: GroupState, ts_ms: int, *, complete: bool) -
     return replace(state, time_lag=state.time_lag and state.time_lag.after(later_s), seen_ms=seen_ms)
 
 
-def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules) -> list[GroupState]:
+def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules, own_rules: bool = True) -> list[GroupState]:
     """Return the state of every group at `now_ms`, worst first, from its partitions' points. Later points are ignored.
 
     `series` are fields of the measurement `tallystream.lag`; `committed` and `end` are required. If the history of the
-    window has been downsampled, the stored status is returned.
+    window has been downsampled, the stored status is returned. Without `own_rules`, `rules` are the collector's, and a
+    partition has the stored status if the collector had other samples.
     """
     groups: dict[str, dict[PartitionId, _Points]] = {}
     for one in series:
         partition = (one.tags["topic"], int(one.tags["partition"]))
         groups.setdefault(one.tags["group"], {}).setdefault(partition, _Points(now_ms)).add(one)
-    states = (_evaluate_group(group, partitions, now_ms, rules) for group, partitions in groups.items())
+    states = (
+        _evaluate_group(group, partitions, now_ms, rules, own_rules=own_rules) for group, partitions in groups.items()
+    )
     return worst_first(state for state in states if state is not None)
 
 
@@ -244,7 +249,7 @@ class _Points:
 
 
 def _evaluate_group(
-    group: str, partitions: Mapping[PartitionId, _Points], now_ms: int, rules: Rules
+    group: str, partitions: Mapping[PartitionId, _Points], now_ms: int, rules: Rules, *, own_rules: bool
 ) -> GroupState | None:
     read = [(partition, points, points.last_ms) for partition, points in sorted(partitions.items())]
     seen_ms = max((ts_ms for _, _, ts_ms in read if ts_ms is not None), default=None)
@@ -258,7 +263,9 @@ def _evaluate_group(
             if points.at("stale", ts_ms):
                 states.append(_stale_partition(partition, points, ts_ms))
             else:
-                state, own_rates = _evaluate_partition(partition, points, ts_ms, now_ms=now_ms, rules=rules)
+                state, own_rates = _evaluate_partition(
+                    partition, points, ts_ms, now_ms=now_ms, rules=rules, own_rules=own_rules
+                )
                 states.append(state)
                 rates.append(own_rates)
             members = _int(points.last("members")) if members is None else members
@@ -280,7 +287,7 @@ def _stale_partition(partition: PartitionId, points: _Points, ts_ms: int) -> Par
 
 
 def _evaluate_partition(
-    partition: PartitionId, points: _Points, ts_ms: int, *, now_ms: int, rules: Rules
+    partition: PartitionId, points: _Points, ts_ms: int, *, now_ms: int, rules: Rules, own_rules: bool
 ) -> tuple[PartitionState, tuple[Rates | None, Rates | None]]:
     """Return the state of a partition whose newest point is at `ts_ms`, and its rates over the window and its half."""
     history = OffsetSamples(round(rules.window_s * 1000))
@@ -297,6 +304,9 @@ def _evaluate_partition(
         evaluation = _stored_evaluation(points, ts_ms, now_ms)
     else:
         evaluation = evaluate_partition(kept if newest else [], time_lag, now_ms=now_ms, rules=rules)
+        status = status_of(points.at("status", ts_ms))
+        if not own_rules and evaluation.status is not status:
+            evaluation = Evaluation(status, _OTHER_SAMPLES)
     end = _int(points.at("end", ts_ms))
     rates = history.rates(now_ms)
     state = PartitionState(

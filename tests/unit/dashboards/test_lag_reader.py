@@ -204,6 +204,30 @@ def test_partitions_are_evaluated_by_the_collectors_rules(store: LocalStore, rea
     assert partition.evaluation.reason in detailed.evaluation.reason
 
 
+@pytest.mark.parametrize("what", ["group", "topic", "offset"])
+def test_partitions_agree_with_a_group_that_was_created_again(
+    store: LocalStore, reader: LocalReader, what: str
+) -> None:
+    """The collector forgets what was deleted, but the store has its samples. Partitions have the collector's status."""
+    rounds, other = Rounds(RULES), group("other", (1, 1))
+    without = {"group": (), "topic": (group("g"),), "offset": (group("g", (None, 90)),)}[what]
+    for second in range(0, 60, 2):
+        groups = (group("g", (50, 90)),) if second < 40 else without if second < 46 else (group("g", (10, 90)),)
+        store.write(rounds.points(round_of(*groups, other), T0 + second * 1000))
+    (state,) = [one for one in rounds.states if one.group == "g"]
+    assert state.evaluation.status is Status.OK
+    detailed = read_group(reader, "g", at_ms=T0 + 58_000)
+    assert detailed is not None
+    (partition,) = detailed.partitions
+    assert (partition.evaluation.status, detailed.evaluation.status) == (Status.OK, Status.OK)
+    assert "other samples" in partition.evaluation.reason
+    detailed = read_group(reader, "g", at_ms=T0 + 58_000, rules=RULES)
+    assert detailed is not None
+    assert detailed.partitions[0].evaluation.status is Status.REWIND, (
+        "own rules are applied to the samples of the store"
+    )
+
+
 def test_an_unchanged_group_was_seen_in_the_newest_round(store: LocalStore, reader: LocalReader) -> None:
     """Unchanged points are not written in every round, but the newest round has read the group."""
     rounds = Rounds(RULES)
