@@ -13,6 +13,7 @@ from tallystream_dashboards.lag.status import (
     Status,
     evaluate_age,
     evaluate_group,
+    evaluate_past_end,
     evaluate_samples,
 )
 from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag, worst
@@ -125,7 +126,7 @@ def evaluate_partition(
     if not samples:
         return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
     if samples[-1].committed > samples[-1].end:
-        return Evaluation(Status.NOTFOUND, "The committed offset is past the end: the topic was recreated.")
+        return evaluate_past_end(samples, now_ms=now_ms, rules=rules)
     if time_lag == NO_LAG and samples[-1].lag > rules.allowed_lag:
         return Evaluation(Status.OK, _NO_RECORD.format(samples[-1].lag))
     evaluation = evaluate_samples(samples, now_ms=now_ms, rules=rules)

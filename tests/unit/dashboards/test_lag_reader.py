@@ -130,6 +130,28 @@ def test_a_partition_without_a_commit_has_no_lag() -> None:
     )
 
 
+def test_a_commit_that_stays_past_the_end_is_a_warning() -> None:
+    """After half a window (--stop-after) without a commit, a group is WARN: it reads nothing of the topic."""
+    rounds, seen = Rounds(RULES), {}
+    for second in range(0, 200, 5):
+        end = 50 if second < 20 else 5 + second // 10
+        committed = min(50, end) if second >= 150 else 50
+        rounds.points(round_of(group("g", (committed, end), (7, 7))), T0 + second * 1000)
+        seen[second] = rounds.states[0].evaluation
+    assert {second: one.status for second, one in seen.items() if second in (15, 20, 70, 75, 145, 150)} == {
+        15: Status.OK,
+        20: Status.OK,
+        70: Status.OK,
+        75: Status.WARN,
+        145: Status.WARN,
+        150: Status.OK,
+    }
+    assert seen[75].reason == (
+        "WARN in orders/0 (1 of 2 partitions): The committed offset is past the end, as after the topic was recreated, "
+        "and has not moved for 55 s."
+    )
+
+
 def test_a_commit_past_the_end_is_not_ok() -> None:
     """After a topic was created again, the lag is not shown as 0 and the status is not OK."""
     (state,) = evaluate(collected(*((s, round_of(group("g", (50, 5)))) for s in range(10))), now_ms=9000, rules=RULES)
