@@ -124,7 +124,7 @@ InfluxCa = Annotated[
 GraphitePrefix = Annotated[str, typer.Option(help="The prefix of every path in Graphite; a dot follows it.")]
 Org = Annotated[str | None, typer.Option(help="InfluxDB's organization; by default INFLUXDB_ORG.")]
 Bucket = Annotated[str | None, typer.Option(help="InfluxDB's bucket; by default INFLUXDB_BUCKET, or tallystream.")]
-RetentionDays = Annotated[float, typer.Option(help="Days to keep points in the local store; 0 keeps everything.")]
+RetentionDays = Annotated[float, typer.Option(help="Days to keep what it writes to the local store; 0 keeps all.")]
 Kafka = Annotated[
     list[str] | None,
     typer.Option(

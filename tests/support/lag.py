@@ -14,7 +14,7 @@ from tallystream_dashboards.lag.status import Rules
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from tallystream_aggregator.sinks.base import Point
+    from tallystream_aggregator.sinks.base import Point, PointReader
     from tallystream_dashboards.lag.offsets import NextRecord, PartitionId
     from tallystream_dashboards.lag.state import GroupState
 
@@ -65,6 +65,11 @@ class Rounds:
         self._offsets = replace(offsets, requested_ms=ts_ms, ts_ms=ts_ms)
         self.newest_round = self._tracker.round()
         return self._recorder.points(self.newest_round)
+
+    def load(self, reader: PointReader, now_ms: int) -> None:
+        """Load the history from a store, as a collector does that starts now."""
+        self._offsets = replace(self._offsets, ts_ms=now_ms)
+        self._tracker.load(reader)
 
     @property
     def states(self) -> tuple[GroupState, ...]:

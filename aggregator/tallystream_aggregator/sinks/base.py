@@ -34,6 +34,9 @@ RESERVED = frozenset({"app", "metric_type"})
 INSTANCE_PREFIX = "instance:"
 """The prefix of measurements of single instances, so that no query adds an instance to its sum."""
 
+LAG_MEASUREMENTS = ("tallystream.lag", "tallystream.lag.ends", "tallystream.lag.groups", "tallystream.lag.rounds")
+"""The measurements of the lag collector. The shipper writes all others."""
+
 _PREFIX = "tag_"
 
 

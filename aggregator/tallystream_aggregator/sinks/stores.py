@@ -171,8 +171,10 @@ def open_latest(settings: StoreSettings) -> PrometheusSink:
     return PrometheusSink(*Address.parse(settings.where, settings.spec, REMEDY, lowest=0))
 
 
-def open_store(settings: StoreSettings) -> Store:
+def open_store(settings: StoreSettings, *, lag: bool = False) -> Store:
     """Return the sink of a store that can also be read. It connects at its first use.
+
+    With `lag` the retention of the local store applies to lag, otherwise to everything else.
 
     Raises:
         ConfigError: the store can't be read.
@@ -180,7 +182,7 @@ def open_store(settings: StoreSettings) -> Store:
     if settings.kind == "local":
         from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
-        return LocalStore(Path(settings.where), retention_ms=int(settings.retention_days * DAY_MS))
+        return LocalStore(Path(settings.where), retention_ms=int(settings.retention_days * DAY_MS), lag=lag)
     return open_influxdb(settings)
 
 

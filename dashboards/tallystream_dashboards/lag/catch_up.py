@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -49,10 +50,16 @@ def time_to_catch_up(lag: int, rates: Sequence[Rates]) -> TimeToCatchUp:
         return CatchUp.NOW
     if not rates:
         return CatchUp.UNKNOWN
-    fastest, slowest = max(one.net for one in rates), min(one.net for one in rates)
+    nets = [_net(one) for one in rates]
+    fastest, slowest = max(nets), min(nets)
     equal = all(one.produced > 0 and abs(one.net) <= STEADY_SHARE * one.produced for one in rates)
     if equal or (slowest <= 0 and lag <= STEADY_LAG_S * min(one.consumed for one in rates)):
         return CatchUp.STEADY
     if fastest <= 0:
         return CatchUp.NEVER
     return Between(lag / fastest, lag / slowest if slowest > 0 else None)
+
+
+def _net(rates: Rates) -> float:
+    """Return how fast the lag falls; 0 if it is only the rounding of the sums of floats."""
+    return 0.0 if math.isclose(rates.produced, rates.consumed) else rates.net

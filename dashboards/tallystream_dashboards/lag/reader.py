@@ -10,6 +10,7 @@ from tallystream_dashboards.lag.catch_up import CatchUp
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.state import (
     GONE_MS,
+    MISSING,
     GroupState,
     PartitionState,
     evaluate_partition,
@@ -45,6 +46,8 @@ MAX_POINT_AGE_MS = SLOT_MS + MAX_GAP_MS
 MANY_PARTITIONS = 1000
 """For a group with more partitions, only the newest samples are read, unless rules are given."""
 
+_OTHER_SAMPLES = "The status that the collector computed, from other samples than were read here."
+
 
 def last_round_ms(reader: PointReader, *, at_ms: int) -> int | None:
     """Return the time of the newest round up to `at_ms`; None if there is none.
@@ -68,13 +71,19 @@ def read_groups(reader: PointReader, *, at_ms: int, group: str | None = None) ->
         return []
     start_ms = round_ms - MAX_POINT_AGE_MS
     newest = _newest(reader.read(GROUPS, GROUP_FIELDS, start_ms=start_ms, end_ms=at_ms + 1, tags=tags))
+    older: dict[int, list[str]] = {}
     for one in reader.read(GROUPS, ("status",), start_ms=start_ms, end_ms=at_ms + 1, tags=tags, last_before=True):
         name, ts_ms = one.tags["group"], one.times_ms[-1]
         if name not in newest and at_ms - ts_ms < GONE_MS:
-            older = reader.read(GROUPS, GROUP_FIELDS, start_ms=ts_ms, end_ms=ts_ms + 1, tags={"group": name})
-            newest |= _newest(older)
+            older.setdefault(ts_ms, []).append(name)
+    for ts_ms, names in older.items():
+        tags = {"group": names[0]} if len(names) == 1 else None
+        found = _newest(reader.read(GROUPS, GROUP_FIELDS, start_ms=ts_ms, end_ms=ts_ms + 1, tags=tags))
+        newest |= {name: found[name] for name in names if name in found}
     complete = not reader.read(ROUNDS, ("incomplete",), start_ms=round_ms, end_ms=round_ms + 1)
-    return worst_first(_state_at(round_ms, state, ts_ms, complete=complete) for state, ts_ms in newest.values())
+    states = (_state_at(round_ms, state, ts_ms, complete=complete) for state, ts_ms in newest.values())
+    # A point of a group that is gone is later than the group, above all if the collector was restarted.
+    return worst_first(state for state in states if not state.gone or at_ms - state.seen_ms < GONE_MS)
 
 
 def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | None = None) -> GroupState | None:
@@ -90,12 +99,13 @@ def read_group(reader: PointReader, group: str, *, at_ms: int, rules: Rules | No
     now_ms = round_ms if at_ms - round_ms <= MAX_GAP_MS else at_ms
     until_ms = stored.seen_ms if stored is not None and stored.gone else now_ms
     evaluation_rules = rules or _rules(reader, round_ms)
-    back_ms = max(MAX_GAP_MS, round(evaluation_rules.window_s * 1000)) + MAX_POINT_AGE_MS
+    back_ms = _window_ms(evaluation_rules) + MAX_POINT_AGE_MS
     if stored is not None and stored.partition_count > MANY_PARTITIONS and rules is None:
-        back_ms = MAX_GAP_MS  # only the partitions' newest samples: reading their history would take too long
+        # Only the partitions' newest samples, in or before the round: reading their history would take too long.
+        back_ms = max(0, until_ms - round_ms) + MAX_GAP_MS
     tags = {"group": group}
     series = reader.read(LAG, PARTITION_FIELDS, start_ms=until_ms - back_ms, end_ms=until_ms + 1, tags=tags)
-    evaluated = next(iter(evaluate(series, now_ms=until_ms, rules=evaluation_rules)), None)
+    evaluated = next(iter(evaluate(series, now_ms=until_ms, rules=evaluation_rules, own_rules=rules is not None)), None)
     return merge(stored, evaluated, own_rules=rules is not None)
 
 
@@ -105,20 +115,22 @@ def read_groups_by_rules(reader: PointReader, *, at_ms: int, rules: Rules) -> li
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    start_ms = at_ms - round(rules.window_s * 1000) - MAX_GAP_MS
+    start_ms = at_ms - _window_ms(rules) - MAX_POINT_AGE_MS
     series = reader.read(LAG, PARTITION_FIELDS, start_ms=start_ms, end_ms=at_ms + 1)
     stored = {state.group: state for state in read_groups(reader, at_ms=at_ms)}
     merged = [
         merge(stored.pop(state.group, None), state, own_rules=True)
         for state in evaluate(series, now_ms=at_ms, rules=rules)
     ]
-    return worst_first([*(state for state in merged if state), *(state for state in stored.values() if state.gone)])
+    return worst_first([*(state for state in merged if state), *stored.values()])
 
 
 def merge(stored: GroupState | None, evaluated: GroupState | None, *, own_rules: bool) -> GroupState | None:
     """Return a group with its partitions. With `own_rules` its status is the evaluated one, else the collector's."""
     if evaluated is None or stored is None:
         return stored or evaluated
+    if not stored.partition_count and not stored.gone:
+        return stored  # the points are of partitions that have been deleted
     if not own_rules or stored.gone:
         return replace(stored, partitions=evaluated.partitions)
     return replace(
@@ -128,6 +140,10 @@ def merge(stored: GroupState | None, evaluated: GroupState | None, *, own_rules:
         stored_skew_ms=stored.stored_skew_ms,
         stale=stored.stale,
     )
+
+
+def _window_ms(rules: Rules) -> int:
+    return max(MAX_GAP_MS, round(rules.window_s * 1000))
 
 
 def _rules(reader: PointReader, round_ms: int) -> Rules:
@@ -155,24 +171,27 @@ def _state_at(round_ms: int, state: GroupState, ts_ms: int, *, complete: bool) -
     if state.gone:
         return replace(state, catch_up=CatchUp.UNKNOWN, rates=None)
     if round_ms - ts_ms > MAX_GAP_MS:
-        return mark_gone(state) if complete else mark_stale(state)
+        return mark_gone(state, MISSING) if complete else mark_stale(state)
     # If only its time lag has changed, a group has no point in the newest rounds, although they have read it.
     later_s = max(0, round_ms - ts_ms) / 1000
     seen_ms = state.seen_ms if state.stale else max(round_ms, ts_ms)
     return replace(state, time_lag=state.time_lag and state.time_lag.after(later_s), seen_ms=seen_ms)
 
 
-def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules) -> list[GroupState]:
+def evaluate(series: Iterable[Series], *, now_ms: int, rules: Rules, own_rules: bool = True) -> list[GroupState]:
     """Return the state of every group at `now_ms`, worst first, from its partitions' points. Later points are ignored.
 
     `series` are fields of the measurement `tallystream.lag`; `committed` and `end` are required. If the history of the
-    window has been downsampled, the stored status is returned.
+    window has been downsampled, the stored status is returned. Without `own_rules`, `rules` are the collector's, and a
+    partition has the stored status if the collector had other samples.
     """
     groups: dict[str, dict[PartitionId, _Points]] = {}
     for one in series:
         partition = (one.tags["topic"], int(one.tags["partition"]))
         groups.setdefault(one.tags["group"], {}).setdefault(partition, _Points(now_ms)).add(one)
-    states = (_evaluate_group(group, partitions, now_ms, rules) for group, partitions in groups.items())
+    states = (
+        _evaluate_group(group, partitions, now_ms, rules, own_rules=own_rules) for group, partitions in groups.items()
+    )
     return worst_first(state for state in states if state is not None)
 
 
@@ -230,7 +249,7 @@ class _Points:
 
 
 def _evaluate_group(
-    group: str, partitions: Mapping[PartitionId, _Points], now_ms: int, rules: Rules
+    group: str, partitions: Mapping[PartitionId, _Points], now_ms: int, rules: Rules, *, own_rules: bool
 ) -> GroupState | None:
     read = [(partition, points, points.last_ms) for partition, points in sorted(partitions.items())]
     seen_ms = max((ts_ms for _, _, ts_ms in read if ts_ms is not None), default=None)
@@ -244,7 +263,9 @@ def _evaluate_group(
             if points.at("stale", ts_ms):
                 states.append(_stale_partition(partition, points, ts_ms))
             else:
-                state, own_rates = _evaluate_partition(partition, points, ts_ms, now_ms=now_ms, rules=rules)
+                state, own_rates = _evaluate_partition(
+                    partition, points, ts_ms, now_ms=now_ms, rules=rules, own_rules=own_rules
+                )
                 states.append(state)
                 rates.append(own_rates)
             members = _int(points.last("members")) if members is None else members
@@ -266,7 +287,7 @@ def _stale_partition(partition: PartitionId, points: _Points, ts_ms: int) -> Par
 
 
 def _evaluate_partition(
-    partition: PartitionId, points: _Points, ts_ms: int, *, now_ms: int, rules: Rules
+    partition: PartitionId, points: _Points, ts_ms: int, *, now_ms: int, rules: Rules, own_rules: bool
 ) -> tuple[PartitionState, tuple[Rates | None, Rates | None]]:
     """Return the state of a partition whose newest point is at `ts_ms`, and its rates over the window and its half."""
     history = OffsetSamples(round(rules.window_s * 1000))
@@ -283,6 +304,9 @@ def _evaluate_partition(
         evaluation = _stored_evaluation(points, ts_ms, now_ms)
     else:
         evaluation = evaluate_partition(kept if newest else [], time_lag, now_ms=now_ms, rules=rules)
+        status = status_of(points.at("status", ts_ms))
+        if not own_rules and evaluation.status is not status:
+            evaluation = Evaluation(status, _OTHER_SAMPLES)
     end = _int(points.at("end", ts_ms))
     rates = history.rates(now_ms)
     state = PartitionState(

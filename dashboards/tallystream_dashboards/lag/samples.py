@@ -84,6 +84,12 @@ class OffsetSamples:
             drop += _WIDTH
         del packed[:drop]
 
+    def forget_from(self, ts_ms: int) -> None:
+        """Forget the samples at `ts_ms` and later."""
+        packed = self._packed
+        while packed and packed[-_WIDTH] >= ts_ms:
+            del packed[-_WIDTH:]
+
     def all(self) -> list[OffsetSample]:
         """Return the samples, oldest first."""
         numbers = iter(self._packed)

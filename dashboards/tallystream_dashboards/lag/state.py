@@ -13,6 +13,7 @@ from tallystream_dashboards.lag.status import (
     Status,
     evaluate_age,
     evaluate_group,
+    evaluate_past_end,
     evaluate_samples,
 )
 from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag, worst
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+DELETED = "The group is no longer on the broker"
+MISSING = "The newest rounds do not have the group: it was deleted, or is no longer collected"
+"""Why a group is gone: the broker said so, or only the store does not have it."""
 NOT_READ = "The group was not read in the newest round: this is its last state."
 GONE_MS = 7 * 86_400_000
 """How long a group that is gone is shown, in ms."""
@@ -71,9 +75,9 @@ class GroupState:
 
     The lag of `unknown_partitions` is not known, usually because nothing was committed there. They have up to
     `uncommitted_records`, so the group's lag is from `lag` to `lag` + `uncommitted_records`. The group has had its
-    status since `since_ms`. A group that is `gone` is no longer on the broker and has its last known state. `stale` is
-    a sentence if the newest round did not read the group or some of its partitions, which have their last known state.
-    A group without `partitions` was read from the store; `stored_skew_ms` is then its skew.
+    status since `since_ms`. A group that is `gone` is no longer on the broker. It has its last known state, without a
+    time lag. `stale` is a sentence if the newest round did not read the group or some of its partitions, which have
+    their last known state. A group without `partitions` was read from the store; `stored_skew_ms` is then its skew.
     """
 
     group: str
@@ -122,7 +126,7 @@ def evaluate_partition(
     if not samples:
         return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
     if samples[-1].committed > samples[-1].end:
-        return Evaluation(Status.NOTFOUND, "The committed offset is past the end: the topic was recreated.")
+        return evaluate_past_end(samples, now_ms=now_ms, rules=rules)
     if time_lag == NO_LAG and samples[-1].lag > rules.allowed_lag:
         return Evaluation(Status.OK, _NO_RECORD.format(samples[-1].lag))
     evaluation = evaluate_samples(samples, now_ms=now_ms, rules=rules)
@@ -169,11 +173,16 @@ def keep_since(state: GroupState, before: GroupState | None) -> GroupState:
     return replace(state, since_ms=before.since_ms if same and before is not None else state.seen_ms)
 
 
-def mark_gone(state: GroupState) -> GroupState:
-    """Return a group's last state, marked as gone: the group is no longer on the broker."""
+def mark_gone(state: GroupState, why: str = DELETED) -> GroupState:
+    """Return a group's last state, marked as gone: the group is no longer on the broker, so no record waits for it.
+
+    `why` is the beginning of the reason, DELETED or MISSING.
+    """
     lag = "its lag was not known" if state.lag is None else f"its lag was {state.lag:,}"
-    evaluation = Evaluation(Status.NOTFOUND, f"The group is no longer on the broker; when it was last seen {lag}.")
-    return replace(state, evaluation=evaluation, gone=True, catch_up=CatchUp.UNKNOWN, rates=None, stale="")
+    evaluation = Evaluation(Status.NOTFOUND, f"{why}; when it was last seen {lag}.")
+    return replace(
+        state, evaluation=evaluation, gone=True, time_lag=None, catch_up=CatchUp.UNKNOWN, rates=None, stale=""
+    )
 
 
 def mark_stale(state: GroupState) -> GroupState:

@@ -106,6 +106,21 @@ def evaluate_samples(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rul
     return evaluation
 
 
+def evaluate_past_end(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> Evaluation:
+    """Return the evaluation of a partition whose committed offset is past the end now.
+
+    A consumer that works commits a valid offset soon. If it does not within the rules' `max_idle_s`, the status is
+    WARN, else NOTFOUND.
+    """
+    window = _window(samples, now_ms, rules)
+    moved = [b.ts_ms for a, b in pairwise(window) if b.committed != a.committed or a.committed <= a.end]
+    idle_s = (now_ms - max([window[0].ts_ms, *moved] if window else [now_ms])) / 1000
+    what = "The committed offset is past the end, as after the topic was recreated"
+    if idle_s > rules.max_idle_s:
+        return Evaluation(Status.WARN, f"{what}, and has not moved for {idle_s:.0f} s.")
+    return Evaluation(Status.NOTFOUND, f"{what}.")
+
+
 def _with_progress(window: Sequence[OffsetSample], now_ms: int, rules: Rules) -> Evaluation:
     last = window[-1]
     highest = _rewound_from(window, rules)

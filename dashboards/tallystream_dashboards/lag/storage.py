@@ -1,14 +1,15 @@
 """The points that the collector writes in each round, and how they are read. Pure.
 
 There are four measurements: partitions of groups (`tallystream.lag`), ends of partitions, groups with their status, and
-rounds. A point that equals its neighbours is not written, for at most 30 s; for a group that is gone, permanently.
+rounds. A point that equals its neighbours is not written, for at most 30 s. The point of a group that is gone is
+written once, and again in the next round that downsampling keeps.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.sinks.base import Field, Point
+from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Field, Point
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
 from tallystream_dashboards.lag.formatting import catches_up_in
 from tallystream_dashboards.lag.samples import Rates
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 
     from tallystream_dashboards.lag.offsets import Bounds, PartitionId
 
-LAG = "tallystream.lag"
-ENDS, GROUPS, ROUNDS = f"{LAG}.ends", f"{LAG}.groups", f"{LAG}.rounds"
-ALL = (LAG, ENDS, GROUPS, ROUNDS)
+LAG, ENDS, GROUPS, ROUNDS = ALL = LAG_MEASUREMENTS
 
 SLOT_MS = 300_000
 """Downsampled history has the first round of each slot of this length, in ms. All points of that round are written."""
@@ -92,7 +91,7 @@ def group_point(state: GroupState, ts_ms: int) -> Point:
         "gone": state.gone,
         "skew_ms": state.skew_ms,
         "stale": state.stale or None,
-        "seen_ms": state.seen_ms if state.stale else None,
+        "seen_ms": state.seen_ms if state.stale or state.gone else None,
         **_time_lag_fields(state.time_lag),
     }
     return Point(GROUPS, {"group": state.group}, _known(fields), ts_ms)

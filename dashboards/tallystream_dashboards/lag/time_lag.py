@@ -11,7 +11,7 @@ to read may have a lag of a few "records", and an age. See `docs/lag.md`.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
@@ -91,6 +91,11 @@ class EndOffsetHistory:
         if len(times_ms) > limit:
             # Every other observation of the older half is dropped, so ages of recent records keep their precision.
             del times_ms[1 : limit // 2 : 2], ends[1 : limit // 2 : 2]
+
+    def forget_from(self, ts_ms: int) -> None:
+        """Forget the observations at `ts_ms` and later."""
+        kept = bisect_left(self._times_ms, ts_ms)
+        del self._times_ms[kept:], self._ends[kept:]
 
     def time_lag(self, committed: int | None, *, now_ms: int) -> TimeLag | None:
         """Return the age of the record at offset `committed`, the next one that the group will read.

@@ -51,6 +51,13 @@ class Store:
         if self.fail_flush:
             raise SinkUnavailableError("no answer")
 
+    def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
+        """Delete points."""
+        self._check()
+        self.points = [
+            one for one in self.points if one.measurement != measurement or not start_ms <= one.ts_ms < end_ms
+        ]
+
     def close(self) -> None:
         """Do nothing."""
 

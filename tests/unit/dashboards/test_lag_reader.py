@@ -14,12 +14,11 @@ from tallystream_aggregator.sinks.base import Point, Series
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, time_to_catch_up
-from tallystream_dashboards.lag.collector.recorder import Downsampler, spans
 from tallystream_dashboards.lag.formatting import catches_up_in
 from tallystream_dashboards.lag.reader import evaluate, read_group, read_groups, read_groups_by_rules
 from tallystream_dashboards.lag.samples import Rates
 from tallystream_dashboards.lag.status import Rules, Status
-from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS
+from tallystream_dashboards.lag.storage import GROUPS, LAG
 from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
 
 if TYPE_CHECKING:
@@ -130,6 +129,28 @@ def test_a_partition_without_a_commit_has_no_lag() -> None:
     )
 
 
+def test_a_commit_that_stays_past_the_end_is_a_warning() -> None:
+    """After half a window (--stop-after) without a commit, a group is WARN: it reads nothing of the topic."""
+    rounds, seen = Rounds(RULES), {}
+    for second in range(0, 200, 5):
+        end = 50 if second < 20 else 5 + second // 10
+        committed = min(50, end) if second >= 150 else 50
+        rounds.points(round_of(group("g", (committed, end), (7, 7))), T0 + second * 1000)
+        seen[second] = rounds.states[0].evaluation
+    assert {second: one.status for second, one in seen.items() if second in (15, 20, 70, 75, 145, 150)} == {
+        15: Status.OK,
+        20: Status.OK,
+        70: Status.OK,
+        75: Status.WARN,
+        145: Status.WARN,
+        150: Status.OK,
+    }
+    assert seen[75].reason == (
+        "WARN in orders/0 (1 of 2 partitions): The committed offset is past the end, as after the topic was recreated, "
+        "and has not moved for 55 s."
+    )
+
+
 def test_a_commit_past_the_end_is_not_ok() -> None:
     """After a topic was created again, the lag is not shown as 0 and the status is not OK."""
     (state,) = evaluate(collected(*((s, round_of(group("g", (50, 5)))) for s in range(10))), now_ms=9000, rules=RULES)
@@ -164,7 +185,7 @@ def test_the_store_returns_what_the_collector_evaluated(store: LocalStore, reade
     evaluated = next(state for state in rounds.states if state.group == "slow")
     assert (slow.evaluation, slow.lag, slow.uncommitted_records) == (evaluated.evaluation, 120, 5)
     assert (slow.time_lag, slow.catch_up, slow.rates) == (evaluated.time_lag, evaluated.catch_up, evaluated.rates)
-    assert (gone.gone, gone.lag, gone.seen_ms) == (True, 3, T0 + 150_000)
+    assert (gone.gone, gone.lag, gone.seen_ms) == (True, 3, T0 + 145_000)
     earlier = {state.group: state for state in read_groups(reader, at_ms=T0 + 100_000)}
     assert (earlier["gone"].gone, earlier["slow"].lag) == (False, 40)
     detailed = read_group(reader, "slow", at_ms=now_ms)
@@ -204,6 +225,30 @@ def test_partitions_are_evaluated_by_the_collectors_rules(store: LocalStore, rea
     assert partition.evaluation.reason in detailed.evaluation.reason
 
 
+@pytest.mark.parametrize("what", ["group", "topic", "offset"])
+def test_partitions_agree_with_a_group_that_was_created_again(
+    store: LocalStore, reader: LocalReader, what: str
+) -> None:
+    """The collector forgets what was deleted, but the store has its samples. Partitions have the collector's status."""
+    rounds, other = Rounds(RULES), group("other", (1, 1))
+    without = {"group": (), "topic": (group("g"),), "offset": (group("g", (None, 90)),)}[what]
+    for second in range(0, 60, 2):
+        groups = (group("g", (50, 90)),) if second < 40 else without if second < 46 else (group("g", (10, 90)),)
+        store.write(rounds.points(round_of(*groups, other), T0 + second * 1000))
+    (state,) = [one for one in rounds.states if one.group == "g"]
+    assert state.evaluation.status is Status.OK
+    detailed = read_group(reader, "g", at_ms=T0 + 58_000)
+    assert detailed is not None
+    (partition,) = detailed.partitions
+    assert (partition.evaluation.status, detailed.evaluation.status) == (Status.OK, Status.OK)
+    assert "other samples" in partition.evaluation.reason
+    detailed = read_group(reader, "g", at_ms=T0 + 58_000, rules=RULES)
+    assert detailed is not None
+    assert detailed.partitions[0].evaluation.status is Status.REWIND, (
+        "own rules are applied to the samples of the store"
+    )
+
+
 def test_an_unchanged_group_was_seen_in_the_newest_round(store: LocalStore, reader: LocalReader) -> None:
     """Unchanged points are not written in every round, but the newest round has read the group."""
     rounds = Rounds(RULES)
@@ -214,47 +259,72 @@ def test_an_unchanged_group_was_seen_in_the_newest_round(store: LocalStore, read
 
 
 def test_a_group_deleted_while_no_collector_ran_is_gone(store: LocalStore, reader: LocalReader) -> None:
-    """If newer rounds do not have a group, it is marked as gone."""
+    """If newer rounds do not have a group, it is marked as gone. It may also be excluded, so the reason says both."""
     store.write(Rounds().points(round_of(group("g", (1, 4)), group("other", (1, 1))), T0))
     store.write(Rounds().points(round_of(group("other", (1, 1))), T0 + 3_600_000))
     assert [(one.group, one.gone) for one in read_groups(reader, at_ms=T0 + 3_600_000)] == [
         ("g", True),
         ("other", False),
     ]
+    assert read_groups(reader, at_ms=T0 + 3_600_000)[0].evaluation.reason == (
+        "The newest rounds do not have the group: it was deleted, or is no longer collected; "
+        "when it was last seen its lag was 3."
+    )
 
 
-def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, reader: LocalReader) -> None:
-    """Of old history one complete round in five minutes is kept. Newer history is kept completely."""
-    rounds = Rounds(RULES)
-    for second in range(0, 1201, 10):
-        groups = round_of(group("busy", (second, second * 2)), group("idle", (7, 7), topic="quiet"))
-        store.write(rounds.points(groups, T0 + second * 1000))
-    now_ms = T0 + 1_200_000
-    Downsampler(store, reader, full_ms=600_000, clock=lambda: now_ms).run()
-    for measurement, field, tags in (
-        (LAG, "end", {"group": "idle"}),
-        (LAG, "end", {"group": "busy"}),
-        (GROUPS, "lag", {"group": "busy"}),
-        (ROUNDS, "groups", {}),
-        (ENDS, "end", {"topic": "quiet"}),
-    ):
-        (one,) = reader.read(measurement, [field], start_ms=T0, end_ms=now_ms + 1, tags=tags)
-        old = [ts for ts in one.times_ms if ts < T0 + 600_000]
-        assert old == [T0, T0 + 300_000], (measurement, tags)
-    (busy,) = [one for one in read_groups(reader, at_ms=T0 + 500_000) if one.group == "busy"]
-    assert busy.lag == 300
-    detailed = read_group(reader, "busy", at_ms=T0 + 500_000)
-    assert detailed is not None
-    assert "downsampled" in detailed.partitions[0].evaluation.reason
-    full = len(reader.read(ROUNDS, ["groups"], start_ms=T0 + 600_000, end_ms=now_ms + 1)[0].times_ms)
-    assert full == 61
+def test_a_gone_group_is_forgotten_after_a_week_with_restarts(store: LocalStore, reader: LocalReader) -> None:
+    """It has no time lag, so no rule of Grafana fires. A new collector does not extend its week."""
+    rounds, other = Rounds(RULES), group("other", (1, 1))
+    for second in range(3):
+        store.write(rounds.points(round_of(group("g", (1, 4)), other), T0 + second * 1000))
+    store.write(rounds.points(round_of(other), T0 + 3000))
+    for day in (1, 6, 8):
+        rounds, now_ms = Rounds(RULES), T0 + day * 86_400_000
+        rounds.load(reader, now_ms)
+        store.write(rounds.points(round_of(other), now_ms))
+        states = {one.group: one for one in read_groups(reader, at_ms=now_ms)}
+        assert states.keys() == {"g", "other"} if day < 8 else {"other"}
+        assert [one.gone for one in rounds.states if one.group == "g"] == ([True] if day < 8 else [])
+        if day < 8:
+            assert (states["g"].seen_ms, states["g"].lag, states["g"].time_lag) == (T0 + 2000, 3, None)
+    assert not reader.read(GROUPS, ["seconds"], start_ms=T0 + 3000, end_ms=now_ms, tags={"group": "g"})
 
 
-def test_only_slots_that_are_over_are_downsampled() -> None:
-    """A slot with one round has nothing to delete. A slot that ends after the limit is kept."""
-    minute = 60_000
-    times = [T0, T0 + minute, T0 + 5 * minute, T0 + 10 * minute, T0 + 11 * minute]
-    assert spans(times, before_ms=T0 + 12 * minute) == [(T0 + 1, T0 + 5 * minute)]
+def test_groups_that_are_gone_are_read_together(
+    store: LocalStore, reader: LocalReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of requests to the store does not grow with the number of groups whose points have the same time."""
+    rounds, other = Rounds(RULES), group("other", (1, 1))
+    store.write(rounds.points(round_of(*(group(f"g{n}", (1, 4)) for n in range(50)), other), T0))
+    store.write(rounds.points(round_of(group("g7", (1, 4)), other), T0 + 2000))
+    store.write(rounds.points(round_of(other), T0 + 4000))
+    store.write(rounds.points(round_of(other), T0 + 1_800_000))
+    store.write(rounds.points(round_of(other), T0 + 3_600_000))
+    requests, read = [], reader.read
+    monkeypatch.setattr(reader, "read", lambda *args, **named: requests.append(args) or read(*args, **named))
+    states = read_groups(reader, at_ms=T0 + 3_600_000)
+    assert {one.group: (one.gone, one.seen_ms) for one in states} == {
+        **{f"g{n}": (True, T0) for n in range(50)},
+        "g7": (True, T0 + 2000),
+        "other": (False, T0 + 3_600_000),
+    }
+    assert len(requests) < 8
+
+
+@pytest.mark.parametrize("second", [110, 200, 400])
+def test_a_group_without_partitions_is_read_by_rules(store: LocalStore, reader: LocalReader, second: int) -> None:
+    """A group whose only topic was deleted is still there, without partitions."""
+    rounds, other = Rounds(RULES), group("other", (1, 1))
+    for at in range(0, second + 1, 10):
+        groups = (group("g", (5, 9), topic="deleted") if at < 100 else group("g"), other)
+        store.write(rounds.points(round_of(*groups), T0 + at * 1000))
+    at_ms = T0 + second * 1000
+    for found in (read_groups_by_rules(reader, at_ms=at_ms, rules=RULES), read_groups(reader, at_ms=at_ms)):
+        assert [(one.group, one.status_name) for one in found] == [("g", "NOTFOUND"), ("other", "OK")]
+    for rules in (None, RULES):
+        detailed = read_group(reader, "g", at_ms=at_ms, rules=rules)
+        assert detailed is not None
+        assert (detailed.evaluation.reason, detailed.partitions) == ("The group has no partitions.", ())
 
 
 def test_time_to_catch_up() -> None:
@@ -266,6 +336,7 @@ def test_time_to_catch_up() -> None:
     assert time_to_catch_up(100, [Rates(500, 499), Rates(500, 501)]) is CatchUp.STEADY
     assert time_to_catch_up(33, [Rates(46, 45), Rates(46, 40)]) is CatchUp.STEADY
     assert time_to_catch_up(0, [Rates(5, 5)]) is CatchUp.NOW
+    assert time_to_catch_up(20_000, [Rates(9, 1), Rates(0.3, 0.1 + 0.2)]) is CatchUp.NEVER, "equal but for rounding"
     assert time_to_catch_up(9, []) is CatchUp.UNKNOWN
 
 

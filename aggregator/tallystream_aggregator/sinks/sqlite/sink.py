@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream_aggregator.sinks.base import Field, Rejections, refused
+from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Field, Rejections, refused
 from tallystream_aggregator.sinks.sqlite.database import BUSY_S, connect, translated_errors
 from tallystream_aggregator.times import DAY_MS
 
@@ -34,7 +34,9 @@ INSERT INTO points (series, ts, fields) VALUES (?, ?, ?)
 ON CONFLICT (series, ts) DO UPDATE SET fields = merge_fields(CAST(fields AS BLOB), excluded.fields)
 """
 # The first condition is for speed: it looks up each series' old points by the primary key, without scanning all points.
-_OLD_POINTS = "DELETE FROM points WHERE series IN (SELECT id FROM series) AND ts < ?"
+_OLD_POINTS = """
+DELETE FROM points WHERE series IN (SELECT id FROM series WHERE (measurement IN (?, ?, ?, ?)) = ?) AND ts < ?
+"""
 _SPAN = "DELETE FROM points WHERE series IN (SELECT id FROM series WHERE measurement = ?) AND ts >= ? AND ts < ?"
 _EMPTY_SERIES = "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM points WHERE points.series = series.id)"
 
@@ -62,8 +64,9 @@ class LocalStore:
     Level: every point. Delivery: as in the protocol `Sink`; points are durable when `write` returns.
 
     Points whose time is more than `retention_ms` before `clock` (epoch ms), and series without points, are deleted at
-    `setup` and in a `write` at most every ten minutes; 0 keeps all. A call waits up to `busy_s` seconds for another
-    process's transaction.
+    `setup` and in a `write` at most every ten minutes; 0 keeps all. With `lag` only the points of lag are deleted,
+    otherwise only the others, because the writer of lag has a retention of its own. A call waits up to `busy_s` seconds
+    for another process's transaction.
     """
 
     def __init__(
@@ -71,11 +74,13 @@ class LocalStore:
         path: Path,
         *,
         retention_ms: int = 30 * DAY_MS,
+        lag: bool = False,
         busy_s: float = BUSY_S,
         clock: Callable[[], int] = lambda: time.time_ns() // 10**6,
     ) -> None:
         self._path = path
         self._retention_ms = retention_ms
+        self._lag = lag
         self._busy_s = busy_s
         self._clock = clock
         self._swept_ms = 0
@@ -180,6 +185,6 @@ class LocalStore:
     def _sweep(self, connection: sqlite3.Connection) -> None:
         self._swept_ms = self._clock()
         if self._retention_ms:
-            connection.execute(_OLD_POINTS, (self._swept_ms - self._retention_ms,))
+            connection.execute(_OLD_POINTS, (*LAG_MEASUREMENTS, self._lag, self._swept_ms - self._retention_ms))
             connection.execute(_EMPTY_SERIES)
             self._series.clear()

@@ -19,7 +19,7 @@ from tallystream_dashboards.lag.collector.http_api import serve
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
 from tallystream_dashboards.lag.collector.ledger_offsets import LedgerReader
 from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
-from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer
+from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer, delete
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream_aggregator.shutdown import StopRequest
-    from tallystream_aggregator.sinks.base import PointReader, Sink, Store
+    from tallystream_aggregator.sinks.base import PointReader, Store
     from tallystream_dashboards.lag.collector.http_api import LagApi
     from tallystream_dashboards.lag.collector.tracker import Round
     from tallystream_dashboards.lag.status import Rules
@@ -52,7 +52,7 @@ def run(settings: CollectSettings) -> int:
     kafka = {**settings.options, "bootstrap.servers": settings.bootstrap_servers}
     with ExitStack() as stack:
         admin = clients.admin({"client.id": "tallystream-lag", "socket.connection.setup.timeout.ms": 5000, **kafka})
-        sink = open_store(settings.store)
+        sink = open_store(settings.store, lag=True)
         stack.callback(_close, sink)
         reader = open_reader(settings.store)
         stack.callback(reader.close)
@@ -113,7 +113,7 @@ class Collector:
     def __init__(
         self,
         fetch: Callable[[], Round],
-        sink: Sink,
+        sink: Store,
         *,
         publish: Callable[[Round], None],
         after_write: Callable[[], None],
@@ -123,7 +123,10 @@ class Collector:
         self._sink = sink
         self._publish = publish
         self._after_write = after_write
+        self._rules = rules
         self._recorder = Recorder(rules)
+        self._newest_ms = 0
+        self._replaced: tuple[int, int] | None = None
         self._set_up = False
         self._buffer = WriteBuffer()
         self._broker = _Outages("the broker")
@@ -164,15 +167,35 @@ class Collector:
                 log.warning("the broker did not answer everything; not read: %s", "; ".join(result.problems))
             else:
                 log.warning("all groups are read again")
+        if result.ts_ms < self._newest_ms:
+            self._go_back(result.ts_ms)
+        self._newest_ms = result.ts_ms
         self._buffer.add(self._recorder.points(result))
         self._publish(result)
         return True
+
+    def _go_back(self, ts_ms: int) -> None:
+        """Delete what is stored of the time from `ts_ms` on, which comes again, before the next round is written."""
+        back_s = (self._newest_ms - ts_ms) / 1000
+        log.warning(
+            "the clock was set back by %.1f s or more: the lag of this time is deleted and collected again", back_s
+        )
+        self._recorder = Recorder(self._rules)
+        self._buffer.drop_from(ts_ms)
+        start_ms, end_ms = self._replaced or (ts_ms, 0)
+        self._replaced = min(start_ms, ts_ms), max(end_ms, self._newest_ms + 1)
+
+    def _delete_replaced(self) -> None:
+        if self._replaced is not None:
+            delete(self._sink, [self._replaced])
+            self._replaced = None
 
     def _write(self) -> bool:
         try:
             if not self._set_up:
                 self._sink.setup()
                 self._set_up = True
+            self._delete_replaced()
             self.points_written += self._buffer.write_to(self._sink)
             self._after_write()
         except SinkUnavailableError as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_aggregator.sinks.base import Point
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_dashboards.lag.storage import (
     ALL,
     ROUNDS,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.collector.tracker import Round
     from tallystream_dashboards.lag.state import GroupState
     from tallystream_dashboards.lag.status import Rules
+
+log = logging.getLogger(__name__)
 
 REPEAT_MS = 30_000
 """An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
@@ -52,6 +56,7 @@ class Recorder:
         self._last: dict[tuple[str, ...], _Last] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._slot = -1
+        self._gone_kept: set[str] = set()
 
     def points(self, result: Round) -> list[Point]:
         """Return the points to write for a round.
@@ -59,7 +64,9 @@ class Recorder:
         If a series changes, the result includes its last point before the change.
         """
         slot = result.ts_ms // SLOT_MS
-        first_of_slot, self._slot = slot != self._slot, slot
+        first_of_slot = slot != self._slot
+        gone_again = self._gone_again(result, kept=first_of_slot and self._slot >= 0)
+        self._slot = slot
         before, self._last = self._last, {}
         points: list[Point] = []
 
@@ -81,7 +88,7 @@ class Recorder:
 
         for state in result.states:
             if state.gone:
-                add(group_point(state, result.ts_ms), repeat_ms=None)
+                add(group_point(state, result.ts_ms), repeat_ms=0 if state.group in gone_again else None)
             else:
                 for point in _points(state, result.ts_ms):
                     add(point)
@@ -89,6 +96,16 @@ class Recorder:
             add(ends_point(partition, bounds, result.ts_ms))
         points.append(self._round_point(result))
         return points
+
+    def _gone_again(self, result: Round, *, kept: bool) -> set[str]:
+        """Return the groups that are gone and whose point must be written again, because downsampling keeps this round.
+
+        The first round of a process may not be the first one of its slot, so it is not `kept`.
+        """
+        gone = {state.group for state in result.states if state.gone}
+        again = gone - self._gone_kept if kept else set()
+        self._gone_kept = gone if kept else gone & self._gone_kept
+        return again
 
     def _round_point(self, result: Round) -> Point:
         present = [state for state in result.states if not state.gone]
@@ -127,13 +144,18 @@ class WriteBuffer:
         return self._count
 
     def add(self, points: list[Point]) -> None:
-        """Add one round's points. The newest round is never dropped."""
+        """Add one round's points, the last of which has its time. The newest round is never dropped."""
         self._rounds.append(points)
         self._count += len(points)
         while self._count > self._limit and len(self._rounds) > 1:
             dropped = len(self._rounds.popleft())
             self._count -= dropped
             self.dropped += dropped
+
+    def drop_from(self, ts_ms: int) -> None:
+        """Drop the rounds at `ts_ms` and later. They do not count as dropped."""
+        while self._rounds and self._rounds[-1][-1].ts_ms >= ts_ms:
+            self._count -= len(self._rounds.pop())
 
     def write_to(self, sink: Sink) -> int:
         """Write all rounds, oldest first, and return the number of points.
@@ -172,6 +194,23 @@ def spans(times_ms: Sequence[int], *, before_ms: int) -> list[tuple[int, int]]:
     ]
 
 
+def delete(store: Store, periods: Iterable[tuple[int, int]]) -> None:
+    """Delete all points in periods, begin <= time < end. If the store refuses it, that is logged.
+
+    Raises:
+        ConfigError: the store's settings can't work.
+        SinkUnavailableError: the store does not answer.
+    """
+    try:
+        for start_ms, end_ms in periods:
+            for measurement in ALL:
+                store.delete(measurement, start_ms=start_ms, end_ms=end_ms)
+    except (ConfigError, SinkUnavailableError):
+        raise
+    except TallystreamError as error:
+        log.warning("the store refuses to delete old lag, so it keeps more than it should: %s", error)
+
+
 class Downsampler:
     """Downsample history older than `full_ms` every ten minutes; 0 keeps everything. `clock` returns epoch ms.
 
@@ -189,6 +228,7 @@ class Downsampler:
         """Delete the spans that are due.
 
         Raises:
+            ConfigError: the store's settings can't work.
             SinkUnavailableError: the store does not answer; the remaining spans are deleted the next time.
         """
         now_ms = self._clock()
@@ -196,7 +236,5 @@ class Downsampler:
             return
         before_ms = now_ms - self._full_ms
         rounds = self._reader.read(ROUNDS, ("groups",), start_ms=before_ms - MAX_ROUND_AGE_MS, end_ms=before_ms)
-        for start_ms, end_ms in spans(rounds[0].times_ms if rounds else [], before_ms=before_ms):
-            for measurement in ALL:
-                self._store.delete(measurement, start_ms=start_ms, end_ms=end_ms)
+        delete(self._store, spans(rounds[0].times_ms if rounds else [], before_ms=before_ms))
         self._due_ms = now_ms + DOWNSAMPLING_INTERVAL_MS

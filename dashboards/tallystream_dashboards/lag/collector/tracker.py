@@ -106,6 +106,7 @@ class LagTracker:
         self._requested_ms: dict[int, int] = {}  # when ends were requested, by the time of the answer
         self._skews_ms: dict[PartitionId, int] = {}
         self._skews_due_ms = 0
+        self._newest_ms = 0
 
     def round(self) -> Round:
         """Run one round and return its results.
@@ -119,6 +120,9 @@ class LagTracker:
         began = self._clock()
         known = {name for name, state in self._groups.items() if not state.gone}
         offsets = self._broker.fetch(self._patterns, self._ledger(), known)
+        if offsets.ts_ms < self._newest_ms:
+            self._forget_from(offsets.ts_ms)
+        self._newest_ms = offsets.ts_ms
         self._add_ends(offsets)
         if offsets.ts_ms >= self._skews_due_ms:
             self._skews_ms = self._clock_skews(self._broker.newest(offsets.bounds))
@@ -156,6 +160,18 @@ class LagTracker:
             self._samples[key] = OffsetSamples(self._window_ms)
             for sample in samples:
                 self._samples[key].add(sample)
+
+    def _forget_from(self, ts_ms: int) -> None:
+        """Forget what was observed at `ts_ms` and later: the clock was set back, so this time comes again."""
+        for ends in self._ends.values():
+            ends.forget_from(ts_ms)
+        for samples in self._samples.values():
+            samples.forget_from(ts_ms)
+        self._requested_ms = {answered: asked for answered, asked in self._requested_ms.items() if answered < ts_ms}
+        self._skews_due_ms = ts_ms
+        for name, state in self._groups.items():
+            since_ms = state.since_ms and min(state.since_ms, ts_ms)
+            self._groups[name] = replace(state, since_ms=since_ms, seen_ms=min(state.seen_ms, ts_ms))
 
     def _add_ends(self, offsets: RoundOffsets) -> None:
         self._requested_ms[offsets.ts_ms] = offsets.requested_ms

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.base import Point
+from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Point
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import SWEEP_EVERY_MS, LocalStore
 
@@ -66,6 +66,24 @@ def test_without_a_retention_nothing_is_deleted(tmp_path: Path) -> None:
     store.setup()
     store.close()
     assert _hours(path, "old") == [1]
+
+
+def test_each_writer_deletes_only_what_it_writes(tmp_path: Path) -> None:
+    """The retention of the lag collector applies to lag, that of the shipper to everything else."""
+    path, clock = tmp_path / "store.db", _Clock()
+    keeper = LocalStore(path, retention_ms=0, clock=clock)
+    keeper.write([_point(name, hour) for name in ("sum", "instance:sum", *LAG_MEASUREMENTS) for hour in (1, 99)])
+    collector = LocalStore(path, retention_ms=10 * HOUR_MS, lag=True, clock=clock)
+    collector.setup()
+    assert {name: _hours(path, name) for name in LAG_MEASUREMENTS} == {name: [99] for name in LAG_MEASUREMENTS}
+    assert (_hours(path, "sum"), _hours(path, "instance:sum")) == ([1, 99], [1, 99])
+    keeper.write([_point(name, 2) for name in LAG_MEASUREMENTS])
+    shipper = LocalStore(path, retention_ms=10 * HOUR_MS, clock=clock)
+    shipper.setup()
+    assert (_hours(path, "sum"), _hours(path, "instance:sum")) == ([99], [99])
+    assert {name: _hours(path, name) for name in LAG_MEASUREMENTS} == {name: [2, 99] for name in LAG_MEASUREMENTS}
+    for store in (keeper, collector, shipper):
+        store.close()
 
 
 def test_a_series_that_another_process_deleted_is_created_again(tmp_path: Path) -> None:

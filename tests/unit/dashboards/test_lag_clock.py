@@ -1,0 +1,157 @@
+"""The collector's clock is set back: what was collected in the time that comes again does not count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.lag import Rounds, group, round_of
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.lag.collector.collector import Collector
+from tallystream_dashboards.lag.collector.recorder import Downsampler
+from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
+from tallystream_dashboards.lag.samples import OffsetSample, OffsetSamples
+from tallystream_dashboards.lag.status import Rules, Status
+from tallystream_dashboards.lag.storage import ALL
+from tallystream_dashboards.lag.time_lag import NO_LAG, EndOffsetHistory, TimeLag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tallystream_dashboards.lag.collector.tracker import Round
+    from tallystream_dashboards.lag.offsets import RoundOffsets
+    from tallystream_dashboards.lag.state import GroupState
+
+T0 = 1_700_000_100_000
+RULES = Rules(window_s=100)
+
+
+class Store(LocalStore):
+    """A local store that can be unavailable."""
+
+    unavailable = refuses = False
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Write the points, or raise."""
+        if self.unavailable:
+            raise SinkUnavailableError("no answer")
+        super().write(points)
+
+    def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
+        """Delete the points, or raise."""
+        if self.unavailable:
+            raise SinkUnavailableError("no answer")
+        if self.refuses:
+            raise TallystreamError("unprocessable")
+        super().delete(measurement, start_ms=start_ms, end_ms=end_ms)
+
+
+class System:
+    """A collector with a local store, whose clock the test sets. `stopped` waits with a lag, `busy` keeps up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.reader = Store(folder / "store.db", retention_ms=0), LocalReader(folder / "store.db")
+        self.rounds, self.now_ms, self.end = Rounds(RULES), T0, 0
+        self.committed = 5
+        self.collector = Collector(
+            self._fetch, self.store, publish=lambda _: None, after_write=lambda: None, rules=RULES
+        )
+
+    def run(self, rounds: int) -> list[GroupState]:
+        """Run rounds, one every two seconds, and return the groups in the store."""
+        for _ in range(rounds):
+            self.now_ms += 2000
+            self.end += 10
+            self.collector.round()
+        return read_groups(self.reader, at_ms=self.now_ms)
+
+    def offsets(self) -> RoundOffsets:
+        """Return the offsets of both groups."""
+        return round_of(
+            group("stopped", (self.committed, 10), topic="old", members=0), group("busy", (self.end, self.end))
+        )
+
+    def _fetch(self) -> Round:
+        self.rounds.points(self.offsets(), self.now_ms)
+        return self.rounds.newest_round
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    """Yield a system in which `stopped` has been ERR for a while."""
+    system = System(tmp_path)
+    assert [one.status_name for one in system.run(100)] == ["ERR", "OK"]
+    yield system
+    system.store.close()
+    system.reader.close()
+
+
+@pytest.mark.parametrize("back_s", [30, 100, 150, 86_400])
+@pytest.mark.parametrize("unavailable", [False, True])
+def test_a_clock_that_goes_back_replaces_what_was_collected(system: System, back_s: int, *, unavailable: bool) -> None:
+    """The store has the current statuses and lags at once, and no point of the time that comes again."""
+    if back_s == 86_400:  # the clock was a day ahead for one round
+        system.now_ms += 86_400_000
+    system.store.unavailable = unavailable
+    system.committed = 10
+    system.run(1)
+    begin_ms = system.now_ms = system.now_ms - back_s * 1000 - 1000
+    system.run(1)
+    system.store.unavailable = False
+    stored = {one.group: one for one in system.run(1)}
+    assert {name: (one.status_name, one.lag) for name, one in stored.items()} == {
+        "stopped": ("OK", 0),
+        "busy": ("OK", 0),
+    }
+    assert {one.group: (one.lag, one.since_ms) for one in system.rounds.states} == {
+        name: (one.lag, one.since_ms) for name, one in stored.items()
+    }
+    assert all((one.since_ms or 0) <= system.now_ms for one in stored.values())
+    for name in ALL:
+        points = system.reader.read(name, ["lag", "end", "groups"], start_ms=begin_ms + 2000, end_ms=2 * T0)
+        assert {ts_ms for one in points for ts_ms in one.times_ms} <= {begin_ms + 2000, begin_ms + 4000}
+
+
+def test_a_group_that_stops_after_the_clock_went_back_is_noticed(system: System) -> None:
+    """The window has only samples of the new time, so the status is that of a collector that has just started."""
+    system.now_ms -= 86_400_000
+    assert {one.group: one.status_name for one in system.run(10)} == {"stopped": "OK", "busy": "OK"}
+    assert {one.group: one.status_name for one in system.run(50)} == {"stopped": "ERR", "busy": "OK"}
+    detailed = read_group(system.reader, "stopped", at_ms=system.now_ms)
+    assert detailed is not None
+    assert [one.evaluation.status for one in detailed.partitions] == [Status.STOP]
+
+
+def test_a_refused_deletion_stops_nothing(system: System, caplog: pytest.LogCaptureFixture) -> None:
+    """If the store refuses to delete points, a warning says so, and rounds are still written."""
+    system.store.refuses = True
+    system.now_ms -= 100_000
+    system.run(2)
+    assert any("refuses to delete" in record.getMessage() for record in caplog.records)
+    assert last_round_ms(system.reader, at_ms=system.now_ms) == system.now_ms
+    downsampler = Downsampler(system.store, system.reader, full_ms=1, clock=lambda: system.now_ms + 86_400_000)
+    caplog.clear()
+    downsampler.run()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    downsampler.run()
+    assert len(caplog.records) == 1, "it is tried again ten minutes later"
+
+
+def test_samples_and_ends_can_be_forgotten_from_a_moment_on() -> None:
+    """Those before the moment stay."""
+    samples, ends = OffsetSamples(100_000), EndOffsetHistory()
+    for second in range(10):
+        samples.add(OffsetSample(second * 1000, second, second * 2))
+        ends.add(second * 1000, second * 2)
+    samples.forget_from(4000)
+    ends.forget_from(4000)
+    assert [one.ts_ms for one in samples.all()] == [0, 1000, 2000, 3000]
+    assert (len(ends), ends.time_lag(6, now_ms=5000), ends.time_lag(5, now_ms=5000)) == (4, NO_LAG, TimeLag(2.5))
+    samples.forget_from(0)
+    ends.forget_from(0)
+    assert (samples.all(), len(ends)) == ([], 0)

@@ -1,0 +1,123 @@
+"""Downsampled history: which rounds are kept, and what is read at the times between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.lag import Rounds, group, round_of
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+from tallystream_dashboards.lag.collector.recorder import Downsampler, spans
+from tallystream_dashboards.lag.reader import read_group, read_groups, read_groups_by_rules
+from tallystream_dashboards.lag.status import Rules
+from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+T0 = 1_700_000_100_000
+"""The first round, epoch ms: the beginning of a slot of five minutes."""
+RULES = Rules(window_s=100)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LocalStore]:
+    """Yield a local store without retention."""
+    opened = LocalStore(tmp_path / "store.db", retention_ms=0)
+    opened.setup()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[LocalReader]:
+    """Yield a reader of the same store."""
+    opened = LocalReader(tmp_path / "store.db")
+    yield opened
+    opened.close()
+
+
+def test_a_gone_group_is_the_same_after_downsampling(store: LocalStore, reader: LocalReader) -> None:
+    """The point of a group that is gone is also in the next round that downsampling keeps."""
+    rounds, other = Rounds(RULES), group("other", (1, 1))
+    for second in range(0, 1201, 10):
+        groups = (other, group("g", (1, 4))) if second < 400 else (other,)
+        store.write(rounds.points(round_of(*groups), T0 + second * 1000))
+    now_ms = T0 + 1_200_000
+    (before,) = [one for one in read_groups(reader, at_ms=now_ms) if one.gone]
+    Downsampler(store, reader, full_ms=1, clock=lambda: now_ms + 300_000).run()
+    (after,) = [one for one in read_groups(reader, at_ms=now_ms) if one.gone]
+    assert after == before
+    assert (after.seen_ms, after.since_ms) == (T0 + 390_000, T0 + 390_000)
+    (points,) = reader.read(GROUPS, ["gone"], start_ms=T0 + 400_000, end_ms=now_ms + 1, tags={"group": "g"})
+    assert points.times_ms == [T0 + 600_000]
+
+
+def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, reader: LocalReader) -> None:
+    """Of old history one complete round in five minutes is kept. Newer history is kept completely."""
+    rounds = Rounds(RULES)
+    for second in range(0, 1201, 10):
+        groups = round_of(group("busy", (second, second * 2)), group("idle", (7, 7), topic="quiet"))
+        store.write(rounds.points(groups, T0 + second * 1000))
+    now_ms = T0 + 1_200_000
+    Downsampler(store, reader, full_ms=600_000, clock=lambda: now_ms).run()
+    for measurement, field, tags in (
+        (LAG, "end", {"group": "idle"}),
+        (LAG, "end", {"group": "busy"}),
+        (GROUPS, "lag", {"group": "busy"}),
+        (ROUNDS, "groups", {}),
+        (ENDS, "end", {"topic": "quiet"}),
+    ):
+        (one,) = reader.read(measurement, [field], start_ms=T0, end_ms=now_ms + 1, tags=tags)
+        old = [ts for ts in one.times_ms if ts < T0 + 600_000]
+        assert old == [T0, T0 + 300_000], (measurement, tags)
+    (busy,) = [one for one in read_groups(reader, at_ms=T0 + 500_000) if one.group == "busy"]
+    assert busy.lag == 300
+    detailed = read_group(reader, "busy", at_ms=T0 + 500_000)
+    assert detailed is not None
+    assert "downsampled" in detailed.partitions[0].evaluation.reason
+    full = len(reader.read(ROUNDS, ["groups"], start_ms=T0 + 600_000, end_ms=now_ms + 1)[0].times_ms)
+    assert full == 61
+
+
+@pytest.mark.parametrize("second", [310, 410, 595, 690])
+def test_rules_apply_to_downsampled_history(store: LocalStore, reader: LocalReader, second: int) -> None:
+    """At a time without a point, every group has the status of the round that was kept, whatever the rules."""
+    rounds = Rounds(RULES)
+    for at in range(0, 901, 10):
+        groups = round_of(group("busy", (at, at * 2)), group("idle", (7, 7), topic="quiet"))
+        store.write(rounds.points(groups, T0 + at * 1000))
+    Downsampler(store, reader, full_ms=1, clock=lambda: T0 + 1_200_000).run()
+    at_ms, rules = T0 + second * 1000, Rules(window_s=100, allowed_lag=5)
+    found = read_groups_by_rules(reader, at_ms=at_ms, rules=rules)
+    lag = 600 if second >= 600 else 300
+    assert [(one.group, one.lag, len(one.partitions)) for one in found] == [("busy", lag, 1), ("idle", 0, 1)]
+    for one in found:
+        detailed = read_group(reader, one.group, at_ms=at_ms, rules=rules)
+        assert detailed is not None
+        assert (detailed.evaluation.status, detailed.lag) == (one.evaluation.status, one.lag)
+
+
+@pytest.mark.parametrize("second", [305, 395, 599])
+def test_a_group_with_many_partitions_has_them_in_downsampled_history(
+    store: LocalStore, reader: LocalReader, monkeypatch: pytest.MonkeyPatch, second: int
+) -> None:
+    """Of a group with many partitions only the newest samples are read: those of the round that was kept."""
+    monkeypatch.setattr("tallystream_dashboards.lag.reader.MANY_PARTITIONS", 1)
+    rounds = Rounds(RULES)
+    for at in range(0, 601, 20):
+        store.write(rounds.points(round_of(group("g", (1, 9), (2, 9))), T0 + at * 1000))
+    Downsampler(store, reader, full_ms=1, clock=lambda: T0 + 600_001).run()
+    detailed = read_group(reader, "g", at_ms=T0 + second * 1000)
+    assert detailed is not None
+    assert [one.lag for one in detailed.partitions] == [8, 7]
+
+
+def test_only_slots_that_are_over_are_downsampled() -> None:
+    """A slot with one round has nothing to delete. A slot that ends after the limit is kept."""
+    minute = 60_000
+    times = [T0, T0 + minute, T0 + 5 * minute, T0 + 10 * minute, T0 + 11 * minute]
+    assert spans(times, before_ms=T0 + 12 * minute) == [(T0 + 1, T0 + 5 * minute)]
