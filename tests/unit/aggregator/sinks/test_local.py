@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import sqlite3
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +19,7 @@ from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import SWEEP_EVERY_MS, LocalStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 HOUR_MS = 3_600_000
 
@@ -219,3 +224,63 @@ def _execute(path: Path, statement: str) -> None:
     connection.execute(statement)
     connection.commit()
     connection.close()
+
+
+@contextmanager
+def _another_user() -> Iterator[None]:
+    """Give up root's rights, as root may read every file. Other users have none to give up."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder in which every user may create files. pytest's is one of the user."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o777)
+    yield folder
+    folder.chmod(0o777)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o400])
+def test_a_store_that_this_user_may_not_write_is_a_wrong_setting(shared: Path, mode: int) -> None:
+    """The error names the file, so nobody waits for it. A file that may be read can be read."""
+    path = shared / "store.db"
+    with _another_user():
+        store = LocalStore(path, retention_ms=0)
+        store.write([_point("n", 1)])
+        store.close()
+        path.chmod(mode)
+        for call in (LocalStore(path).setup, lambda: LocalStore(path).write([_point("n", 2)])):
+            with pytest.raises(ConfigError, match=r"store\.db' .*may not read and write the file: run as its owner"):
+                call()
+        if mode:
+            assert _hours(path, "n") == [1]
+        else:
+            with pytest.raises(ConfigError, match=r"store\.db' .*may not read the file: run as its owner"):
+                _hours(path, "n")
+
+
+def test_a_folder_in_which_this_user_may_not_create_files_is_a_wrong_setting(shared: Path) -> None:
+    """The file of the store may be written, but SQLite needs a log beside it."""
+    path = shared / "store.db"
+    with _another_user():
+        store = LocalStore(path)
+        store.setup()
+        store.close()
+    shared.chmod(0o555)
+    with _another_user(), pytest.raises(ConfigError, match="may not create files in the folder"):
+        LocalStore(path).setup()
+
+
+def test_a_name_that_is_too_long_is_a_wrong_setting(tmp_path: Path) -> None:
+    """Waiting would not help."""
+    with pytest.raises(ConfigError, match="give a shorter path"):
+        LocalStore(tmp_path / ("x" * 300)).setup()
