@@ -100,9 +100,9 @@ def _require_access(path: Path, *, write: bool) -> None:
 def _require_store(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN")  # one consistent view: another process may be creating the tables
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     connection.execute("COMMIT")
-    if version == 0 and tables:
+    if (version == 0 and tables) or (version == SCHEMA_VERSION and not tables >= {"series", "points"}):
         raise ConfigError("--store", f"local:{path}", "it is a database of something else: name another file")
     if version not in (0, SCHEMA_VERSION):
         raise ConfigError(

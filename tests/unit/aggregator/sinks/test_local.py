@@ -119,14 +119,19 @@ def test_a_missing_store_is_read_as_empty(tmp_path: Path) -> None:
 def test_another_file_is_not_changed(tmp_path: Path, opened: str) -> None:
     """The error names the file. It is a text, another program's database, a store of another version, or a folder."""
     text, database, later = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "later.db"
+    same = tmp_path / "same-version.db"
     text.write_text("not a database, but long enough to look like one " * 20)
     with sqlite3.connect(database) as connection:
         connection.execute("CREATE TABLE points (x)")
+    with sqlite3.connect(same) as connection:
+        connection.execute("CREATE TABLE points (x)")
+        connection.execute("PRAGMA user_version = 1")
     with sqlite3.connect(later) as connection:
         connection.execute("PRAGMA user_version = 99")
     for path, reason in (
         (text, "it is not a store"),
         (database, "a database of something else"),
+        (same, "a database of something else"),
         (later, "its schema is version 99"),
         (tmp_path, "it is a folder"),
     ):
