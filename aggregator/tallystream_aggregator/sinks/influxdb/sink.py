@@ -16,7 +16,7 @@ from influxdb_client import InfluxDBClient, WriteService
 from influxdb_client import Point as InfluxPoint
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, LocationParseError
 from urllib3.util import Retry
 
 from tallystream.errors import ConfigError, TallystreamError
@@ -218,6 +218,8 @@ class InfluxStore:
 
     def _unreached(self, error: Exception) -> TallystreamError:
         """Return the error for a missing response: a wrong certificate is permanent, everything else may pass."""
+        if isinstance(error, LocationParseError):
+            return ConfigError("--store", f"influxdb:{self._url}", f"no host can have this name ({error})")
         cause: BaseException | None = getattr(error, "reason", None) or error
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
