@@ -221,10 +221,14 @@ def _ids_path(checkpoint: Path) -> Path:
 
 
 class TopicIdentity:
-    """The file with the IDs of a checkpoint's topics. Each line has an ID and a name."""
+    """The file with the IDs of a checkpoint's topics. Each line has an ID and a name.
 
-    def __init__(self, checkpoint: Path, kafka: Mapping[str, str]) -> None:
+    `remedy` is the advice in the error if a topic was deleted and created again.
+    """
+
+    def __init__(self, checkpoint: Path, kafka: Mapping[str, str], *, remedy: str) -> None:
         self._checkpoint = checkpoint
+        self._remedy = remedy
         self._admin = clients.admin(kafka)
 
     def note(self, topics: Iterable[str]) -> None:
@@ -251,8 +255,7 @@ class TopicIdentity:
             if now[topic] != stored[topic]:
                 raise TallystreamError(
                     f"topic {topic}: it was deleted and created again (ID {now[topic]}, the checkpoint is of "
-                    f"{stored[topic]}), so its offsets mean other records: begin a new table with a new "
-                    "--checkpoint and --from earliest."
+                    f"{stored[topic]}), so its offsets mean other records: {self._remedy}."
                 )
         new = sorted(now.keys() - stored.keys())
         if new:

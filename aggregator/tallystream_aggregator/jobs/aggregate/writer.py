@@ -65,7 +65,8 @@ class Writer:
         self._read = read = self._selection.find(kafka)
         require_append_time(clients.admin(kafka), read)
         log.info("reading %s", ", ".join(read))
-        self._identity = TopicIdentity(settings.checkpoint, kafka)
+        remedy = "begin a new table with a new --checkpoint and --from earliest"
+        self._identity = TopicIdentity(settings.checkpoint, kafka, remedy=remedy)
         if self.begin:
             self._identity.note(read)
         else:
