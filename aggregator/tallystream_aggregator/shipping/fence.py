@@ -54,7 +54,7 @@ class Fence(Generic[R]):
     `dropped` counts the other rows.
 
     Raises:
-        TallystreamError: the file is damaged.
+        TallystreamError: the file is damaged or can't be read.
     """
 
     def __init__(self, path: Path, epochs: Epochs) -> None:
@@ -121,10 +121,12 @@ class Fence(Generic[R]):
             self._rises = rises
 
     def _read(self) -> list[Rise]:
-        if not self._path.exists():
-            return []
         try:
             return _decode(self._path.read_bytes())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise TallystreamError(f"fence: {self._path} can't be read: {error.strerror}.") from error
         except msgspec.DecodeError as error:
             raise TallystreamError(
                 f"fence: {self._path} is damaged ({error}); delete it if no old aggregator can be running."
