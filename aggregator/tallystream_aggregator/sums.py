@@ -85,4 +85,20 @@ def decode(value: bytes) -> Sum:
     Raises:
         msgspec.DecodeError: it is not a row of `metrics-agg` (msgspec.ValidationError, a subclass, names the field).
     """
-    return _decode(value)
+    row = _decode(value)
+    require_floats(row.sum, row.min, row.max)
+    return row
+
+
+def require_floats(*values: float | None) -> None:
+    """Require that each number can be a float. JSON has integers of any length.
+
+    Raises:
+        msgspec.ValidationError: one can't.
+    """
+    for value in values:
+        if isinstance(value, int):
+            try:
+                float(value)
+            except OverflowError as error:
+                raise msgspec.ValidationError("a number is beyond the range of floats") from error

@@ -58,10 +58,7 @@ def promised(level: Level, points: Iterable[Point]) -> Contents:
         series = contents.setdefault((one.measurement, tuple(sorted(one.tags.items()))), {})
         ts_ms = one.ts_ms // 1000 * 1000 if level == "every second" else one.ts_ms
         if level == "latest":
-            if ts_ms < max(series, default=0):
-                continue
-            for older in [at for at in series if at < ts_ms]:
-                del series[older]
+            series.clear()
         series[ts_ms] = {**series.get(ts_ms, {}), **one.fields}
     return contents
 

@@ -22,10 +22,10 @@ from tallystream_aggregator.shipping.shipper import RejectedPoints, Shipper, Sto
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream_aggregator.spark.checkpoint import last_committed
+from tallystream_aggregator.spark.checkpoint import TopicIdentity, last_committed
 from tallystream_aggregator.spark.kafka_options import Fetch, source_options
 from tallystream_aggregator.spark.query_listener import HealthListener
-from tallystream_aggregator.spark.runner import run_until_stopped, start
+from tallystream_aggregator.spark.runner import checkpoint_errors, run_until_stopped, start
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
@@ -35,13 +35,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 log = logging.getLogger(__name__)
 
+SHIP_AGAIN = "ship all of it with a new --checkpoint"
+"""The remedy if a topic was created again. The points that are stored already do not change."""
+
 GROUP = "tallystream-shipper"
 """The default consumer group for the query's offsets. The topic prefix comes before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShipSettings:
-    """Settings of `tallystream ship`. `checkpoint` is Spark's directory. The files of the fences are beside it.
+    """Settings of `tallystream ship`.
+
+    `checkpoint` is Spark's directory. The IDs of the topics and the files of the fences are beside it.
 
     `events` and `rows` say whether `metrics-events` and the rows of lives on `metrics-table` are shipped, too. A store
     that only takes numbers gets no events. Each of several shippers needs its own `group`.
@@ -84,7 +89,7 @@ def run(settings: ShipSettings) -> int:
 
     Raises:
         ConfigError: a setting can't be used, or the store rejects it.
-        TallystreamError: the query failed, or the broker can't be reached.
+        TallystreamError: the query failed, the broker can't be reached, or a topic was deleted and created again.
     """
     stop = StopRequest().install()
     topics = Topics(settings.topic_prefix)
@@ -92,9 +97,11 @@ def run(settings: ShipSettings) -> int:
     with ExitStack() as stack:
         health = stack.enter_context(Health("ship", settings.health, trigger_s=settings.trigger_ms / 1000))
         kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
-        with clients.broker_errors(settings.bootstrap_servers):
+        read = _subscribed(settings, topics)
+        with clients.broker_errors(settings.bootstrap_servers), checkpoint_errors(settings.checkpoint):
             check_login(kafka)
             create_topics(clients.admin(kafka), topics)
+            TopicIdentity(settings.checkpoint, kafka, remedy=SHIP_AGAIN).check(read)
         sink = open_sink(settings.store)
         stack.callback(sink.close)
         rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
@@ -105,7 +112,6 @@ def run(settings: ShipSettings) -> int:
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
         committer = GroupCommitter(kafka, settings.topic_prefix + settings.group)
         stack.callback(committer.close)
-        read = _subscribed(settings, topics)
         for topic in committer.keep(lambda topic, _partition: topic in read, topic=topics.agg):
             log.info("%s is not shipped any more; its offsets are removed from the group", topic)
         session = build_session("tallystream ship", master=settings.master, driver_memory=settings.driver_memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -20,11 +21,14 @@ from tallystream_aggregator.times import parse_time_ms
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from confluent_kafka import Consumer
+
 OPTION = "--from"
 REMEDY = (
     "give earliest, latest, group, a time in UTC as in 2026-11-20T10:00, ledger:2026-11-20T10:00, or offsets as in "
     '{"metrics":{"0":123}}'
 )
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _decode_offsets = json_decoder(Offsets)
 
 Place = tuple[str, int]
@@ -52,9 +56,12 @@ def parse_start(text: str) -> Start:
         return text  # type: ignore[return-value]  # the three literals
     if text.startswith("{"):
         try:
-            return _decode_offsets(text)
+            offsets = _decode_offsets(text)
         except msgspec.DecodeError as error:
             raise ConfigError(OPTION, text, REMEDY) from error
+        if not all(_PARTITION.fullmatch(partition) for partitions in offsets.values() for partition in partitions):
+            raise ConfigError(OPTION, text, REMEDY)
+        return offsets
     kind, _, when = text.rpartition("ledger:")
     try:
         at_ms = parse_time_ms(when)
@@ -78,27 +85,25 @@ def resolve(
 
     Raises:
         ConfigError: a partition has no start position: the group has no offset of it, the ledger begins later, or the
-            offsets do not name it.
+            offsets do not name it. Or the offset of a partition is beyond its end.
         KafkaException: the broker did not answer in time.
     """
     places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
     with clients.metadata_consumer(kafka, group) as consumer:
+        recorded = _recorded(start, places, consumer, ledger_topic, kafka)  # before the ends, which may increase
         bounds = {_place(tp): bounds_of(consumer, tp, timeout=clients.TIMEOUT_S) for tp in places}
-        wanted: dict[Place, int]
+        wanted: dict[Place, int] = {}
         if start == "latest":
             wanted = {place: high for place, (_, high) in bounds.items()}
         elif start == "earliest":
             wanted = {place: low for place, (low, _) in bounds.items()}
-        elif start == "group":
-            wanted = {_place(tp): tp.offset for tp in consumer.committed(places, timeout=clients.TIMEOUT_S)}
-        elif isinstance(start, At) and start.ledger:
-            wanted = by_partition(_from_ledger(start, ledger_topic, kafka))
+        elif recorded is not None:
+            wanted = recorded
+            _require_existing(start, wanted, bounds)
         elif isinstance(start, At):
             times = [TopicPartition(tp.topic, tp.partition, start.ts_ms) for tp in places]
             found = at_times(consumer, times, timeout=clients.TIMEOUT_S)
             wanted = {_place(tp): tp.offset if tp.offset >= 0 else bounds[_place(tp)][1] for tp in found}
-        else:
-            wanted = by_partition(start)
     missing: dict[str, list[int]] = {}
     offsets: dict[Place, int] = {}
     for (topic, partition), (low, _) in bounds.items():
@@ -114,6 +119,27 @@ def resolve(
 
 def _place(tp: TopicPartition) -> Place:
     return tp.topic, tp.partition
+
+
+def _recorded(
+    start: Start, places: list[TopicPartition], consumer: Consumer, ledger_topic: str, kafka: Mapping[str, str]
+) -> dict[Place, int] | None:
+    """Return the offsets of the group, of the ledger or of the option, None for another kind of start position."""
+    if start == "group":
+        return {_place(tp): tp.offset for tp in consumer.committed(places, timeout=clients.TIMEOUT_S)}
+    if isinstance(start, At) and start.ledger:
+        return by_partition(_from_ledger(start, ledger_topic, kafka))
+    return by_partition(start) if isinstance(start, dict) else None
+
+
+def _require_existing(start: Start, wanted: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> None:
+    beyond = [
+        f"{topic}, partition {partition}, ends at {high}, before {wanted[topic, partition]}"
+        for (topic, partition), (_, high) in bounds.items()
+        if wanted.get((topic, partition), -1) > high
+    ]
+    if beyond:
+        raise ConfigError(OPTION, _text(start), f"{'; '.join(beyond)}; {REMEDY}")
 
 
 def _from_ledger(start: At, ledger_topic: str, kafka: Mapping[str, str]) -> Offsets:

@@ -54,7 +54,7 @@ class Fence(Generic[R]):
     `dropped` counts the other rows.
 
     Raises:
-        TallystreamError: the file is damaged.
+        TallystreamError: the file is damaged or can't be read.
     """
 
     def __init__(self, path: Path, epochs: Epochs) -> None:
@@ -83,6 +83,7 @@ class Fence(Generic[R]):
         )
         admitted: list[R] = []
         unknown: list[Rise] = []
+        lower: list[tuple[int, int]] = []
         for offset, row in rows:
             while risen and risen[0].offset < offset:
                 kept.append(risen.pop(0))
@@ -94,6 +95,16 @@ class Fence(Generic[R]):
                 if row.epoch > highest:
                     highest = row.epoch
                     kept.append(Rise(offset, row.epoch))
+            else:
+                lower.append((offset, row.epoch))
+        if lower:
+            log.warning(
+                "%d rows are not shipped: an earlier row has a higher epoch (the highest is %d); "
+                "the first is at offset %d, epoch %d",
+                len(lower),
+                highest,
+                *lower[0],
+            )
         if unknown:
             log.warning(
                 "%d rows are not shipped: no aggregator has taken their epoch; the first is at offset %d, epoch %d",
@@ -110,10 +121,12 @@ class Fence(Generic[R]):
             self._rises = rises
 
     def _read(self) -> list[Rise]:
-        if not self._path.exists():
-            return []
         try:
             return _decode(self._path.read_bytes())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise TallystreamError(f"fence: {self._path} can't be read: {error.strerror}.") from error
         except msgspec.DecodeError as error:
             raise TallystreamError(
                 f"fence: {self._path} is damaged ({error}); delete it if no old aggregator can be running."

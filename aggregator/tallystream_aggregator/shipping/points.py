@@ -190,5 +190,9 @@ class PointMapper:
 
 
 def _row(record: Shipped) -> LifeRow | ShardRow:
-    decode = _decode_shard if (record.key or b"").startswith(SHARD) else _decode_life
-    return decode(record.value or b"")
+    if (record.key or b"").startswith(SHARD):
+        return _decode_shard(record.value or b"")
+    row = _decode_life(record.value or b"")
+    for metric in row.metrics:
+        sums.require_floats(*(getattr(metric, name) for name in ROW_FLOATS))
+    return row

@@ -12,6 +12,15 @@ from tallystream.errors import ConfigError
 LOOPBACK = "127.0.0.1"
 
 
+def is_host(text: str) -> bool:
+    """Return whether a text can be the name or address of a host. No request is made."""
+    try:
+        text.encode("idna")  # as socket does: a label is not empty and not too long
+    except UnicodeError:
+        return False
+    return not any(char.isspace() for char in text)
+
+
 class Address(NamedTuple):
     """A host, without the brackets of an IPv6 address, and a port."""
 
@@ -35,6 +44,8 @@ class Address(NamedTuple):
         except ValueError:  # a port that is not a number, an incomplete IPv6 address
             found, port = None, None
         if not found or port is None or port < lowest or parts.netloc != full or parts.username is not None:
+            raise ConfigError("--store", spec, remedy)
+        if not is_host(found):  # Python's resolver would raise UnicodeError, or ask for a name that no host has
             raise ConfigError("--store", spec, remedy)
         return cls(found, port)
 

@@ -110,7 +110,8 @@ class Sink(Protocol):
 
     Delivery: at least once. When `write` returns, its points are durable in the store, or `flush` makes them so.
     Writing the same points again changes nothing. A point is identified by (measurement, tags, ts_ms): the fields of
-    two points with the same identity are merged, and the later value wins. Points of one series are written in order.
+    two points with the same identity are merged, and the later value wins. A store of the latest point only keeps the
+    last one that is written. Points of one series are written in order.
     A point that the store never accepts is refused: it is logged with the reason, counted by `refusals` and passed to
     its listener. The other points are written. A sink is used by one thread at a time.
     """

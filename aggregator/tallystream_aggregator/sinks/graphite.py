@@ -70,6 +70,8 @@ LONGEST_LINE = 16_000
 lines after it."""
 REPEAT_S = 60.0
 REPEAT_BYTES = 16 * 1024 * 1024
+KEEPALIVE_S = 30
+"""Seconds between probes of an idle connection, so that no router forgets it. Not every system can set this."""
 _LATEST_S = 2**32 - 1
 """In seconds. Whisper's timestamps have 32 bits."""
 _NAME = frozenset({"name"})
@@ -85,10 +87,10 @@ class GraphiteSink:
     Delivery: at least once, up to Carbon's memory. The protocol has no acknowledgement, so each flush shuts down the
     connection and waits until Carbon closes its side, after it has read every line. When a flush returns, Carbon's
     process has all lines; when it raises, Carbon may lack some. Carbon keeps the lines in memory until it writes them
-    to its files, and loses them if it is killed before. The client is not notified of that, so the first connection
-    after a failure sends the lines of the last 60 s again (at most 16 MiB). Lines are lost if Carbon kept them in
-    memory for longer, or if the shipper and Carbon die together. Carbon overwrites the value of a second, so a repeated
-    write changes nothing.
+    to its files, and loses them if it is killed before. So the sink keeps another connection open, on which it sends
+    nothing. If Carbon has closed that, or after another failure, the next write first sends the lines of the last 60 s
+    again (at most 16 MiB). Lines are lost if Carbon kept them in memory for longer, or if the shipper and Carbon die
+    together. Carbon overwrites the value of a second, so a repeated write changes nothing.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class GraphiteSink:
         self._timeout_s = timeout_s
         self._clock = clock
         self._socket: socket.socket | None = None
+        self._watch: socket.socket | None = None
         self._sent: list[bytes] = []
         self._lately: deque[tuple[float, bytes]] = deque()
         self._failed = False
@@ -160,9 +163,11 @@ class GraphiteSink:
         with suppress(SinkUnavailableError):  # no caller is left to write the points again
             self.flush()
         self._drop()
+        self._unwatch()
 
     def _send(self, chunk: bytes) -> None:
         if self._socket is None:
+            self._notice_restart()
             self._socket = self._connect()
             if self._failed:
                 for _, earlier in self._lately:
@@ -172,6 +177,23 @@ class GraphiteSink:
 
     def _connect(self) -> socket.socket:
         return socket.create_connection(self._address, timeout=self._timeout_s)
+
+    def _notice_restart(self) -> None:
+        """Treat a restart of Carbon since the last write as a failure. The restarted Carbon accepts connections."""
+        if self._watch is not None and _is_closed(self._watch):
+            self._failed = True
+            self._unwatch()
+        if self._watch is None:
+            self._watch = self._connect()
+            self._watch.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_KEEPIDLE"):
+                self._watch.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+            self._watch.setblocking(False)
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _forget(self) -> None:
         size = sum(len(chunk) for _, chunk in self._lately)
@@ -185,6 +207,7 @@ class GraphiteSink:
 
     def _unavailable(self, error: OSError) -> SinkUnavailableError:
         self._drop()
+        self._unwatch()
         self._sent = []
         self._failed = True
         host, port = self._address
@@ -200,6 +223,16 @@ class GraphiteSink:
             self.refusals.add(point, f"its line is longer than {LONGEST_LINE} bytes")
         else:
             yield from lines
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Return whether the other side has closed a connection. The connection does not block."""
+    try:
+        return not connection.recv(1)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def lines_of(point: Point, prefix: str = "") -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.sinks.address import is_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 def split_url(text: str) -> tuple[SplitResult, bool]:
     """Return the parts of a URL, and whether it is an HTTP URL. A text that can't be split has no parts."""
     try:
-        parts = urlsplit(text)
-        return parts, parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        parts = urlsplit(text)  # removes line breaks and the white space around the text
+        good = parts.scheme in {"http", "https"} and parts.port != 0 and is_host(parts.hostname or "")
+        return parts, good and bool(parts.hostname) and not any(char.isspace() for char in text)
     except ValueError:  # a port that is not a number, an incomplete IPv6 address
         return urlsplit(""), False
 

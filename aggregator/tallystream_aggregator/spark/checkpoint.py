@@ -127,24 +127,33 @@ def state_partitions(checkpoint: Path) -> int | None:
         raise _damaged(path, error) from error
 
 
-def keep_first(checkpoint: Path, begin: Offsets) -> Offsets:
-    """Store the offsets at which a new table begins, and return them.
+def keep_first(checkpoint: Path, begin: Offsets) -> None:
+    """Store the offsets at which a new table begins.
 
-    If they are stored already, because the first batch did not finish, return the stored ones. `begin` is empty for a
-    table that continues: nothing is stored then. Spark's Kafka source uses the same file in the same format, so both
-    modes begin at the same offsets.
+    `begin` is empty for a table that continues: nothing is stored then. Spark's Kafka source uses the same file in the
+    same format, so both modes begin at the same offsets. The offsets must not change once a batch has begun
+    (`has_begun`).
 
     Raises:
-        CheckpointError: the file is damaged.
-        OSError: it can't be written.
+        OSError: the file can't be written.
     """
-    path = _first(checkpoint)
-    if not begin:
-        return begin
-    if path.exists():
-        return first_offsets(checkpoint)
-    files.write_file(path, f"{FIRST_VERSION}\n{json.dumps(begin, separators=(',', ':'))}".encode())
-    return begin
+    if begin:
+        content = f"{FIRST_VERSION}\n{json.dumps(begin, separators=(',', ':'))}"
+        files.write_file(_first(checkpoint), content.encode())
+
+
+def stored_first(checkpoint: Path) -> Offsets:
+    """Return the stored offsets at which a table begins, empty if none are stored.
+
+    Raises:
+        CheckpointError: the file is damaged or of an unknown version.
+    """
+    return first_offsets(checkpoint) if _first(checkpoint).exists() else {}
+
+
+def has_begun(checkpoint: Path) -> bool:
+    """Return whether the first batch has begun. Spark has stored its end, so a restart repeats it."""
+    return bool(_numbers(checkpoint / "offsets"))
 
 
 def first_offsets(checkpoint: Path) -> Offsets:
@@ -212,10 +221,14 @@ def _ids_path(checkpoint: Path) -> Path:
 
 
 class TopicIdentity:
-    """The file with the IDs of a checkpoint's topics. Each line has an ID and a name."""
+    """The file with the IDs of a checkpoint's topics. Each line has an ID and a name.
 
-    def __init__(self, checkpoint: Path, kafka: Mapping[str, str]) -> None:
+    `remedy` is the advice in the error if a topic was deleted and created again.
+    """
+
+    def __init__(self, checkpoint: Path, kafka: Mapping[str, str], *, remedy: str) -> None:
         self._checkpoint = checkpoint
+        self._remedy = remedy
         self._admin = clients.admin(kafka)
 
     def note(self, topics: Iterable[str]) -> None:
@@ -242,8 +255,7 @@ class TopicIdentity:
             if now[topic] != stored[topic]:
                 raise TallystreamError(
                     f"topic {topic}: it was deleted and created again (ID {now[topic]}, the checkpoint is of "
-                    f"{stored[topic]}), so its offsets mean other records: begin a new table with a new "
-                    "--checkpoint and --from earliest."
+                    f"{stored[topic]}), so its offsets mean other records: {self._remedy}."
                 )
         new = sorted(now.keys() - stored.keys())
         if new:

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from pyspark.errors import PySparkException
 from tallystream.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -29,6 +30,19 @@ log = logging.getLogger(__name__)
 POLL_S = 0.1
 FINISH_S = 60.0
 """How many seconds a batch may take to finish before it is interrupted. It then runs again at the next start."""
+
+
+@contextmanager
+def checkpoint_errors(checkpoint: Path) -> Iterator[None]:
+    """Translate an OSError of the block, which reads or writes files of the checkpoint or beside it.
+
+    Raises:
+        TallystreamError: the block raised OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise TallystreamError(f"checkpoint {checkpoint}: {failure_reason(str(error), '', checkpoint)}") from error
 
 
 def start(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:

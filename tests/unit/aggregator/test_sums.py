@@ -36,6 +36,16 @@ def test_a_row_is_decoded_as_it_was_encoded() -> None:
     }
 
 
+@pytest.mark.parametrize("field", ["sum", "min", "max", "mean", "m1_rate", "p50"])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_number_beyond_floats_is_not_a_sum(field: str, sign: str) -> None:
+    """No table writes one. JSON has integers of any length."""
+    text = '{"v":1,"app":"shop","name":"n","type":"gauge","%s":%s1%s,"ts":5}'
+    assert sums.decode((text % (field, sign, "0" * 308)).encode())
+    with pytest.raises(msgspec.DecodeError):
+        sums.decode((text % (field, sign, "0" * 400)).encode())
+
+
 def test_unknown_fields_of_a_later_version_are_ignored() -> None:
     """So an old reader can read the rows of a new writer."""
     assert sums.decode(b'{"v":1,"app":"a","name":"n","type":"counter","ts":1,"count":3,"later":[1]}').count == 3

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from tallystream.errors import ConfigError, TallystreamError
+from tallystream.errors import ConfigError
 from tallystream_aggregator import files
 from tallystream_aggregator.health import Health
 from tallystream_aggregator.jobs.aggregate.writer import Writer
@@ -24,12 +24,11 @@ from tallystream_aggregator.spark.query.query import Streams, summed, warm
 from tallystream_aggregator.spark.query.settings import GROUP, AggregateSettings
 from tallystream_aggregator.spark.query.start import start_position
 from tallystream_aggregator.spark.query_listener import HealthListener
-from tallystream_aggregator.spark.runner import failure_reason, start
+from tallystream_aggregator.spark.runner import checkpoint_errors, start
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -65,7 +64,7 @@ def run(settings: AggregateSettings) -> int:
     source_options(settings.bootstrap_servers, settings.kafka)  # reject an option that only one client knows at once
     with ExitStack() as stack:
         health = stack.enter_context(Health("aggregate", settings.health))
-        with clients.broker_errors(settings.bootstrap_servers), _checkpoint_errors(settings.checkpoint):
+        with clients.broker_errors(settings.bootstrap_servers), checkpoint_errors(settings.checkpoint):
             check_login(kafka)
             sharding = _sharding(settings)
             _prepare_topics(topics, kafka, sharding)
@@ -115,14 +114,6 @@ def run(settings: AggregateSettings) -> int:
             after_batch=after_batch,
             ready=settings.ready_file,
         )
-
-
-@contextmanager
-def _checkpoint_errors(checkpoint: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TallystreamError(f"checkpoint {checkpoint}: {failure_reason(str(error), '', checkpoint)}") from error
 
 
 def adopt_sharding(

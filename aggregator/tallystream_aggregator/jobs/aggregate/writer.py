@@ -59,13 +59,14 @@ class Writer:
     ) -> None:
         self._lease, self._kafka = lease, kafka
         shards = sharding.shards
-        begin, partial = start_position(settings, topics, kafka)
-        self.begin = keep_first(settings.checkpoint, begin)
+        self.begin, partial = start_position(settings, topics, kafka)
+        keep_first(settings.checkpoint, self.begin)
         self._selection = settings.selection(topics)
         self._read = read = self._selection.find(kafka)
         require_append_time(clients.admin(kafka), read)
         log.info("reading %s", ", ".join(read))
-        self._identity = TopicIdentity(settings.checkpoint, kafka)
+        remedy = "begin a new table with a new --checkpoint and --from earliest"
+        self._identity = TopicIdentity(settings.checkpoint, kafka, remedy=remedy)
         if self.begin:
             self._identity.note(read)
         else:

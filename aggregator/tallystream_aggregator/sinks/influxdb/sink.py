@@ -16,7 +16,7 @@ from influxdb_client import InfluxDBClient, WriteService
 from influxdb_client import Point as InfluxPoint
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, LocationParseError
 from urllib3.util import Retry
 
 from tallystream.errors import ConfigError, TallystreamError
@@ -81,7 +81,7 @@ class InfluxStore:
         """Check that the bucket exists and that the token may write to it.
 
         Raises:
-            ConfigError: the token, the organization or the bucket is wrong.
+            ConfigError: the URL, the token, the organization or the bucket is wrong.
             SinkUnavailableError: the server does not answer.
         """
         # InfluxDB checks a write of no points as any other, and it needs only the right to write.
@@ -91,7 +91,7 @@ class InfluxStore:
         """Write the points in order, at most `BATCH` a request.
 
         Raises:
-            ConfigError: the token, the organization or the bucket is wrong.
+            ConfigError: the URL, the token, the organization or the bucket is wrong.
             SinkUnavailableError: the server does not answer or is overloaded; write the same points again later.
         """
         good = [point for point in points if not refused(point)]
@@ -186,7 +186,11 @@ class InfluxStore:
     def _write(self, points: Sequence[Point]) -> None:
         lines = "\n".join(_line(point) for point in points) or "\n"  # an empty compressed body is a server error
         try:
-            self._writes.post_write(org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS)
+            _, status, _ = self._writes.post_write_with_http_info(
+                org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS
+            )
+            if status != 204:  # a page of another server, as of a login
+                raise self._no_influxdb(f"answers a write with {status}")
         except ApiException as error:
             known = self._error(error)
             if known is not None:
@@ -195,8 +199,10 @@ class InfluxStore:
                 middle = len(points) // 2
                 self._write(points[:middle])
                 self._write(points[middle:])
-            else:
+            elif points:
                 self.refusals.add(points[0], _reason(error))
+            else:
+                raise self._no_influxdb(f"refuses a write of no points: {_reason(error)}") from error
         except (HTTPError, OSError) as error:
             raise self._unreached(error) from error
 
@@ -212,6 +218,8 @@ class InfluxStore:
 
     def _unreached(self, error: Exception) -> TallystreamError:
         """Return the error for a missing response: a wrong certificate is permanent, everything else may pass."""
+        if isinstance(error, LocationParseError):
+            return ConfigError("--store", f"influxdb:{self._url}", f"no host can have this name ({error})")
         cause: BaseException | None = getattr(error, "reason", None) or error
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -225,6 +233,9 @@ class InfluxStore:
 
     def _unavailable(self, why: object) -> SinkUnavailableError:
         return SinkUnavailableError(f"InfluxDB {self._url}: {why}.")
+
+    def _no_influxdb(self, why: str) -> ConfigError:
+        return ConfigError("--store", f"influxdb:{self._url}", f"the server {why}: give the URL of InfluxDB's API")
 
     def _no_bucket(self) -> ConfigError:
         where = f"organization {self._org!r} at {self._url}"

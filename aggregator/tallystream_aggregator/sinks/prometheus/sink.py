@@ -27,9 +27,9 @@ class PrometheusSink:
 
     Level: latest only. Delivery: `flush` shows all points written so far at once, so no scrape has part of a batch.
     Points are in memory only: to a new sink the writer writes the newest point of every sum before the first flush.
-    Before that flush, and from `withdraw` to the next flush, `/metrics` answers 503. A point that is older than the
-    newest one is ignored; the fields of two points with the same time are merged. The text is rendered on request and
-    cached. If rendering is slow, the text may be a few flushes old.
+    Before that flush, and from `withdraw` to the next flush, `/metrics` answers 503. A later point of a sum
+    replaces the earlier one with all its fields, whatever their times are: the table's clock may stand still or go
+    back. The text is rendered on request and cached. If rendering is slow, the text may be a few flushes old.
 
     Only sums can be shown: a point with an unknown `metric_type`, or with a text, is refused.
     """
@@ -75,9 +75,8 @@ class PrometheusSink:
             if before is None:
                 labels = names.labels(point.measurement, point.tags)
                 self._written[key] = Held(point.measurement, point.tags, labels, fields, point.ts_ms)
-            elif point.ts_ms >= before.ts_ms:
-                merged = {**before.fields, **fields} if point.ts_ms == before.ts_ms else fields
-                self._written[key] = before._replace(fields=merged, ts_ms=point.ts_ms)
+            else:
+                self._written[key] = before._replace(fields=fields, ts_ms=point.ts_ms)
 
     def flush(self) -> None:
         """Show all points written so far."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import time
 from contextlib import contextmanager
@@ -37,6 +39,8 @@ def translated_errors(path: Path) -> Iterator[None]:
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise ConfigError("--store", f"local:{path}", f"{error.strerror}: name a file in a folder of yours") from error
     except (sqlite3.OperationalError, OSError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise ConfigError("--store", f"local:{path}", f"{error.strerror}: give a shorter path") from error
         raise SinkUnavailableError(f"local store {path}: {error}.") from error
     except sqlite3.DatabaseError as error:
         raise ConfigError("--store", f"local:{path}", f"it is not a store ({error}): name another file") from error
@@ -46,13 +50,14 @@ def connect(path: Path, *, make: bool, busy_s: float = BUSY_S) -> sqlite3.Connec
     """Open the file. With `make`, create missing folders, file and tables, with access only for the owner.
 
     Raises:
-        ConfigError: the file is not a store, or a store of another version.
+        ConfigError: the file is not a store, is a store of another version, or this user may not use it.
     """
     if path.is_dir():
         raise ConfigError("--store", f"local:{path}", "it is a folder: name a file in it")
     if make:
         files.make_folder(path.parent)
         files.make_file(path)  # SQLite's log and shared memory get the permissions of the file
+    _require_access(path, write=make)
     connection = sqlite3.connect(
         # Not mode=ro for a reader: it may need to create the shared-memory file of the write-ahead log.
         f"{path.resolve().as_uri()}?mode={'rwc' if make else 'rw'}",
@@ -78,12 +83,26 @@ def has_tables(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION)
 
 
+def _require_access(path: Path, *, write: bool) -> None:
+    """Require the permissions for an existing file. SQLite's own error may also be an outage."""
+
+    def may(place: Path, mode: int) -> bool:
+        return os.access(place, mode, effective_ids=os.access in os.supports_effective_ids)
+
+    if path.exists() and not may(path, os.R_OK | (os.W_OK if write else 0)):
+        why = f"this user may not read {'and write ' if write else ''}the file: run as its owner, or name another file"
+        raise ConfigError("--store", f"local:{path}", why)
+    if write and not (may(path.parent, os.W_OK | os.X_OK) or path.with_name(path.name + "-wal").exists()):
+        why = "this user may not create files in the folder, and SQLite keeps two beside the store: name another folder"
+        raise ConfigError("--store", f"local:{path}", why)
+
+
 def _require_store(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN")  # one consistent view: another process may be creating the tables
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     connection.execute("COMMIT")
-    if version == 0 and tables:
+    if (version == 0 and tables) or (version == SCHEMA_VERSION and not tables >= {"series", "points"}):
         raise ConfigError("--store", f"local:{path}", "it is a database of something else: name another file")
     if version not in (0, SCHEMA_VERSION):
         raise ConfigError(

@@ -9,7 +9,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.initial_state import InitialState, initial_state_path, read_initial_state
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.start_position import parse_start, resolve
-from tallystream_aggregator.spark.checkpoint import last_committed
+from tallystream_aggregator.spark.checkpoint import has_begun, last_committed, stored_first
 from tallystream_aggregator.spark.query.settings import GROUP
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class StartPosition(NamedTuple):
 
 
 def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str]) -> StartPosition:
-    """Return where to begin. A checkpoint with a finished batch takes precedence over the setting `start`.
+    """Return where to begin. A checkpoint whose first batch has begun takes precedence over the setting `start`.
+
+    Before that, a table without the setting begins where an earlier start stored that it would.
 
     Raises:
         ConfigError: the table would begin without the records of an earlier table, or in the middle of a topic, and the
@@ -62,7 +64,7 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
         )
     if initial_state is not None and settings.start is not None:
         raise ConfigError("--from", settings.start, f"the checkpoint has an initial state: move {initial_state} away")
-    offsets = resolve(start, read, settings.topic_prefix + GROUP, topics.ledger, kafka)
+    offsets = _stored(settings) or resolve(start, read, settings.topic_prefix + GROUP, topics.ledger, kafka)
     restored: Offsets = {}
     if initial_state is not None:
         log.info("beginning with the table in %s", initial_state)
@@ -85,6 +87,19 @@ def start_position(settings: AggregateSettings, topics: Topics, kafka: Mapping[s
         )
     offsets = {topic: firsts | restored.get(topic, {}) for topic, firsts in offsets.items()}
     return StartPosition(offsets, partial=bool(missing))
+
+
+def _stored(settings: AggregateSettings) -> Offsets:
+    """Return the offsets that an earlier start has stored, empty if there are none or the setting `start` applies."""
+    stored = stored_first(settings.checkpoint)
+    if settings.start is None or not stored:
+        return stored
+    if not has_begun(settings.checkpoint):
+        return {}
+    log.warning(
+        "%s: its first batch has begun at %s; --from %s is for a new one", settings.checkpoint, stored, settings.start
+    )
+    return stored
 
 
 def require_otlp(ends: Offsets, rows: Iterable[ledger.LedgerRow], selection: Selection, place: str) -> None:

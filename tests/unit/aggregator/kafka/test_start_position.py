@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.kafka.start_position import At, parse_start
+from tallystream_aggregator.kafka import clients, start_position
+from tallystream_aggregator.kafka.start_position import At, parse_start, resolve
 
 TEN_O_CLOCK = 1_795_168_800_000
 """2026-11-20T10:00 UTC in epoch ms"""
@@ -37,6 +40,7 @@ def test_offsets_are_by_topic_and_partition() -> None:
     "text",
     [
         *("", "yesterday", "{", '{"metrics":3}', "xledger:2026-11-20T10:00", "ledger:", "Latest"),
+        *('{"metrics":{"p0":1}}', '{"metrics":{"-1":1}}', '{"metrics":{"00":1}}'),
         *('{"\udcff":{}}', '{"x":' + "[" * 100_000),
     ],
     ids=lambda text: text[:20].encode("ascii", "backslashreplace").decode(),
@@ -45,3 +49,24 @@ def test_the_error_of_another_text_has_all_forms(text: str) -> None:
     """It names the option."""
     with pytest.raises(ConfigError, match=r"^--from.*earliest, latest, group"):
         parse_start(text)
+
+
+@pytest.fixture
+def _hundred_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition with the offsets 10 to 99."""
+    monkeypatch.setattr(clients, "metadata_consumer", lambda *_: nullcontext())
+    monkeypatch.setattr(start_position, "bounds_of", lambda *_, **__: (10, 100))
+
+
+@pytest.mark.usefixtures("_hundred_records")
+@pytest.mark.parametrize(("offset", "begin"), [(0, 10), (10, 10), (99, 99), (100, 100)])
+def test_offsets_are_at_least_the_first_one_and_at_most_the_end(offset: int, begin: int) -> None:
+    """Retention may have deleted the record."""
+    assert resolve({"metrics": {"0": offset}}, {"metrics": [0]}, "g", "ledger", {}) == {"metrics": {"0": begin}}
+
+
+@pytest.mark.usefixtures("_hundred_records")
+def test_an_offset_beyond_the_end_is_rejected() -> None:
+    """A typo would otherwise skip all records up to it."""
+    with pytest.raises(ConfigError, match=r"--from.*metrics, partition 0, ends at 100, before 101"):
+        resolve({"metrics": {"0": 101}}, {"metrics": [0]}, "g", "ledger", {})

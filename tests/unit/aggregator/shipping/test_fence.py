@@ -159,3 +159,20 @@ def test_a_damaged_file_is_an_error(tmp_path: Path, damaged: bytes) -> None:
         TallystreamError, match=r"fence is damaged .*; delete it if no old aggregator can be running\.$"
     ):
         Fence(path, ANY)
+
+
+def test_dropped_rows_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They may be the rows of a replaced writer, or all rows of a topic that was created again."""
+    fence = Fence(tmp_path / "fence", Epochs(lambda: 5))
+    fence.admit(_rows(5))
+    assert not caplog.text
+    assert fence.admit(_rows(1, 2, first=1000)) == []
+    assert "2 rows are not shipped: an earlier row has a higher epoch (the highest is 5)" in caplog.text
+    assert "the first is at offset 1000, epoch 1" in caplog.text
+
+
+def test_a_fence_that_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    """Here a folder has its name. Without its epochs the shipper would ship rows of a replaced writer."""
+    (tmp_path / "ship.epoch").mkdir()
+    with pytest.raises(TallystreamError, match=r"^fence: \S+/ship\.epoch can't be read: Is a directory\.$"):
+        Fence(tmp_path / "ship.epoch", ANY)

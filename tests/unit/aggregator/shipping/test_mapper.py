@@ -120,6 +120,16 @@ def test_an_undecodable_value_does_not_stop_the_shipper(tmp_path: Path, value: b
     assert translator.unreadable == 4
 
 
+@pytest.mark.parametrize("field", ["value", "sum", "m15_rate"])
+def test_a_row_with_a_number_beyond_floats_does_not_stop_the_shipper(tmp_path: Path, field: str) -> None:
+    """JSON has integers of any length. Such a row is not one of a table."""
+    (row,) = (one for one in published(Topic().snapshot(counter(4)), 0, epoch=1) if (one.key or b"")[:7] == b'["life"')
+    foreign = (row.value or b"").replace(b'"count":4', b'"count":4,"%s":1%s' % (field.encode(), b"0" * 400))
+    translator = PointMapper(TOPICS, tmp_path / "c", Epochs(lambda: None))
+    assert counts(translator.points([row._replace(value=foreign), row._replace(offset=1)])) == [("instance:n", 4)]
+    assert translator.unreadable == 1
+
+
 def test_sums_and_rows_with_an_unknown_epoch_are_dropped(tmp_path: Path) -> None:
     """The rows of the active writer after them are shipped."""
     topic = Topic().snapshot(counter(4))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sqlite3
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +19,7 @@ from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import SWEEP_EVERY_MS, LocalStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 HOUR_MS = 3_600_000
 
@@ -151,14 +155,19 @@ def test_a_missing_store_is_read_as_empty(tmp_path: Path) -> None:
 def test_another_file_is_not_changed(tmp_path: Path, opened: str) -> None:
     """The error names the file. It is a text, another program's database, a store of another version, or a folder."""
     text, database, later = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "later.db"
+    same = tmp_path / "same-version.db"
     text.write_text("not a database, but long enough to look like one " * 20)
     with sqlite3.connect(database) as connection:
         connection.execute("CREATE TABLE points (x)")
+    with sqlite3.connect(same) as connection:
+        connection.execute("CREATE TABLE points (x)")
+        connection.execute("PRAGMA user_version = 1")
     with sqlite3.connect(later) as connection:
         connection.execute("PRAGMA user_version = 99")
     for path, reason in (
         (text, "it is not a store"),
         (database, "a database of something else"),
+        (same, "a database of something else"),
         (later, "its schema is version 99"),
         (tmp_path, "it is a folder"),
     ):
@@ -256,3 +265,63 @@ def _execute(path: Path, statement: str) -> None:
     connection.execute(statement)
     connection.commit()
     connection.close()
+
+
+@contextmanager
+def _another_user() -> Iterator[None]:
+    """Give up root's rights, as root may read every file. Other users have none to give up."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder in which every user may create files. pytest's is one of the user."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o777)
+    yield folder
+    folder.chmod(0o777)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o400])
+def test_a_store_that_this_user_may_not_write_is_a_wrong_setting(shared: Path, mode: int) -> None:
+    """The error names the file, so nobody waits for it. A file that may be read can be read."""
+    path = shared / "store.db"
+    with _another_user():
+        store = LocalStore(path, retention_ms=0)
+        store.write([_point("n", 1)])
+        store.close()
+        path.chmod(mode)
+        for call in (LocalStore(path).setup, lambda: LocalStore(path).write([_point("n", 2)])):
+            with pytest.raises(ConfigError, match=r"store\.db' .*may not read and write the file: run as its owner"):
+                call()
+        if mode:
+            assert _hours(path, "n") == [1]
+        else:
+            with pytest.raises(ConfigError, match=r"store\.db' .*may not read the file: run as its owner"):
+                _hours(path, "n")
+
+
+def test_a_folder_in_which_this_user_may_not_create_files_is_a_wrong_setting(shared: Path) -> None:
+    """The file of the store may be written, but SQLite needs a log beside it."""
+    path = shared / "store.db"
+    with _another_user():
+        store = LocalStore(path)
+        store.setup()
+        store.close()
+    shared.chmod(0o555)
+    with _another_user(), pytest.raises(ConfigError, match="may not create files in the folder"):
+        LocalStore(path).setup()
+
+
+def test_a_name_that_is_too_long_is_a_wrong_setting(tmp_path: Path) -> None:
+    """Waiting would not help."""
+    with pytest.raises(ConfigError, match="give a shorter path"):
+        LocalStore(tmp_path / ("x" * 300)).setup()

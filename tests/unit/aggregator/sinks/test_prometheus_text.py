@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.levels import VALUES, promised, samples, sum_point
+from support.levels import VALUES, samples, sum_point
 from tallystream_aggregator.health.exposition import render
 from tallystream_aggregator.health.server import Response
 from tallystream_aggregator.shipping.points import point
@@ -92,11 +93,23 @@ def test_every_sum_has_its_lives_and_its_time() -> None:
     assert "# HELP orders_processed_total Count of orders.processed, over all instances of each app.\n" in text
 
 
-def test_the_newest_point_is_shown() -> None:
-    """The time counts, not the order. Of two points with one time, the later one is shown."""
-    points = [sum_point("counter", n, ts) for n, ts in ((1, 5), (2, 9), (3, 7), (4, 9))]
-    ((_, kept),) = promised("latest", points).items()
-    assert {ts: fields["count"] for ts, fields in kept.items()} == {9: 4}
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("step_ms", [1, 0, -1])
+def test_the_last_point_is_shown_with_its_fields_only(step_ms: int, flush: bool) -> None:
+    """The order counts, not the time: the table's clock may stand still or go back.
+
+    A gauge that no living life reports has no sum any more.
+    """
+    sink = PrometheusSink("127.0.0.1", 0)
+    gauge = Sum(app="a", name="open", type="gauge", sum=5.0, min=5.0, max=5.0, mean=5.0, number=1, ts=1000)
+    sink.write([point(gauge)])
+    if flush:
+        sink.flush()
+    sink.write([point(Sum(app="a", name="open", type="gauge", number=0, ts=1000 + step_ms))])
+    sink.flush()
+    shown = {name: value for (name, _), value in samples(sink.metrics().text).items()}
+    assert [name for name in shown if name.startswith("open")] == ["open_number"]
+    assert shown[names.SUM_TIME] == 1 + step_ms / 1000
 
 
 def test_an_overflow_is_a_sample() -> None:

@@ -13,9 +13,11 @@ from tallystream_aggregator.spark.checkpoint import (
     Planned,
     finished_batches,
     first_offsets,
+    has_begun,
     keep_first,
     last_committed,
     plan_of,
+    stored_first,
 )
 
 if TYPE_CHECKING:
@@ -119,14 +121,23 @@ def test_a_log_of_another_version_is_rejected(tmp_path: Path) -> None:
         last_committed(tmp_path)
 
 
-def test_the_first_offsets_are_stored_once(tmp_path: Path) -> None:
-    """The first batch may run again, with the same offsets. A table that continues stores none."""
-    assert keep_first(tmp_path / "new", {}) == {}
+def test_the_first_offsets_are_stored_as_spark_stores_them(tmp_path: Path) -> None:
+    """A table that continues stores none."""
+    keep_first(tmp_path / "new", {})
     assert not (tmp_path / "new").exists()
-    assert keep_first(tmp_path, {"metrics": {"0": 7}}) == {"metrics": {"0": 7}}
-    assert keep_first(tmp_path, {"metrics": {"0": 99}}) == {"metrics": {"0": 7}}
+    assert stored_first(tmp_path) == {}
+    keep_first(tmp_path, {"metrics": {"0": 99}})
+    keep_first(tmp_path, {"metrics": {"0": 7}})
     assert (tmp_path / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"metrics":{"0":7}}'  # as Spark 4.2 writes it
-    assert first_offsets(tmp_path) == {"metrics": {"0": 7}}
+    assert stored_first(tmp_path) == first_offsets(tmp_path) == {"metrics": {"0": 7}}
+
+
+def test_a_table_has_begun_when_its_first_batch_is_planned(tmp_path: Path) -> None:
+    """Spark writes the end of a batch before it runs it, and a restart repeats the batch."""
+    keep_first(tmp_path, {"metrics": {"0": 7}})
+    assert not has_begun(tmp_path)
+    _write(tmp_path, 0, 8, committed=False)
+    assert has_begun(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -138,4 +149,4 @@ def test_damaged_first_offsets_are_rejected(tmp_path: Path, text: str, error: st
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(CheckpointError, match=error):
-        keep_first(tmp_path, {"metrics": {"0": 7}})
+        stored_first(tmp_path)
