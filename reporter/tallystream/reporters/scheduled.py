@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from weakref import WeakSet
 
 from tallystream.clock import Deadline, call_within
-from tallystream.errors import ConfigError, DuplicateReporterError
+from tallystream.errors import ConfigError, DuplicateReporterError, is_of_a_signal
 from tallystream.fork import Step, after_fork_in_child, before_fork
 from tallystream.record import MAX_EVERY_MS, MIN_EVERY_MS
 from tallystream.registry import registry_of
@@ -233,9 +233,11 @@ class ScheduledReporter(ABC):
             except DuplicateReporterError:
                 self._close_and_unregister(deadline)
                 raise
-            except Exception as error:  # noqa: BLE001 - the result reports the failure, and the log has the reason
+            except BaseException as error:  # the result reports the failure, and the log has the reason
+                if is_of_a_signal(error):
+                    raise
                 _log.debug("the failure in full", exc_info=True)
-                self._fail("a report failed", error)
+                self._fail("a report failed", str(error) or repr(error))
                 return False
         finally:
             self._report_lock.release()
@@ -262,9 +264,9 @@ class ScheduledReporter(ABC):
             self._fail("the reporter has stopped", error)
             self._close_and_unregister(Deadline(MAX_CLOSING_S, self._monotonic))
             raise
-        except Exception as error:  # noqa: BLE001 - one failed report must not stop the reporter
+        except BaseException as error:  # noqa: BLE001 - one failed report must not stop the reporter
             _log.debug("the failure in full", exc_info=True)
-            self._fail("a report failed", error)
+            self._fail("a report failed", str(error) or repr(error))
             return None
         finally:
             self._report_lock.release()
