@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tallystream import record
 from tallystream.baselines import add
+from tallystream.errors import is_of_a_signal
 from tallystream.pyformance_compat._clock import WALL, Clock
 from tallystream.pyformance_compat.meters.counter import Counter
 from tallystream.pyformance_compat.meters.gauge import CallbackGauge, Gauge, SimpleGauge
@@ -154,7 +155,9 @@ class MetricsRegistry:
             try:
                 name = f"{key}{{{','.join(f'{tag}={value}' for tag, value in tags)}}}" if tags else key
                 dumped[name] = self._values((key, tags))
-            except Exception:  # noqa: BLE001 - the application's function; the other metrics must be dumped
+            except BaseException as error:  # the application's function; the other metrics must be dumped
+                if is_of_a_signal(error):
+                    raise
                 _log.exception("%s is skipped in this dump", label(key, dict(tags)))
         return dumped
 

@@ -295,6 +295,25 @@ def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture)
             assert "'failing' is skipped in this dump" in log.text
 
 
+def test_a_gauge_that_raises_no_exception_hides_no_other_metric(log: pytest.LogCaptureFixture) -> None:
+    """Also if its function raises what is no Exception; only what the handler of a signal may raise passes."""
+
+    def end() -> float:
+        raise error
+
+    registry = ours.MetricsRegistry()
+    registry.counter("c").inc()
+    registry.gauge("ending", end)
+    error: BaseException = asyncio.CancelledError()
+    assert registry.dump_metrics() == {"c": {"count": 1}}
+    assert [metric.name for metric in registry.tallystream.snapshot()] == ["c"]
+    assert "'ending' is skipped in this dump" in log.text
+    error = SystemExit()
+    for read in (registry.dump_metrics, registry.tallystream.snapshot):
+        with pytest.raises(SystemExit):
+            read()
+
+
 def test_tags() -> None:
     """Metrics may have tags, which 0.4 does not have: one metric for each set of tags, in any order."""
     registry = ours.MetricsRegistry()
