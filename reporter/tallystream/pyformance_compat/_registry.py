@@ -174,13 +174,14 @@ class MetricsRegistry:
         with self._making:
             metric = self._metrics[kind].get(series)
             if metric is None:
-                metric = make()
-                self._put(kind, series, metric)
+                metric = self._put(kind, series, make())
             return metric
 
-    def _put(self, kind: type[Any], series: Series, metric: Any) -> None:
+    def _put(self, kind: type[M], series: Series, metric: M) -> M:
         metric.tallystream_register(str(series[0]))
-        self._metrics[kind][series] = metric
+        # A finalizer or a signal handler may have added one while this one was created, in the same thread.
+        known: dict[Series, M] = self._metrics[kind]
+        return known.setdefault(series, metric)
 
     def _members(self) -> list[tuple[type[Any], Series, Any]]:
         with self._making:

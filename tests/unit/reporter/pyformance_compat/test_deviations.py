@@ -73,6 +73,22 @@ def test_a_metric_is_created_once() -> None:
     assert free == [False]
 
 
+def test_an_interrupted_request_returns_the_same_metric() -> None:
+    """A finalizer or signal handler that interrupts the creation of a metric gets the same object."""
+
+    class Registry(ours.MetricsRegistry):
+        found: Any = None
+
+        def create_sink(self) -> None:
+            if self.found is None:
+                self.found = "interrupted"
+                self.found = self.timer("t")
+
+    registry = Registry()
+    assert registry.timer("t") is registry.found
+    assert registry.timer("t") is registry.found
+
+
 def test_create_sink_may_request_metrics() -> None:
     """Creating a metric may create another one, without a deadlock."""
 
