@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from support.pyformances import Clock, ours, real
+from tallystream import record
 
 
 def hammer(*works: Any) -> None:
@@ -151,6 +152,20 @@ def test_min_and_max_outside_32_bits(value: float, least: float, greatest: float
         histogram.add(value)
     assert (theirs.get_min(), theirs.get_max()) == (least, greatest)
     assert (mine.get_min(), mine.get_max()) == (value, value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_counter_stays_finite(value: float, log: pytest.LogCaptureFixture) -> None:
+    """In pyformance a counter is NaN or infinite forever; Tallystream skips and logs the change."""
+    theirs, mine = real.meters.Counter(), ours.MetricsRegistry().counter("c")
+    for counter in (theirs, mine):
+        counter.inc(3)
+        for change in (counter.inc, counter.dec):
+            change(value)
+    assert not math.isfinite(theirs.get_count())
+    assert mine.get_count() == 3
+    assert "'c' skips a change: " in log.text
+    assert mine.tallystream_read("c", {}) == record.Counter(name="c", count=3)
 
 
 def test_a_value_that_is_not_a_number_changes_nothing() -> None:
