@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from threading import Lock, RLock
+from threading import Lock, RLock, get_ident
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from weakref import WeakSet
 
@@ -69,6 +69,7 @@ class MetricRegistry(MetricFactory):
         self._metrics: dict[str, tuple[str, dict[tuple[tuple[str, str], ...], Metric]]] = {}
         self._groups: dict[record.Identity, record.Identity] = {}
         self._sources: list[SourceAdapter] = []
+        self._reading: set[int] = set()  # the threads that read the sources
         self._grouping = Lock()
         self._lock = RLock()
         _registries.add(self)
@@ -154,7 +155,8 @@ class MetricRegistry(MetricFactory):
         """Return the values of all metrics that have one, as record structs, by name.
 
         It has all or none of the updates of an `atomic()` block. Counts are those of the whole process. Without
-        `views`, histograms and timers have only the values that can be merged over instances.
+        `views`, histograms and timers have only the values that can be merged over instances. If code of a source calls
+        it, the metrics of sources are left out.
         """
         from_sources = self._read_sources()
         # Code of the application may use the registry, so it runs before the lock is taken or after it is released.
@@ -166,9 +168,15 @@ class MetricRegistry(MetricFactory):
         return [value for value in values if value is not None] + from_sources
 
     def _read_sources(self) -> list[record.Metric]:
-        names = set(self._metrics) if self._sources else set()
-        seen: set[record.Identity] = set()
-        return [metric for source in self._sources for metric in source.read(names, seen)]
+        thread = get_ident()
+        if not self._sources or thread in self._reading:
+            return []
+        names, seen = set(self._metrics), set[record.Identity]()
+        try:
+            self._reading.add(thread)
+            return [metric for source in self._sources for metric in source.read(names, seen)]
+        finally:
+            self._reading.discard(thread)
 
     def reset_after_fork(self) -> None:
         """Reset all metrics and locks, in the child of a fork, before it has threads."""
@@ -176,8 +184,14 @@ class MetricRegistry(MetricFactory):
         self._lock = RLock()
         for metric in self.metrics():
             metric.reset_after_fork()
-        for source in self._sources:
-            source.reset_after_fork()
+        self._reading = set()
+        # Each is read in a thread of its own, and its code may read the registry.
+        sources, self._sources = self._sources, []
+        try:
+            for source in sources:
+                source.reset_after_fork()
+        finally:
+            self._sources = sources
 
     def get(self, kind: type[M], name: str, tags: Mapping[str, str] | None, make: Make[M]) -> M:
         """Return the metric of this type, name and tags; `make(name, tags)` creates it."""
