@@ -275,7 +275,10 @@ class ScheduledReporter(ABC):
         """Wait for the report that is being made. Return functions that resume the reporter in the parent."""
         if not self._report_lock.acquire(timeout=deadline.left()):
             return ()
-        self._prepare_fork(deadline)
+        try:
+            self._prepare_fork(deadline)
+        except BaseException as error:  # noqa: BLE001 - Python would only print it, and the lock would stay locked
+            self._fail("the reporter could not be prepared for a fork", str(error) or repr(error))
         return (self._report_lock.release,)
 
     def restart_in_child(self) -> None:
