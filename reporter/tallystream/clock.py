@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from threading import Thread
+from threading import TIMEOUT_MAX, Thread
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Deadline:
         self._end = monotonic() + seconds
 
     def left(self) -> float:
-        """Return the seconds until the deadline, 0 if it has passed."""
-        return max(self._end - self._monotonic(), 0.0)
+        """Return the seconds until the deadline, 0 if it has passed, and at most what a lock or a thread can wait."""
+        return min(max(self._end - self._monotonic(), 0.0), TIMEOUT_MAX)
 
 
 def call_within(deadline: Deadline, call: Callable[[], bool]) -> bool:

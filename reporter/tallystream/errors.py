@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+
 
 class TallystreamError(Exception):
     """The base class of the errors that Tallystream defines."""
+
+
+def is_of_a_signal(error: BaseException) -> bool:
+    """Return whether a handler of a signal may have raised the error, in the main thread, to end the process.
+
+    Code that calls functions of the application skips or reports all their other errors. Some are no `Exception`:
+    `asyncio.CancelledError`, gevent's `Timeout`, `SystemExit`.
+    """
+    is_end = isinstance(error, KeyboardInterrupt | SystemExit)
+    return is_end and threading.current_thread() is threading.main_thread()
 
 
 class ConfigError(TallystreamError):

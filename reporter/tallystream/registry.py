@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from threading import Lock, RLock
+from threading import Lock, RLock, get_ident
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from weakref import WeakSet
 
@@ -73,12 +73,12 @@ class MetricRegistry(MetricFactory):
         self.clock, self.sampling = clock, DEFAULT_SAMPLING if sampling is None else sampling
         self._keeps_samples = sampling is not None
         self._reporter: Reporter | None = None
-        # By name and then by tags. A metric is added by one assignment, so that a fork or KeyboardInterrupt leaves no
-        # intermediate state. All metrics with the same name have the same type.
-        self._metrics: dict[str, dict[tuple[tuple[str, str], ...], Metric]] = {}
+        # By name: the type, which all metrics with this name have, and the metrics by tags.
+        self._metrics: dict[str, tuple[str, dict[tuple[tuple[str, str], ...], Metric]]] = {}
         self._groups: dict[record.Identity, record.Identity] = {}
         self._sources: list[SourceAdapter] = []
-        self._making = Lock()
+        self._reading: set[int] = set()  # the threads that read the sources
+        self._grouping = Lock()
         self._lock = RLock()
         _registries.add(self)
 
@@ -126,7 +126,7 @@ class MetricRegistry(MetricFactory):
 
         Metrics that are updated together with `atomic()` need it to stay consistent when a registry is large.
         """
-        with self._making:
+        with self._grouping:
             joined = [self._groups[metric.identity] for metric in metrics if metric.identity in self._groups]
             group = joined[0] if joined else metrics[0].identity
             self._groups.update({identity: group for identity, old in self._groups.items() if old in joined})
@@ -134,7 +134,7 @@ class MetricRegistry(MetricFactory):
 
     def groups(self) -> dict[record.Identity, record.Identity]:
         """Return the group of each metric that must be in the same record as others."""
-        with self._making:
+        with self._grouping:
             return dict(self._groups)
 
     def add_source(self, source: Source, *, prefix: str = "", tags: Mapping[str, str] | None = None) -> None:
@@ -156,21 +156,20 @@ class MetricRegistry(MetricFactory):
     def metrics(self) -> list[Metric]:
         """Return all metrics by name, in the order in which the names, and the metrics of a name, were created."""
         # Copying a dict's values is atomic: a snapshot does not wait here for a thread that creates a metric.
-        return [metric for metrics in list(self._metrics.values()) for metric in list(metrics.values())]
+        return [metric for _, metrics in list(self._metrics.values()) for metric in list(metrics.values())]
 
     def keep_samples(self) -> None:
         """Make histograms and timers keep samples from now on: for reporters that show values of samples."""
-        with self._making:
-            self._keeps_samples = True
-            for metric in self.metrics():
-                if isinstance(metric, Histogram):
-                    metric.keep_sample()
+        self._keeps_samples = True
+        for metric in self.metrics():
+            self._keep_sample_of(metric)
 
     def snapshot(self, *, views: bool = True) -> list[record.Metric]:
         """Return the values of all metrics that have one, as record structs, by name.
 
         It has all or none of the updates of an `atomic()` block. Counts are those of the whole process. Without
-        `views`, histograms and timers have only the values that can be merged over instances.
+        `views`, histograms and timers have only the values that can be merged over instances. If code of a source calls
+        it, the metrics of sources are left out.
         """
         from_sources = self._read_sources()
         # Code of the application may use the registry, so it runs before the lock is taken or after it is released.
@@ -182,41 +181,58 @@ class MetricRegistry(MetricFactory):
         return [value for value in values if value is not None] + from_sources
 
     def _read_sources(self) -> list[record.Metric]:
-        with self._making:
-            names = set(self._metrics) if self._sources else set()
-        seen: set[record.Identity] = set()
-        return [metric for source in self._sources for metric in source.read(names, seen)]
+        thread = get_ident()
+        if not self._sources or thread in self._reading:
+            return []
+        names, seen = set(self._metrics), set[record.Identity]()
+        try:
+            self._reading.add(thread)
+            return [metric for source in self._sources for metric in source.read(names, seen)]
+        finally:
+            self._reading.discard(thread)
 
     def reset_after_fork(self) -> None:
         """Reset all metrics and locks, in the child of a fork, before it has threads."""
-        self._making = Lock()
+        self._grouping = Lock()
         self._lock = RLock()
         for metric in self.metrics():
             metric.reset_after_fork()
-        for source in self._sources:
-            source.reset_after_fork()
+        self._reading = set()
+        # Each is read in a thread of its own, and its code may read the registry.
+        sources, self._sources = self._sources, []
+        try:
+            for source in sources:
+                source.reset_after_fork()
+        finally:
+            self._sources = sources
 
     def get(self, kind: type[M], name: str, tags: Mapping[str, str] | None, make: Make[M]) -> M:
         """Return the metric of this type, name and tags; `make(name, tags)` creates it."""
         tags = check_tags(check_name("the name of a metric", name), tags)
         key = tuple(tags.items())
-        with self._making:
-            metrics = self._metrics.get(name, {})
-            first = next(iter(metrics.values()), None)
-            if first is not None and first.kind != kind.kind:
-                raise MetricTypeError(
-                    f"the name {name!r} is a {first.kind} already, so it can't be a {kind.kind}; choose another name"
-                )
-            metric = metrics.get(key)
-            if metric is None:
-                metric = make(name, tags)
-                metric.make_sibling = lambda others: self.get(kind, name, others, make)
-                if self._keeps_samples and isinstance(metric, Histogram):
-                    metric.keep_sample()
-                metrics[key] = metric
-                self._metrics[name] = metrics
-            assert isinstance(metric, kind)
-            return metric
+        known = self._metrics.get(name)
+        metric = None if known is None else known[1].get(key)
+        if known is None or metric is None:
+            # No lock is held: a finalizer or a signal handler may interrupt this thread, and request the same metric.
+            # `setdefault` is atomic, so all get the one that was added first. A fork or KeyboardInterrupt leaves no
+            # intermediate state.
+            made = make(name, tags)
+            made.make_sibling = lambda others: self.get(kind, name, others, make)
+            self._keep_sample_of(made)
+            known = self._metrics.setdefault(name, (kind.kind, {key: made}))
+            if known[0] == kind.kind:
+                metric = known[1].setdefault(key, made)
+                self._keep_sample_of(metric)  # again, since keep_samples() may have been called meanwhile
+        if metric is None or known[0] != kind.kind:
+            raise MetricTypeError(
+                f"the name {name!r} is a {known[0]} already, so it can't be a {kind.kind}; choose another name"
+            )
+        assert isinstance(metric, kind)
+        return metric
+
+    def _keep_sample_of(self, metric: Metric) -> None:
+        if self._keeps_samples and isinstance(metric, Histogram):
+            metric.keep_sample()
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ import msgspec
 from tallystream import record
 from tallystream.baselines import Values, add, by_identity, subtract
 from tallystream.bridges.base import Reading
-from tallystream.errors import TallystreamError
+from tallystream.errors import TallystreamError, is_of_a_signal
 from tallystream.fork import Step, before_fork
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.validation import LARGEST, as_number, check_name, check_tags, label
@@ -146,7 +146,9 @@ class SourceAdapter:
                 if isfinite(getattr(checked, "value", 0)):
                     seen.add(checked.identity)
                     readings.append(Reading(checked, began))
-        except Exception as error:  # noqa: BLE001 - another library's code; the other metrics must be reported
+        except BaseException as error:  # another library's code; the other metrics must be reported
+            if is_of_a_signal(error):
+                raise
             _log.debug("the failure in full", exc_info=True)
             self._fail(self.source.kind, f"{type(error).__name__}: {error}")
             return readings, False

@@ -82,6 +82,8 @@ class UpDownCounter(Metric):
     kind: ClassVar[str] = "updown"
     __slots__ = ("_lock", "_value")
 
+    _value: float
+
     def __init__(self, name: str, tags: Mapping[str, str]) -> None:
         super().__init__(name, tags)
         self.reset_after_fork()
@@ -90,14 +92,22 @@ class UpDownCounter(Metric):
         """Add `n`, which may be negative.
 
         Raises:
-            ValueError: `n` is an integer beyond ±(2**63 - 1).
+            ValueError: `n` is an integer beyond ±(2**63 - 1), or the value would not be a finite number.
             TypeError: `n` is not a real number.
         """
-        n = as_number(n)
+        if n.__class__ is not int and n.__class__ is not float:
+            n = as_number(n)
         if n.__class__ is int and not -MAX_COUNT <= n <= MAX_COUNT:
             raise ValueError(f"the up-down counter {self.name!r} can't change by more than 2**63 - 1 at once")
         with self._lock:
-            self._value += n
+            # No function is called here: after a call Python may run a signal handler or a finalizer, and if that
+            # updated this up-down counter, it would wait for the lock forever.
+            value = self._value + n
+            is_finite = n.__class__ is int or value - value == 0  # NaN for NaN and infinity
+            if is_finite:
+                self._value = value
+        if not is_finite:
+            raise ValueError(f"the up-down counter {self.name!r} can't change by {n} to {value}; use finite numbers")
 
     def dec(self, n: float = 1) -> None:
         """Subtract `n`. Raises what `inc` raises."""
@@ -115,4 +125,4 @@ class UpDownCounter(Metric):
     def reset_after_fork(self) -> None:
         """Count from zero again: the parent process reports its own value."""
         self._lock = Lock()
-        self._value: float = 0
+        self._value = 0

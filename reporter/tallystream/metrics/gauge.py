@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream import record
-from tallystream.errors import ConfigError
+from tallystream.errors import ConfigError, is_of_a_signal
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.metrics.base import Metric
 from tallystream.metrics.counter import Counter, UpDownCounter
@@ -106,11 +106,14 @@ class Gauge(Metric):
     def compute(self) -> record.Gauge | None:
         """Return the current value, not yet `checked`, or None if there is none. If the function fails, log it.
 
-        The function is code of the application: a snapshot calls it before it locks the registry.
+        The function is code of the application: a snapshot calls it before it locks the registry. Whatever it
+        raises, the other metrics must be reported.
         """
         try:
             value = self.value
-        except Exception:  # noqa: BLE001 - the application's function; the other metrics must be reported
+        except BaseException as error:
+            if is_of_a_signal(error):
+                raise
             _log.exception("gauge %s is skipped in this snapshot: its function failed", label(self.name, self.tags))
             return None
         return None if value is None else record.Gauge(name=self.name, tags=self.tags, value=value)

@@ -107,7 +107,7 @@ class Meter(Metric):
             raise ValueError(f"the meter {self.name!r} can't take {amount}")
         # Events that were counted before a tick is due belong to it, so comparing with the clock is enough.
         if self._monotonic() >= self.due:
-            self.rates()
+            self._tick_unless_locked()
         self._counter.inc(n)
 
     def add_before_due(self, n: int) -> None:
@@ -144,13 +144,24 @@ class Meter(Metric):
             count = self._counter.count
             return count, self._rates(count, now)
         with self._lock:
-            now = self._monotonic()
-            count = self._counter.count
-            self._averages.add(count - self._seen)
-            self._seen = count
-            self._latest = self._averages.rates(now)
-            self.due = self._averages.due
+            count, now = self._tick()
         return count, self._rates(count, now)
+
+    def _tick_unless_locked(self) -> None:
+        # Another thread, or code of this thread that a finalizer has interrupted, may be computing the rates.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._tick()
+            finally:
+                self._lock.release()
+
+    def _tick(self) -> tuple[int, float]:
+        now, count = self._monotonic(), self._counter.count
+        self._averages.add(count - self._seen)
+        self._seen = count
+        self._latest = self._averages.rates(now)
+        self.due = self._averages.due
+        return count, now
 
     def _rates(self, count: int, now: float) -> Rates:
         elapsed = now - self._start

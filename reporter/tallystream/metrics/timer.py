@@ -92,7 +92,7 @@ class Timer(Histogram):
             )
         # Buffered durations ended before this tick was due, so they are counted before the rates are updated.
         if now >= self._meter.due:
-            self.rates()
+            self._tick_unless_locked()
         self._append(value)
 
     def time(self) -> Timing:
@@ -130,6 +130,16 @@ class Timer(Histogram):
         with self._lock:
             self._flush()
             return self._meter.rates()
+
+    def _tick_unless_locked(self) -> None:
+        # Another thread, or code of this thread that a finalizer has interrupted, may have the lock. Then the next call
+        # updates the rates.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._flush()
+                self._meter.rates()
+            finally:
+                self._lock.release()
 
     def collect(self, *, views: bool) -> record.Timer:
         """Return the histogram and the rates as a record struct, with the view if `views`."""

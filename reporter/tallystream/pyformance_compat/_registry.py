@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tallystream import record
 from tallystream.baselines import add
+from tallystream.errors import is_of_a_signal
 from tallystream.pyformance_compat._clock import WALL, Clock
 from tallystream.pyformance_compat.meters.counter import Counter
 from tallystream.pyformance_compat.meters.gauge import CallbackGauge, Gauge, SimpleGauge
@@ -154,7 +155,9 @@ class MetricsRegistry:
             try:
                 name = f"{key}{{{','.join(f'{tag}={value}' for tag, value in tags)}}}" if tags else key
                 dumped[name] = self._values((key, tags))
-            except Exception:  # noqa: BLE001 - the application's function; the other metrics must be dumped
+            except BaseException as error:  # the application's function; the other metrics must be dumped
+                if is_of_a_signal(error):
+                    raise
                 _log.exception("%s is skipped in this dump", label(key, dict(tags)))
         return dumped
 
@@ -171,13 +174,14 @@ class MetricsRegistry:
         with self._making:
             metric = self._metrics[kind].get(series)
             if metric is None:
-                metric = make()
-                self._put(kind, series, metric)
+                metric = self._put(kind, series, make())
             return metric
 
-    def _put(self, kind: type[Any], series: Series, metric: Any) -> None:
+    def _put(self, kind: type[M], series: Series, metric: M) -> M:
         metric.tallystream_register(str(series[0]))
-        self._metrics[kind][series] = metric
+        # A finalizer or a signal handler may have added one while this one was created, in the same thread.
+        known: dict[Series, M] = self._metrics[kind]
+        return known.setdefault(series, metric)
 
     def _members(self) -> list[tuple[type[Any], Series, Any]]:
         with self._making:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from weakref import WeakSet
 
 from tallystream.clock import Deadline, call_within
-from tallystream.errors import ConfigError, DuplicateReporterError
+from tallystream.errors import ConfigError, DuplicateReporterError, is_of_a_signal
 from tallystream.fork import Step, after_fork_in_child, before_fork
 from tallystream.registry import registry_of
 from tallystream.reporters.child_exit import stop_at_child_exit
@@ -232,9 +232,11 @@ class ScheduledReporter(ABC):
             except DuplicateReporterError:
                 self._close_and_unregister(deadline)
                 raise
-            except Exception as error:  # noqa: BLE001 - the result reports the failure, and the log has the reason
+            except BaseException as error:  # the result reports the failure, and the log has the reason
+                if is_of_a_signal(error):
+                    raise
                 _log.debug("the failure in full", exc_info=True)
-                self._fail("a report failed", error)
+                self._fail("a report failed", str(error) or repr(error))
                 return False
         finally:
             self._report_lock.release()
@@ -261,9 +263,9 @@ class ScheduledReporter(ABC):
             self._fail("the reporter has stopped", error)
             self._close_and_unregister(Deadline(MAX_CLOSING_S, self._monotonic))
             raise
-        except Exception as error:  # noqa: BLE001 - one failed report must not stop the reporter
+        except BaseException as error:  # noqa: BLE001 - one failed report must not stop the reporter
             _log.debug("the failure in full", exc_info=True)
-            self._fail("a report failed", error)
+            self._fail("a report failed", str(error) or repr(error))
             return None
         finally:
             self._report_lock.release()
@@ -272,7 +274,10 @@ class ScheduledReporter(ABC):
         """Wait for the report that is being made. Return functions that resume the reporter in the parent."""
         if not self._report_lock.acquire(timeout=deadline.left()):
             return ()
-        self._prepare_fork(deadline)
+        try:
+            self._prepare_fork(deadline)
+        except BaseException as error:  # noqa: BLE001 - Python would only print it, and the lock would stay locked
+            self._fail("the reporter could not be prepared for a fork", str(error) or repr(error))
         return (self._report_lock.release,)
 
     def restart_in_child(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,6 +30,49 @@ def test_a_counter_grows_by_whole_numbers_only(registry: MetricRegistry) -> None
         with pytest.raises(TypeError):
             counter.inc(broken)  # type: ignore[arg-type]
     assert counter.count == 42
+
+
+@pytest.mark.parametrize("change", [math.nan, math.inf, -math.inf, -1e308, Decimal("nan")])
+def test_an_updown_stays_finite(registry: MetricRegistry, change: Any) -> None:
+    """A change to NaN or beyond the range of floats is an error that names the metric; the value is unchanged."""
+    updown = registry.updown("u")
+    updown.dec(1.5e308)
+    for update in (updown.inc, lambda n: updown.dec(-n)):
+        with pytest.raises(ValueError, match=r"^the up-down counter 'u' can't change by -?(nan|inf|1e\+308) to"):
+            update(change)
+    assert updown.value == -1.5e308
+    updown.inc(1.5e308)
+    updown.inc(5)
+    assert updown.value == 5
+
+
+INTERRUPTED_UPDOWN = """
+import signal
+from tallystream import MetricRegistry
+updown, interrupted = MetricRegistry("orders").updown("u"), 0
+
+def handle(*_):
+    global interrupted
+    interrupted += 1
+    updown.dec(0.5)
+
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+added = 0
+while interrupted < 500:
+    updown.inc(0.5)
+    added += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(updown.value == 0.5 * (added - interrupted))
+"""
+
+
+def test_a_signal_handler_can_update_an_updown() -> None:
+    """A signal during an update does not block, and no change is lost."""
+    run = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_UPDOWN], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr
 
 
 def test_no_increment_is_lost_between_threads(registry: MetricRegistry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -76,6 +77,17 @@ def test_a_gauge_that_does_not_return_delays_no_call(reporter: ScheduledReporter
     assert not has_ended.is_set()
     resume.set()
     assert CALLS[call](reporter, 10)
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e300, 1e10])
+def test_a_call_may_wait_forever(reporter: ScheduledReporter, timeout: float) -> None:
+    """A timeout beyond what a lock accepts is no error."""
+    assert reporter.report_now(timeout)
+    assert reporter.stop(timeout)
+    reporter.start()
+    assert reporter.is_running
+    assert reporter.stop(timeout)
+    assert not reporter.is_running
 
 
 def test_the_last_report_is_made_if_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:

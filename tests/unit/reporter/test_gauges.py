@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -115,6 +116,38 @@ def test_reading_a_gauge_is_like_a_snapshot(registry: MetricRegistry) -> None:
     with pytest.raises(OSError, match="down"):
         assert registry.gauge("read.4").value
     assert math.isnan(registry.gauge("read.1").value or 0)
+
+
+def raising(error: BaseException) -> Callable[[], float]:
+    """Return a gauge's function that raises the error."""
+
+    def function() -> float:
+        raise error
+
+    return function
+
+
+class PanicException(BaseException):
+    """What an extension in Rust raises if its code panics."""
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1), KeyboardInterrupt(), PanicException("no")])
+def test_a_gauge_that_raises_no_exception_fails_alone(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """In a thread, only the gauge is skipped, and this is logged, whatever its function raises."""
+    registry = MetricRegistry("app")
+    registry.gauge("ends", raising(error), tags={"by": type(error).__name__})
+    registry.counter("neighbour").inc()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(registry.snapshot).result() == [record.Counter(name="neighbour", count=1)]
+    assert caplog.text.count(f"'ends' {{'by': '{type(error).__name__}'}} is skipped") == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_signal_ends_a_snapshot(registry: MetricRegistry, error: type[BaseException]) -> None:
+    """In the main thread, the handler of a signal may have raised these, so a snapshot raises them too."""
+    registry.gauge("interrupted", raising(error()))
+    with pytest.raises(error):
+        registry.snapshot()
 
 
 def test_derived_gauges_transform_their_source(registry: MetricRegistry) -> None:

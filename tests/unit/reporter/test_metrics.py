@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -86,3 +87,27 @@ def test_a_position_keeps_the_lowest_start_and_the_highest_end(registry: MetricR
     for start, end in ((-1, 3), (4, 3)):
         with pytest.raises(ValueError, match="0 <= start <= position"):
             position.advance(start, end)
+
+
+def test_an_update_does_not_wait_for_the_rates(registry: MetricRegistry, clock: ManualClock) -> None:
+    """A finalizer may update a meter or timer that this thread reads, also when the rates are due.
+
+    The next call computes them.
+    """
+    meter, timer = registry.meter("m"), registry.timer("t")
+    for update in (meter.mark, lambda: timer.update(0.5)):
+        for _ in range(9):
+            update()
+    clock.advance(5)
+
+    def finalize() -> None:
+        with meter._lock, timer._lock:
+            meter.mark()
+            timer.update(0.5)
+
+    thread = Thread(target=finalize, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert meter.rates().m1_rate == timer.rates().m1_rate == 2
+    assert meter.count == timer.count == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
@@ -33,14 +34,14 @@ class Fixed:
 
     kind = "fixed"
 
-    def __init__(self, *metrics: Metric | Exception) -> None:
-        self.metrics: Iterable[Metric | Exception] = metrics
+    def __init__(self, *metrics: Metric | BaseException) -> None:
+        self.metrics: Iterable[Metric | BaseException] = metrics
         self.began: float | None = None
 
     def read(self) -> Iterator[Reading]:
         """Return the metrics."""
         for metric in self.metrics:
-            if isinstance(metric, Exception):
+            if isinstance(metric, BaseException):
                 raise metric
             yield Reading(metric, self.began)
 
@@ -106,6 +107,17 @@ def test_a_source_that_raises_is_counted_and_breaks_nothing(
     assert reporter.failures == 0
     assert Counter(name=FAILED, tags={"source": "fixed"}, count=1) in reporter.reports[-1]
     assert "fixed of fixed is not reported: OSError: no such device" in caplog.text
+
+
+def test_a_source_that_raises_no_exception_breaks_nothing(registry: MetricRegistry) -> None:
+    """It is skipped like one that raises an Exception; only what the handler of a signal may raise passes."""
+    registry.counter("own").inc()
+    registry.add_source(Fixed(Counter(name="before", count=1), asyncio.CancelledError()))
+    names = [metric.name for metric in registry.snapshot()]
+    assert (names, failed(registry)) == (["own", FAILED, "before"], 1)
+    registry.add_source(Fixed(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        registry.snapshot()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from operator import index
 from threading import Lock
@@ -13,6 +14,9 @@ from tallystream.metrics import counter
 
 if TYPE_CHECKING:
     from tallystream import record
+
+
+_log = logging.getLogger("tallystream.pyformance_compat")
 
 
 class CounterFellWarning(UserWarning):
@@ -35,7 +39,7 @@ class Counter:
         self.tallystream_reset()
 
     def inc(self, val: Any = 1) -> None:
-        """Add `val`: any real number."""
+        """Add `val`: any real number. One that Tallystream's counter refuses, such as NaN, is skipped and logged."""
         self._move(val)
 
     def dec(self, val: Any = 1) -> None:
@@ -55,11 +59,15 @@ class Counter:
             self._warn(3)
 
     def _move(self, val: Any, *, grows: bool = True) -> None:
-        with self._lock:
-            if self._updown is None and grows and _is_count(val):
-                self._counter.inc(val)
-                return
-            first = self._set(self.get_count(), val)
+        try:
+            with self._lock:
+                if self._updown is None and grows and _is_count(val):
+                    self._counter.inc(val)
+                    return
+                first = self._set(self.get_count(), val)
+        except ValueError as error:
+            _log.warning("%r skips a change: %s", self._name, error)
+            return
         if first:
             self._warn(4)
 

@@ -90,7 +90,7 @@ class Reporter:
             schedule.pop_due(time.monotonic())
             try:
                 self.report_now(self.registry)
-            except Exception:  # noqa: BLE001 - one failed report must not stop the reporter
+            except BaseException:  # noqa: BLE001 - one failed report must not stop the reporter
                 self.failures += 1
                 _log.exception("%s: a report failed; the next one follows", type(self).__name__)
             if stopped:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from support.pyformances import Clock, ours, real
+from tallystream import record
 
 
 def hammer(*works: Any) -> None:
@@ -71,6 +72,22 @@ def test_a_metric_is_created_once() -> None:
     assert free == [False]
     registry.timer("t")
     assert free == [False]
+
+
+def test_an_interrupted_request_returns_the_same_metric() -> None:
+    """A finalizer or signal handler that interrupts the creation of a metric gets the same object."""
+
+    class Registry(ours.MetricsRegistry):
+        found: Any = None
+
+        def create_sink(self) -> None:
+            if self.found is None:
+                self.found = "interrupted"
+                self.found = self.timer("t")
+
+    registry = Registry()
+    assert registry.timer("t") is registry.found
+    assert registry.timer("t") is registry.found
 
 
 def test_create_sink_may_request_metrics() -> None:
@@ -135,6 +152,20 @@ def test_min_and_max_outside_32_bits(value: float, least: float, greatest: float
         histogram.add(value)
     assert (theirs.get_min(), theirs.get_max()) == (least, greatest)
     assert (mine.get_min(), mine.get_max()) == (value, value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_counter_stays_finite(value: float, log: pytest.LogCaptureFixture) -> None:
+    """In pyformance a counter is NaN or infinite forever; Tallystream skips and logs the change."""
+    theirs, mine = real.meters.Counter(), ours.MetricsRegistry().counter("c")
+    for counter in (theirs, mine):
+        counter.inc(3)
+        for change in (counter.inc, counter.dec):
+            change(value)
+    assert not math.isfinite(theirs.get_count())
+    assert mine.get_count() == 3
+    assert "'c' skips a change: " in log.text
+    assert mine.tallystream_read("c", {}) == record.Counter(name="c", count=3)
 
 
 def test_a_value_that_is_not_a_number_changes_nothing() -> None:
@@ -293,6 +324,25 @@ def test_a_gauge_that_fails_hides_no_other_metric(log: pytest.LogCaptureFixture)
         else:
             assert registry.dump_metrics() == {"c": {"count": 1}}
             assert "'failing' is skipped in this dump" in log.text
+
+
+def test_a_gauge_that_raises_no_exception_hides_no_other_metric(log: pytest.LogCaptureFixture) -> None:
+    """Also if its function raises what is no Exception; only what the handler of a signal may raise passes."""
+
+    def end() -> float:
+        raise error
+
+    registry = ours.MetricsRegistry()
+    registry.counter("c").inc()
+    registry.gauge("ending", end)
+    error: BaseException = asyncio.CancelledError()
+    assert registry.dump_metrics() == {"c": {"count": 1}}
+    assert [metric.name for metric in registry.tallystream.snapshot()] == ["c"]
+    assert "'ending' is skipped in this dump" in log.text
+    error = SystemExit()
+    for read in (registry.dump_metrics, registry.tallystream.snapshot):
+        with pytest.raises(SystemExit):
+            read()
 
 
 def test_tags() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -52,6 +53,27 @@ def test_a_failed_report_is_seen_and_the_next_one_happens(log: pytest.LogCapture
     assert reporter.failures == (reporter.reports + 1) // 2
     assert "Failing: a report failed; the next one follows" in log.text
     assert "no route to carbon" in log.text
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
+def test_a_report_that_raises_no_exception_is_a_failed_report(
+    error: type[BaseException], log: pytest.LogCaptureFixture
+) -> None:
+    """In pyformance the thread ends; Tallystream logs it like any other failure, and makes the next report."""
+
+    class Ending(Reporter):
+        reports = 0
+
+        def report_now(self, registry: Any = None, timestamp: float | None = None) -> None:  # noqa: ARG002 - it reports nothing
+            self.reports += 1
+            raise error
+
+    reporter = Ending(reporting_interval=0.01)
+    reporter.start()
+    wait_until(lambda: reporter.reports >= 3, 10, "three reports", poll=0.01)
+    reporter.stop()
+    assert reporter.failures == reporter.reports
+    assert "Ending: a report failed; the next one follows" in log.text
 
 
 def test_stopping_makes_a_last_report() -> None:
