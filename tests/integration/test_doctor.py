@@ -96,7 +96,12 @@ def test_a_system_with_its_topics_has_no_failed_check(
     with KafkaReporter(
         registry, bootstrap_servers=broker.bootstrap_servers, topic=topics.metrics, instance="orders-1", interval=0.5
     ):
-        result = doctor("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
+        arguments = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
+        result = doctor(*arguments)
+        for _ in range(4):
+            if result.lines["clock"].status == "ok":
+                break
+            result = doctor(*arguments)  # on a busy machine no record may arrive while it watches
     assert result.code == 0, result.failed
     names = (topics.metrics, topics.agg, topics.table, topics.events, topics.ledger, topics.dead)
     for check in (*(f"topic {name}" for name in names), "broker", "permissions", "aggregator", "clock"):
