@@ -134,7 +134,8 @@ def _no_instance(observed: Observed) -> Iterator[Problem]:
     if observed.apps and not any(app.living for app in observed.apps):
         yield Problem(
             "No instance reports",
-            "No app has a living instance: each one has sent no record for three of its reporting intervals.",
+            "Every instance of every app has ended, or has sent no record for three of its reporting intervals. This "
+            "stays until one reports.",
             "instance-silent",
             since_ms=max((app.since_ms for app in observed.apps if app.since_ms is not None), default=None),
             details={"view": "metrics"},
