@@ -26,6 +26,18 @@ def check_name(field: str, name: object) -> str:
     return _text(field, name, 1, MAX_NAME)
 
 
+def header_token(field: str, token: str) -> str:
+    """Return a token for an HTTP header, without white space around it.
+
+    Raises:
+        ConfigError: it has a character that no header can have. An HTTP client would show the token in its error.
+    """
+    token = token.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise ConfigError(field, "***", "give the token alone: it has a line break or another special character")
+    return token
+
+
 def require_mapping(metric: str, tags: object) -> None:
     """Check that tags are a mapping or None.
 

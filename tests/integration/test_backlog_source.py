@@ -17,7 +17,7 @@ from tallystream_aggregator.spark.catch_up.encoding import records_of
 from tallystream_aggregator.spark.catch_up.reader import LostRecordsError
 from tallystream_aggregator.spark.catch_up.source import CatchUpOptions, CatchUpReader
 from tallystream_aggregator.spark.catch_up.splits import BATCH_S
-from tallystream_aggregator.spark.checkpoint import keep_first
+from tallystream_aggregator.spark.checkpoint import store_first
 from tallystream_aggregator.spark.kafka_options import Fetch
 from tallystream_aggregator.table import Record, TableSettings
 
@@ -67,7 +67,7 @@ def read(reader: CatchUpReader, start: dict[str, dict[str, int]], end: dict[str,
 def test_batches_and_tasks_have_all_records(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
     """The size of each batch follows the speed of the one before; each task compacts its split."""
     publish(broker, topics.metrics, 1000)
-    keep_first(tmp_path, {topics.metrics: {"0": 0}})
+    store_first(tmp_path, {topics.metrics: {"0": 0}})
     clock = ManualClock()
     reader = CatchUpReader(options(broker, topics, tmp_path), clock)
     records = [

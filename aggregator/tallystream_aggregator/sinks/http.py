@@ -77,18 +77,6 @@ def secret_file(variable: str, env: Mapping[str, str]) -> str:
         raise ConfigError(variable, path, f"it can't be read: {reason}") from error
 
 
-def header_token(variable: str, token: str) -> str:
-    """Return a token for a header, without white space around it.
-
-    Raises:
-        ConfigError: it has a character that no header can have. An HTTP client would show the token in its error.
-    """
-    token = token.strip()
-    if not (token.isascii() and token.isprintable()):
-        raise ConfigError(variable, "***", "give the token alone: it has a line break or another special character")
-    return token
-
-
 OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
 OTLP_HISTOGRAMS = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 OTLP_EXPONENTIAL = "base2_exponential_bucket_histogram"

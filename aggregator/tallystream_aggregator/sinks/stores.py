@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from tallystream.errors import ConfigError
+from tallystream.validation import header_token
 from tallystream_aggregator.sinks.address import LOOPBACK, NO_CERTIFICATE, Address, ClientCertificate
 from tallystream_aggregator.sinks.graphite import require_prefix
 from tallystream_aggregator.sinks.http import (
     OTLP_HEADERS,
     certificates,
-    header_token,
     otlp_headers,
     otlp_option,
     otlp_sends_buckets,

@@ -127,7 +127,7 @@ def state_partitions(checkpoint: Path) -> int | None:
         raise _damaged(path, error) from error
 
 
-def keep_first(checkpoint: Path, begin: Offsets) -> None:
+def store_first(checkpoint: Path, begin: Offsets) -> None:
     """Store the offsets at which a new table begins.
 
     `begin` is empty for a table that continues: nothing is stored then. Spark's Kafka source uses the same file in the

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.reporters.local import LocalReporter
-from tallystream.validation import check_instance
+from tallystream.validation import check_instance, header_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,9 +57,9 @@ def _split(url: object) -> SplitResult:
 
 
 def _checked_token(token: object) -> str:
-    text = token.strip() if isinstance(token, str) else ""
-    if not (text and text.isascii() and text.isprintable()):  # http.client would show the header in its error
-        raise ConfigError("token", "***", "give an API token of InfluxDB: printable ASCII characters in one line")
+    text = header_token("token", token) if isinstance(token, str) else ""
+    if not text:
+        raise ConfigError("token", "***", "give an API token of InfluxDB")
     return text
 
 

@@ -14,7 +14,7 @@ from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark.checkpoint import keep_first
+from tallystream_aggregator.spark.checkpoint import store_first
 from tallystream_aggregator.spark.query import start
 from tallystream_aggregator.spark.query.settings import AggregateSettings
 
@@ -68,7 +68,7 @@ def test_an_initial_state_older_than_the_last_batches_is_rejected(
 def test_a_rebuild_rejects_a_checkpoint_with_the_first_offsets_of_a_table(tmp_path: Path) -> None:
     """That table has planned no batch, but the aggregator would read from its offsets."""
     checkpoint = tmp_path / "checkpoint"
-    keep_first(checkpoint, {"metrics": {"0": 0}})
+    store_first(checkpoint, {"metrics": {"0": 0}})
     with pytest.raises(ConfigError, match="it is in use"):
         rebuild.run(rebuild.RebuildSettings("127.0.0.1:1", checkpoint), lambda _: None)
 

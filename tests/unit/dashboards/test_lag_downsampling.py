@@ -7,37 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.lag import Rounds, group, round_of
-from tallystream_aggregator.sinks.sqlite.reader import LocalReader
-from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.recorder import Downsampler, spans
 from tallystream_dashboards.lag.reader import read_group, read_groups, read_groups_by_rules
 from tallystream_dashboards.lag.status import Rules
 from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 
 T0 = 1_700_000_100_000
 """The first round, epoch ms: the beginning of a slot of five minutes."""
 RULES = Rules(window_s=100)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[LocalStore]:
-    """Yield a local store without retention."""
-    opened = LocalStore(tmp_path / "store.db", retention_ms=0)
-    opened.setup()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[LocalReader]:
-    """Yield a reader of the same store."""
-    opened = LocalReader(tmp_path / "store.db")
-    yield opened
-    opened.close()
 
 
 def test_a_gone_group_is_the_same_after_downsampling(store: LocalStore, reader: LocalReader) -> None:

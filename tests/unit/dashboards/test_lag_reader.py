@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from support.fuzz import examples
 from support.lag import Rounds, group, round_of
 from tallystream_aggregator.sinks.base import Point, Series
-from tallystream_aggregator.sinks.sqlite.reader import LocalReader
-from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, time_to_catch_up
 from tallystream_dashboards.lag.formatting import catches_up_in
 from tallystream_dashboards.lag.reader import evaluate, read_group, read_groups, read_groups_by_rules
@@ -22,9 +20,10 @@ from tallystream_dashboards.lag.storage import GROUPS, LAG
 from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
+    from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+    from tallystream_aggregator.sinks.sqlite.sink import LocalStore
     from tallystream_dashboards.lag.offsets import RoundOffsets
 
 T0 = 1_700_000_100_000
@@ -34,23 +33,6 @@ RULES = Rules(window_s=100)
 SCHEDULES = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=120
 )  # the records produced and consumed in each round, and whether the group has a member
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[LocalStore]:
-    """Yield a local store without retention."""
-    opened = LocalStore(tmp_path / "store.db", retention_ms=0)
-    opened.setup()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[LocalReader]:
-    """Yield a reader of the same store."""
-    opened = LocalReader(tmp_path / "store.db")
-    yield opened
-    opened.close()
 
 
 def series(points: Sequence[Point]) -> list[Series]:

@@ -167,7 +167,7 @@ def test_of_many_groups_and_partitions_only_the_worst_are_drawn(sink: Sink, read
 def test_the_pipeline_has_four_hops(sink: Sink, reader: PointReader) -> None:
     """The hops are the last record, the lag of the aggregator and of the shipper, and the newest sum.
 
-    A record is never too old: Tallystream itself sends some, and an app may report seldom.
+    A record is never too old: Tallystream itself sends some, and an app may report rarely.
     """
     rounds = Rounds()
     for ago in range(60, 0, -2):

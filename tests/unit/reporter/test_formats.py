@@ -131,7 +131,7 @@ def test_an_invalid_token_is_refused_and_not_shown(token: object) -> None:
     """Python's HTTP client would refuse it at each report, with an error that contains it."""
     with pytest.raises(ConfigError) as caught:
         InfluxReporter(MetricRegistry("app"), **{**INFLUX, "token": token})
-    assert str(caught.value).startswith("token: '***' can't be used; give an API token of InfluxDB")
+    assert str(caught.value).startswith("token: '***' can't be used; give ")
     assert "hush" not in repr(caught.value)
 
 

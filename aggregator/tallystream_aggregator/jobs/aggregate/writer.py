@@ -17,7 +17,7 @@ from tallystream_aggregator.kafka.ledger import epochs_of, highest_on
 from tallystream_aggregator.kafka.start_position import resolve
 from tallystream_aggregator.kafka.topics import require_append_time
 from tallystream_aggregator.repair_request import request_path
-from tallystream_aggregator.spark.checkpoint import TopicIdentity, keep_first, last_committed
+from tallystream_aggregator.spark.checkpoint import TopicIdentity, last_committed, store_first
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.query.start import initial_state_of, start_position
 
@@ -60,7 +60,7 @@ class Writer:
         self._lease, self._kafka = lease, kafka
         shards = sharding.shards
         self.begin, partial = start_position(settings, topics, kafka)
-        keep_first(settings.checkpoint, self.begin)
+        store_first(settings.checkpoint, self.begin)
         self._selection = settings.selection(topics)
         self._read = read = self._selection.find(kafka)
         require_append_time(clients.admin(kafka), read)

@@ -22,6 +22,7 @@ from urllib3.util import Retry
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
 from tallystream_aggregator.sinks.base import Point, Rejections, Series, SinkUnavailableError, refused
+from tallystream_aggregator.sinks.influxdb.flux import literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,7 +111,7 @@ class InfluxStore:
         """
         # InfluxDB's end is inclusive.
         start, stop = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (start_ms, end_ms - 1))
-        predicate = f"_measurement={_text(encode_name(measurement))}"
+        predicate = f"_measurement={literal(encode_name(measurement))}"
         try:
             self._client.delete_api().delete(start, stop, predicate, bucket=self._bucket, org=self._org)
         except ApiException as error:
@@ -129,7 +130,7 @@ class InfluxStore:
         """Return the names of all measurements, sorted."""
         tables = self._ask(
             f'import "influxdata/influxdb/schema"\n'
-            f"schema.measurements(bucket: {_text(self._bucket)}, start: time(v: 0))"
+            f"schema.measurements(bucket: {literal(self._bucket)}, start: time(v: 0))"
         )
         return sorted(decode(str(row.get_value())) for table in tables for row in table.records)
 
@@ -146,9 +147,9 @@ class InfluxStore:
         """Return series as in the protocol `PointReader`."""
         if start_ms >= end_ms or not fields:
             return []
-        wanted = [f"r._measurement == {_text(encode_name(measurement))}"]
-        wanted += ["(" + " or ".join(f"r._field == {_text(encode_name(name))}" for name in fields) + ")"]
-        wanted += [f"r[{_text(encode_name(k))}] == {_text(encode_value(v))}" for k, v in (tags or {}).items()]
+        wanted = [f"r._measurement == {literal(encode_name(measurement))}"]
+        wanted += ["(" + " or ".join(f"r._field == {literal(encode_name(name))}" for name in fields) + ")"]
+        wanted += [f"r[{literal(encode_name(k))}] == {literal(encode_value(v))}" for k, v in (tags or {}).items()]
         chosen = f"|> filter(fn: (r) => {' and '.join(wanted)})"
         found: dict[tuple[str, tuple[tuple[str, str], ...]], Series] = {}
         if last_before and start_ms > 0:
@@ -170,7 +171,7 @@ class InfluxStore:
     def _range(self, start_ms: int, end_ms: int) -> str:
         times = (datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds") for ms in (start_ms, end_ms))
         start, stop = (text.replace("+00:00", "Z") for text in times)
-        return f"from(bucket: {_text(self._bucket)}) |> range(start: {start}, stop: {stop})"
+        return f"from(bucket: {literal(self._bucket)}) |> range(start: {start}, stop: {stop})"
 
     def _ask(self, flux: str) -> list[Any]:
         try:
@@ -256,12 +257,6 @@ def _line(point: Point) -> str:
 
 def _is_tag(column: str) -> bool:
     return not column.startswith("_") and column not in {"result", "table"}
-
-
-def _text(text: str) -> str:
-    """Return a Flux string literal. Its escapes differ from those of JSON, and `${` would begin an interpolation."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
-    return '"' + "".join(f"\\x{ord(char):02x}" if char < " " else char for char in escaped) + '"'
 
 
 def _reason(error: ApiException) -> str:

@@ -121,7 +121,7 @@ def live(
 def catch_up(session: SparkSession, settings: AggregateSettings, topics: Topics, *, shards: int) -> DataFrame:
     """Return the stream of compacted records, with the columns `tallystream_aggregator.spark.catch_up.encoding.SCHEMA`.
 
-    A new checkpoint begins at the offsets that tallystream_aggregator.spark.checkpoint.keep_first has stored.
+    A new checkpoint begins at the offsets that tallystream_aggregator.spark.checkpoint.store_first has stored.
     """
     reading = _reading(settings)
     options = CatchUpOptions(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_dashboards.grafana.queries.flux import columns, literal, pipe
+from tallystream_aggregator.sinks.influxdb.flux import literal
+from tallystream_dashboards.grafana.queries.flux import columns, pipe
 
 if TYPE_CHECKING:
     from tallystream_dashboards.grafana.settings import Settings

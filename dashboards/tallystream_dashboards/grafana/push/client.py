@@ -10,8 +10,9 @@ from requests.adapters import HTTPAdapter
 from urllib3.util.ssl_ import create_urllib3_context
 
 from tallystream.errors import ConfigError, TallystreamError
+from tallystream.validation import header_token
 from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
-from tallystream_aggregator.sinks.http import header_token, split_url
+from tallystream_aggregator.sinks.http import split_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

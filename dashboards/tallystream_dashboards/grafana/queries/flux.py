@@ -35,12 +35,6 @@ def pipe(source: str, *steps: str) -> str:
     return "".join([source, *(f"\n  |> {step}" for step in steps)])
 
 
-def literal(text: str) -> str:
-    """Return a string literal. Its escapes differ from those of JSON, and `${` would begin an interpolation."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
-    return '"' + "".join(f"\\x{ord(char):02x}" if char < " " else char for char in escaped) + '"'
-
-
 def columns(*names: str) -> str:
     """Return a list of columns in Flux."""
     return "[" + ", ".join(f'"{column}"' for column in names) + "]"

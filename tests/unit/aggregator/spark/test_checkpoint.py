@@ -14,9 +14,9 @@ from tallystream_aggregator.spark.checkpoint import (
     finished_batches,
     first_offsets,
     has_begun,
-    keep_first,
     last_committed,
     plan_of,
+    store_first,
     stored_first,
 )
 
@@ -123,18 +123,18 @@ def test_a_log_of_another_version_is_rejected(tmp_path: Path) -> None:
 
 def test_the_first_offsets_are_stored_as_spark_stores_them(tmp_path: Path) -> None:
     """A table that continues stores none."""
-    keep_first(tmp_path / "new", {})
+    store_first(tmp_path / "new", {})
     assert not (tmp_path / "new").exists()
     assert stored_first(tmp_path) == {}
-    keep_first(tmp_path, {"metrics": {"0": 99}})
-    keep_first(tmp_path, {"metrics": {"0": 7}})
+    store_first(tmp_path, {"metrics": {"0": 99}})
+    store_first(tmp_path, {"metrics": {"0": 7}})
     assert (tmp_path / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"metrics":{"0":7}}'  # as Spark 4.2 writes it
     assert stored_first(tmp_path) == first_offsets(tmp_path) == {"metrics": {"0": 7}}
 
 
 def test_a_table_has_begun_when_its_first_batch_is_planned(tmp_path: Path) -> None:
     """Spark writes the end of a batch before it runs it, and a restart repeats the batch."""
-    keep_first(tmp_path, {"metrics": {"0": 7}})
+    store_first(tmp_path, {"metrics": {"0": 7}})
     assert not has_begun(tmp_path)
     _write(tmp_path, 0, 8, committed=False)
     assert has_begun(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark.checkpoint import keep_first
+from tallystream_aggregator.spark.checkpoint import store_first
 from tallystream_aggregator.spark.query import start
 from tallystream_aggregator.spark.query.settings import AggregateSettings
 
@@ -31,7 +31,7 @@ def _topic(monkeypatch: pytest.MonkeyPatch) -> None:
 def _start(checkpoint: Path, **settings: Any) -> StartPosition:
     """Start the aggregator, and stop it before its first batch."""
     found = start.start_position(AggregateSettings("broker:9092", checkpoint, **settings), Topics(), {})
-    keep_first(checkpoint, found.offsets)
+    store_first(checkpoint, found.offsets)
     return found
 
 

@@ -1,0 +1,31 @@
+"""A local store and its reader, for the tests of what is read back from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tallystream_aggregator.sinks.sqlite.reader import LocalReader
+from tallystream_aggregator.sinks.sqlite.sink import LocalStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LocalStore]:
+    """Yield a local store without retention."""
+    opened = LocalStore(tmp_path / "store.db", retention_ms=0)
+    opened.setup()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[LocalReader]:
+    """Yield a reader of the same store."""
+    opened = LocalReader(tmp_path / "store.db")
+    yield opened
+    opened.close()
