@@ -84,7 +84,9 @@ class System:
         for health in self._health.values():
             health.status.run()
         self._rounds = Rounds()
-        self._lag_api = LagApi(STEP_MS / 1000, _no_store, clock=lambda: self._now_ms / 1000)
+        self._lag_api = LagApi(
+            STEP_MS / 1000, _no_store, monotonic=self._clock.monotonic, clock=lambda: self._now_ms / 1000
+        )
         self._orders = [self._instance(name, 0) for name in ("orders-1", "orders-2")]
         self._own = [
             Instance("tallystream", f"{name}@host", health.internal_metrics.registry, start_ms)

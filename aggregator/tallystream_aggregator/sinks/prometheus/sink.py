@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from tallystream_aggregator.sinks.prometheus import names
 from tallystream_aggregator.sinks.prometheus.text import Held, exposition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tallystream_aggregator.sinks.base import Point
 
@@ -29,12 +30,13 @@ class PrometheusSink:
     Points are in memory only: to a new sink the writer writes the newest point of every sum before the first flush.
     Before that flush, and from `withdraw` to the next flush, `/metrics` answers 503. A later point of a sum
     replaces the earlier one with all its fields, whatever their times are: the table's clock may stand still or go
-    back. The text is rendered on request and cached. If rendering is slow, the text may be a few flushes old.
+    back. The text is rendered on request and cached. If rendering is slow, by the clock `monotonic` in seconds, the
+    text may be a few flushes old.
 
     Only sums can be shown: a point with an unknown `metric_type`, or with a text, is refused.
     """
 
-    def __init__(self, address: str, port: int) -> None:
+    def __init__(self, address: str, port: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._address, self._wanted_port = address, port
         self._server: HealthServer | None = None
         self._lock = Lock()
@@ -42,7 +44,7 @@ class PrometheusSink:
         self._shown: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._silent: str | None = EMPTY
         self._flushes = 0
-        self._text = CachedText()
+        self._text = CachedText(monotonic)
         self._noted: set[str] = set()
         self.refusals = Rejections("Prometheus")
 
