@@ -25,13 +25,15 @@ MAX_SHARDS = 1024
 class Sharding(msgspec.Struct, frozen=True):
     """The number of shards, and of Spark's partitions. `restored`: the table began with a rebuilt initial state.
 
-    `sum_tags` are the tags that the sums have.
+    `sum_tags` are the tags that the sums have. `since` is the epoch in which a new table began: rows of earlier epochs
+    on `metrics-table` are not its own. It is 0 for a restored table, whose state has the epoch.
     """
 
     shards: int = 1
     partitions: int = 1
     restored: bool = False
     sum_tags: SumTags = SumTags()
+    since: int = 0
 
 
 _decode = json_decoder(Sharding)

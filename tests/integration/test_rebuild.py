@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,8 @@ from support.fleet import Fleet
 from support.kafka import committed, read_topic
 from support.processes import kill_tree
 from support.wait import wait_until
+from tallystream_aggregator.initial_state import initial_state_path, read_initial_state
+from tallystream_aggregator.table.state import unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
     from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.table.state import State
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
@@ -99,3 +103,32 @@ def test_a_rebuild_without_records_that_were_never_read_is_refused(
     assert refused.returncode == 2, refused.stderr
     assert "7}" in refused.stderr
     assert run("rebuild", *options, *checkpoint, "--accept-partial").returncode == 0
+
+
+def test_a_rebuild_leaves_out_an_earlier_table(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """A new table began on the same topics, from a later offset. A rebuild has only its lives."""
+    options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
+    group, checkpoint = topic_prefix + "tallystream-aggregator", tmp_path / "checkpoint"
+
+    def is_read(end: int) -> bool:
+        return committed(broker.bootstrap_servers, group, topics.metrics) >= end
+
+    records = []
+    for seed, more in ((13, ()), (14, ("--from", "latest", "--accept-partial"))):
+        with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, *more):
+            Fleet(broker.bootstrap_servers, topics.metrics, seed=seed).publish(100)
+            earlier, records = records, read_topic(broker.bootstrap_servers, topics.metrics)
+            wait_until(partial(is_read, len(records)), 120, "all records are read")
+        shutil.rmtree(checkpoint)
+    rebuilt = run("rebuild", *options, "--checkpoint", str(checkpoint))
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    lives = [life for known in rebuilt_state(checkpoint).lives.values() for life in known]
+    assert lives
+    assert all(offset >= len(earlier) for life in lives for offset in life.offsets.values())
+
+
+def rebuilt_state(checkpoint: Path) -> State:
+    """Return the state of the only shard that a rebuild has written for a checkpoint."""
+    return unpack(read_initial_state(initial_state_path(checkpoint), shards=1).shards[0])

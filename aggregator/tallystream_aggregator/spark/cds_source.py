@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import jars
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.sharding import Sharding
 from tallystream_aggregator.spark.catch_up.source import CatchUpSource, compacted
 from tallystream_aggregator.spark.catch_up.splits import Range, cut
 from tallystream_aggregator.spark.checkpoint import Planned
@@ -123,7 +124,7 @@ def _run(session: SparkSession, folder: Path) -> None:
     catch_up = session.readStream.format(ClassLoadingSource.name()).load()
     for name, records in (("live", live.selectExpr(*columns.split(", "))), ("catch-up", catch_up)):
         settings = AggregateSettings(bootstrap_servers="localhost:9092", checkpoint=folder)
-        out = summed(records, settings, Topics(""), epoch=1, shards=1, planned=_planned)
+        out = summed(records, settings, Topics(""), epoch=1, sharding=Sharding(), planned=_planned)
         writer = out.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder / name))
         query = writer.start()
         try:

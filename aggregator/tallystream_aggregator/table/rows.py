@@ -124,7 +124,8 @@ class ForgettingRow(msgspec.Struct, kw_only=True):
 class ShardRow(msgspec.Struct, kw_only=True):
     """The progress of a shard. The table has had this number of `shards` since the epoch `since`.
 
-    `before` has the number of shards and `since` of the time before; None if the number never changed.
+    `before` has the number of shards and `since` of the time before; None if the number never changed. Then `since` is
+    the epoch in which the table began.
 
     `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
 

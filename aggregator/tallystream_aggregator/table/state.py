@@ -126,7 +126,7 @@ class State(msgspec.Struct, array_like=True):
     `shard` is one of `shards` (table.shards). `included` maps partition → the last offset that a rebuilt shard
     includes: when another shard reads older records again, this one ignores them. The table has had this number of
     shards since the epoch `since`; records of `metrics-table` with a lower epoch are from before. `before` has the
-    number of shards and `since` of the time before, None if the number never changed.
+    number of shards and `since` of the time before, None if the number never changed; then the table began in `since`.
 
     `sum_tags` are the tags that the sums have. `emptied` are sums on `metrics-agg` that the table may lack, because it
     had other tags before it was rebuilt. The first batch publishes those that it lacks as empty.

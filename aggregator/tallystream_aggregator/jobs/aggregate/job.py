@@ -6,6 +6,8 @@ import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tallystream.errors import ConfigError
 from tallystream_aggregator import files
 from tallystream_aggregator.health import Health
@@ -94,6 +96,9 @@ def run(settings: AggregateSettings) -> int:
             sharding, streams = adopt_sharding(session, settings, topics, sharding, streams)
             _prepare_topics(topics, kafka, sharding)
             writer = Writer(settings, topics, kafka, lease, sharding=sharding, due_ms=health.due_ms)
+            if writer.begin and not sharding.restored:
+                sharding = msgspec.structs.replace(sharding, since=writer.epoch)
+                write_sharding(settings.checkpoint, sharding)
             choice = _choice(settings, topics, kafka, writer.begin)
         stack.callback(writer.close)
         log.info("aggregating into %s, epoch %d, %d records behind", topics.agg, writer.epoch, choice.behind)
@@ -161,7 +166,7 @@ def _start(
     records: DataFrame, settings: AggregateSettings, topics: Topics, sharding: Sharding, *, epoch: int
 ) -> StreamingQuery:
     query = (
-        summed(records, settings, topics, epoch=epoch, shards=sharding.shards, sum_tags=sharding.sum_tags)
+        summed(records, settings, topics, epoch=epoch, sharding=sharding)
         .writeStream.format("kafka")
         .option("kafka.batch.size", str(PRODUCER_BATCH_BYTES))
         .options(**source_options(settings.bootstrap_servers, settings.kafka))

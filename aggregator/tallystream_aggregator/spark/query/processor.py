@@ -157,7 +157,7 @@ class TableProcessor(StatefulProcessor):
 
     With several `shards`, it emits the shard's partial sums instead of sums. Each row then has the number of a
     combiner, which takes the partial sums and passes on all other rows (spark.query.combiner). `sum_tags` are the tags
-    that the sums have.
+    that the sums have, and `since` is the epoch in which a new table began.
 
     A shard without a state begins with its state in the file `initial_state`, which a rebuild wrote, if there is one.
     `reread` reads the records of a span again if their compaction has to be undone. `repair` is the file with the keys
@@ -176,6 +176,7 @@ class TableProcessor(StatefulProcessor):
         epoch: int,
         shards: int = 1,
         sum_tags: SumTags = SumTags(),  # noqa: B008 (it is frozen)
+        since: int = 0,
         initial_state: Path | None = None,
         repair: Path | None = None,
         reread: Callable[[Span], Iterable[Record]] | None = None,
@@ -188,6 +189,7 @@ class TableProcessor(StatefulProcessor):
         self._epoch = epoch
         self._shards = shards
         self._sum_tags = sum_tags
+        self._since = since
         self._initial_state = initial_state
         self._repair = repair
         self._reread = reread
@@ -269,7 +271,7 @@ class TableProcessor(StatefulProcessor):
     def _begin(self, shard: int) -> State:
         if self._initial_state is not None:
             return unpack(read_initial_state(self._initial_state, shards=self._shards).shards[shard])
-        return State(shard=shard, shards=self._shards, sum_tags=self._sum_tags)
+        return State(shard=shard, shards=self._shards, sum_tags=self._sum_tags, since=self._since)
 
     def _output_rows(self, changes: Changes, *, is_new: bool) -> list[tuple[int, *Row]]:
         # A rebuilt table publishes all its sums again, so every group of combiners must run.

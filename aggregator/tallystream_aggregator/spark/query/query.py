@@ -30,7 +30,6 @@ from tallystream_aggregator.spark.query.start import initial_state_of
 from tallystream_aggregator.spark.query_listener import observed
 from tallystream_aggregator.table.decode import Record
 from tallystream_aggregator.table.shards import shards_of
-from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.versions import HEADER
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.sharding import Sharding
     from tallystream_aggregator.spark.checkpoint import Planned
     from tallystream_aggregator.spark.query.settings import AggregateSettings
     from tallystream_aggregator.table.limits import TableSettings
@@ -150,22 +150,21 @@ def summed(
     topics: Topics,
     *,
     epoch: int,
-    shards: int,
-    sum_tags: SumTags | None = None,
+    sharding: Sharding,
     planned: Callable[[int], Planned] | None = None,
 ) -> DataFrame:
     """Return the table's output rows for a stream of records, with the columns of Kafka's sink.
 
-    `sum_tags` are the tags that the sums have, None for all. `planned` returns a batch's plan by its number; None reads
-    it from the checkpoint.
+    `planned` returns a batch's plan by its number; None reads it from the checkpoint.
     """
-    initial_state = initial_state_of(settings)
+    initial_state, shards = initial_state_of(settings), sharding.shards
     processor = TableProcessor(
         topics,
         settings.table,
         epoch=epoch,
         shards=shards,
-        sum_tags=sum_tags or SumTags(),
+        sum_tags=sharding.sum_tags,
+        since=sharding.since,
         initial_state=initial_state,
         repair=request_path(settings.checkpoint),
         reread=SpanReader(_reading(settings)),

@@ -43,7 +43,8 @@ class LatestRows:
 
     A row counts only in the partition of its shard. When a table is split into more shards, each shard writes its rows
     to its partition and then its own record. Until it has written that record, its rows count where they were before.
-    So rows of earlier splits in other partitions never count, nor those of an abandoned split.
+    So rows of earlier splits in other partitions never count, nor those of an abandoned split, nor those of an earlier
+    table on the same topic.
     """
 
     def __init__(self, bound: int | None = None) -> None:
@@ -87,7 +88,7 @@ class LatestRows:
     def is_split_complete(self) -> bool:
         """Tell whether all shards have written their rows since the table was last split, if it ever was."""
         split = self._split()
-        return split.since == 0 or len(split.begun) == split.shards
+        return split.is_first or len(split.begun) == split.shards
 
     def _split(self) -> _Split:
         of_shards = [row for (partition, _), row in self.rows.items() if _is_shard(row) and row.shard == partition]
@@ -119,7 +120,7 @@ class _Split(NamedTuple):
     """The number of shards, the epoch since which the table has it, and the shards that have written their rows since.
 
     `before_shards` and `before_since` are the same for the time before. If the number never changed, they are equal to
-    `shards` and `since`.
+    `shards` and `since`, the epoch in which the table began.
     """
 
     shards: int
@@ -127,6 +128,11 @@ class _Split(NamedTuple):
     begun: set[int]
     before_shards: int
     before_since: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the table has the number of shards with which it began."""
+        return self.since == self.before_since
 
     def has_life(self, partition: int, row: LifeRow) -> bool:
         """Tell whether the row of a life that is on no list counts."""
@@ -139,7 +145,7 @@ class _Split(NamedTuple):
     def has(self, partition: int, key: bytes, row: Row) -> bool:
         """Tell whether the row of a shard, named by its key, counts."""
         if _is_shard(row):
-            return partition == row.shard
+            return partition == row.shard and row.epoch >= self.before_since
         home = shard_in(key)
         if home in self.begun:
             return partition == home and row.epoch >= self.since

@@ -104,7 +104,7 @@ def _distribute_clocks(
     for one in builders:
         split = one.state.shards, one.state.since
         since = {shard: row for shard, row in rows.items() if (row.shards, row.since) == split}
-        if not one.state.since or one.state.shard in since:
+        if one.state.before is None or one.state.shard in since:
             continue
         for shard, row in rows.items():
             finished = {name for name in row.clocks if row.offsets.get(name, -1) <= included.get(name, -1)}

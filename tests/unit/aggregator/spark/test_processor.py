@@ -236,6 +236,15 @@ def test_a_repair_request_is_carried_out_by_one_batch(tmp_path: Path) -> None:
     assert published(7) == ([], [], 0)
 
 
+def test_the_record_of_a_shard_has_the_epoch_in_which_the_table_began() -> None:
+    """A rebuild then leaves out rows of an earlier table on the same topic."""
+    tester = Job()
+    tester.processor._since = 3
+    out = tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
+    rows = out[(out["topic"] == TOPICS.table) & out["key"].map(lambda key: key.startswith(b'["shard"'))]["value"]
+    assert [msgspec.json.decode(row)["since"] for row in rows] == [3]
+
+
 def test_a_state_of_another_version_is_an_error() -> None:
     """The query stops, and does not begin with an empty table."""
     tester = Job()

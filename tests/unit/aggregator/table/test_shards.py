@@ -57,8 +57,13 @@ def test_rows_of_an_abandoned_split_do_not_count(shards: int | None) -> None:
 
 def split_shard_row(shard: int, *, shards: int, epoch: int, since: int) -> Row:
     """Return the record of a shard in its own partition. `since` is the epoch of the last split, or 0."""
+    return shard_record(shard, shards=shards, epoch=epoch, since=since, before=(2, 0) if since else None)
+
+
+def shard_record(shard: int, *, shards: int, epoch: int, since: int, before: tuple[int, int] | None) -> Row:
+    """Return the record of a shard in its own partition."""
     row = {"v": 1, "shard": shard, "shards": shards, "since": since, "clocks": {}, "offsets": {"metrics:0": 9}}
-    row |= {"before": [2, 0]} if since else {}
+    row |= {"before": before} if before else {}
     value = json.dumps(row | {"out_ms": 0, "list_id": 0, "stale": 0, "epoch": epoch, "batch": 1}).encode()
     return b'["shard",%d]' % shard, value, UNKNOWN, shard
 
@@ -99,3 +104,28 @@ def test_a_row_in_a_partition_of_another_shard_does_not_count() -> None:
     assert rebuilt(*old, abandoned) == {deleted: [7], unfinished: [5]}
     done = [split_shard_row(number, shards=3, epoch=4, since=3) for number in (0, 2)]
     assert rebuilt(*old, *new, *done, abandoned) == {finished: [9]}
+
+
+@pytest.mark.parametrize("old_shards", [1, 2, 3])
+def test_rows_of_an_earlier_table_do_not_count(old_shards: int) -> None:
+    """After a new table began on the same topic, a rebuild has its lives, clocks and offsets only.
+
+    The earlier table may have had fewer or more shards. A shard of the new table that has had no record begins empty.
+    """
+
+    def row(shard: int, *, shards: int, epoch: int, since: int) -> Row:
+        return shard_record(shard, shards=shards, epoch=epoch, since=since, before=None)
+
+    app_1, app_2 = (next(n for n in map(str, range(9)) if shard_of(n.encode(), 2) == shard) for shard in (0, 1))
+    earlier = [row(shard, shards=old_shards, epoch=1, since=0) for shard in range(old_shards)]
+    earlier += [life_row(name, 7, epoch=1, partition=shard_of(name.encode(), old_shards)) for name in (app_1, app_2)]
+    held = b'{"app":"a","name":"n","type":"counter","list_id":1,"lives":1,"held":[[[1,"1",0,"0"]],[]],"epoch":1}'
+    last = old_shards - 1
+    earlier.append((b'["forgotten",%d,"a","counter","n",[]]' % last, held, UNKNOWN, last))
+    table = [row(0, shards=2, epoch=3, since=2), life_row(app_1, 9, epoch=3, partition=0)]
+    found = latest(*earlier, *table)
+    first, second = restore(found).states
+    assert {name: life.rows[0].values for name, (life,) in first.lives.items()} == {app_1: (9,)}
+    assert (second.lives, second.offsets, first.forgotten_sums, second.forgotten_sums) == ({}, {}, {}, {})
+    assert [(state.since, state.before) for state in (first, second)] == [(2, None)] * 2
+    assert len(restore(found, shards=4, finished={"metrics:0": 10}).states) == 4
