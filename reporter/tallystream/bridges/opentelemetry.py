@@ -5,6 +5,7 @@ Pass the `reader` of the source to the MeterProvider, and the source to the regi
 
 from __future__ import annotations
 
+import base64
 import json
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,8 @@ class OpenTelemetrySource:
     - A monotonic sum becomes a counter, rounded down to a whole number. Other sums become updowns.
     - A gauge becomes a gauge.
     - A histogram, explicit or exponential, becomes a histogram with count, sum, min and max, without a sketch.
-    - Attributes become tags: text unchanged, other values as JSON (`true` for True). The meter's name is the tag
-      `otel.scope.name`. Resource attributes are skipped, since they belong to the whole process.
+    - Attributes become tags: text unchanged, bytes in base64, other values as JSON (`true` for True). The meter's name
+      is the tag `otel.scope.name`. Resource attributes are skipped, since they belong to the whole process.
 
         source = OpenTelemetrySource()
         metrics.set_meter_provider(MeterProvider(metric_readers=[source.reader]))
@@ -94,4 +95,14 @@ def _began(point: Any) -> float | None:
 
 
 def _tags(attributes: Mapping[str, Any]) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in attributes.items()}
+    return {name: _text(value) for name, value in attributes.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if value is None or isinstance(value, bool | int | float | list | tuple | dict):
+        return json.dumps(value, default=_text)
+    return str(value)  # the SDK accepts values of any type, such as a UUID or an Enum; since 1.45 it does this itself

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from enum import Enum
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import prometheus_client as prometheus
 import pytest
@@ -248,6 +250,36 @@ def test_opentelemetry_types() -> None:
     orders.add(1)
     provider.shutdown()
     assert Counter(name="orders", tags=scope, count=3) in metrics(source)
+
+
+class Plan(Enum):
+    """An attribute that is not one of the types of OpenTelemetry, but that the SDK accepts."""
+
+    FREE = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"\xff\x00", "/wA="),
+        (("a", b"\xff\x00"), '["a", "/wA="]'),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (Plan.FREE, "Plan.FREE"),
+        (None, "null"),
+        (3, "3"),
+    ],
+)
+def test_attributes_of_any_type_become_tags(value: Any, text: str) -> None:
+    """Bytes are in base64, other types are text, within a sequence too. The metrics after it are reported."""
+    source = OpenTelemetrySource()
+    meter = MeterProvider(metric_readers=[source.reader]).get_meter("m")
+    meter.create_counter("logins").add(1, {"by": value})
+    meter.create_counter("orders").add(2)
+    scope = {"otel.scope.name": "m"}
+    assert metrics(source) == [
+        Counter(name="logins", tags={"by": text, **scope}, count=1),
+        Counter(name="orders", tags=scope, count=2),
+    ]
 
 
 def test_opentelemetry_sums_over_instances_and_lives() -> None:
