@@ -139,11 +139,12 @@ class SourceAdapter:
             for metric, began in self.source.read():
                 try:
                     checked = self._checked(metric, names, seen)
-                except TallystreamError as error:
+                    # As for gauges of the registry; many libraries use NaN for a missing value.
+                    has_value = isfinite(getattr(checked, "value", 0))
+                except Exception as error:  # noqa: BLE001 - a number may have any type
                     self._fail(label(metric.name, metric.tags), error)
                     continue
-                # As for gauges of the registry; many libraries use NaN for a missing value.
-                if isfinite(getattr(checked, "value", 0)):
+                if has_value:
                     seen.add(checked.identity)
                     readings.append(Reading(checked, began))
         except BaseException as error:  # another library's code; the other metrics must be reported

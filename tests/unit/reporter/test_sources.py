@@ -132,6 +132,8 @@ def test_a_source_that_raises_no_exception_breaks_nothing(registry: MetricRegist
         Histogram(name="h", count=1, sum=float("nan")),
         Histogram(name="h", count=1, sum=-1e151),
         Gauge(name="own", value=1),
+        Gauge(name="g", value="high"),  # type: ignore[arg-type]
+        Gauge(name="g", value=10**400),
         Counter(name="good", count=7),
     ],
 )
