@@ -56,7 +56,7 @@ class ResetAdjuster:
         self._last = {reading.metric.identity: _Last(*reading, 0.0) for reading in parents}
 
     def adjust(self, reading: Reading, now: float) -> record.Metric:
-        """Return the metric with all counts of this process; `now` is in epoch seconds."""
+        """Return the metric with all counts of this process; `now` is when the reading began, in epoch seconds."""
         metric, identity = reading.metric, reading.metric.identity
         last = self._last.get(identity)
         if last is not None and _was_reset(reading, last):
@@ -113,8 +113,8 @@ class SourceAdapter:
             if self._resets is None:
                 self._fail(self.source.kind, "it could not be read when this process was forked off its parent")
                 return []
+            now = self._clock.wall_ms() / 1000  # before the reading, since a count may be reset while others are read
             readings, _ = self._readings(names, seen)
-            now = self._clock.wall_ms() / 1000
             return [self._resets.adjust(reading, now) for reading in readings]
 
     def reset_after_fork(self) -> None:

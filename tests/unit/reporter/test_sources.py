@@ -191,6 +191,34 @@ def test_a_reset_is_detected_by_the_start_time() -> None:
     assert counts == [5, 6, 13, 14, 14, 15]
 
 
+class ResetMeanwhile:
+    """A source whose counter is reset during the first reading, after its value was read."""
+
+    kind = "library"
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._count, self._began = 100, clock.wall_ms() / 1000
+
+    def read(self) -> Iterator[Reading]:
+        """Return the counter. The rest of the reading takes a second."""
+        yield Reading(Counter(name="c", count=self._count), self._began)
+        self._clock.advance(1)
+        if self._count == 100:
+            self._count, self._began = 150, self._clock.wall_ms() / 1000
+        self._clock.advance(1)
+
+
+def test_a_reset_during_a_reading_is_detected() -> None:
+    """The values before and after it are added, even if the new value is higher."""
+    clock = ManualClock()
+    registry = MetricRegistry("app", clock=clock)
+    clock.advance(60)
+    registry.add_source(ResetMeanwhile(clock))
+    assert_count(registry, "c", 100)
+    assert_count(registry, "c", 250)
+
+
 @given(st.lists(st.one_of(st.integers(0, 50), st.none(), st.just("reset"))))
 def test_reported_counts_never_fall(steps: list[int | str | None]) -> None:
     """With increments, absences and resets in any order, only unread increments are missing."""
