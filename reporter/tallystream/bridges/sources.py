@@ -48,12 +48,13 @@ class ResetAdjuster:
 
     Args:
         parents: the values counted before this process was forked, which the parent reports.
+        forked_at: when it was forked, in epoch seconds.
     """
 
-    def __init__(self, parents: Iterable[Reading] = ()) -> None:
+    def __init__(self, parents: Iterable[Reading] = (), forked_at: float = 0.0) -> None:
         self._parents: Values = by_identity(reading.metric for reading in parents)
         self._before_reset: Values = {}
-        self._last = {reading.metric.identity: _Last(*reading, 0.0) for reading in parents}
+        self._last = {reading.metric.identity: _Last(*reading, forked_at) for reading in parents}
 
     def adjust(self, reading: Reading, now: float) -> record.Metric:
         """Return the metric with all counts of this process; `now` is when the reading began, in epoch seconds."""
@@ -121,6 +122,7 @@ class SourceAdapter:
         """Attribute all present counts to the parent: in the child of a fork, before it has threads."""
         self.lock = Lock()
         self._resets = None
+        forked_at = self._clock.wall_ms() / 1000
         results: list[tuple[list[Reading], bool]] = []
         # A lock of the other library may have been held by a thread that only the parent has.
         thread = Thread(
@@ -130,7 +132,7 @@ class SourceAdapter:
         thread.join(WAIT_IN_CHILD)
         # If a count of the parent were missing, it would be counted twice.
         if results and results[0][1]:
-            self._resets = ResetAdjuster(results[0][0])
+            self._resets = ResetAdjuster(results[0][0], forked_at)
 
     def _readings(self, names: Container[str], seen: set[record.Identity]) -> tuple[list[Reading], bool]:
         """Return the metrics that can be reported, and whether the source was read completely."""

@@ -240,10 +240,25 @@ def test_reported_counts_never_fall(steps: list[int | str | None]) -> None:
 
 def test_a_child_does_not_repeat_its_parents_counts() -> None:
     """Counts of before the fork are subtracted; extremes, which may be the parent's, are not reported."""
-    adjuster = ResetAdjuster([counted(5, 1.0, 1, 9)])
+    adjuster = ResetAdjuster([counted(5, 1.0, 1, 9)], 9.0)
     assert adjuster.adjust(counted(5, 1.0, 1, 9), 10) == counted(0).metric
     assert adjuster.adjust(counted(8, 1.0, 1, 9), 20) == counted(3).metric
     assert adjuster.adjust(counted(2, 15.0, 3, 4), 30) == counted(5).metric
+
+
+@pytest.mark.parametrize(("began", "expected"), [(0.001, 3), (61.0, 8)])
+def test_a_child_detects_only_resets_after_the_fork(began: float, expected: int) -> None:
+    """A start time that is computed again, with a small difference, does not repeat the parent's counts."""
+    clock = ManualClock()
+    registry, source = MetricRegistry("app", clock=clock), Fixed(Counter(name="c", count=5))
+    started = source.began = clock.wall_ms() / 1000
+    registry.add_source(source)
+    clock.advance(60)
+    registry.reset_after_fork()
+    source.metrics, source.began = [Counter(name="c", count=8)], started + began
+    clock.advance(60)
+    assert_count(registry, "c", expected)
+    assert_count(registry, "c", expected)
 
 
 class Running:
