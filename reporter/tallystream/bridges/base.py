@@ -15,10 +15,12 @@ class Reading(NamedTuple):
     """One metric of a library: counts and sums are those of the whole process, and counts are whole numbers.
 
     `began` is the time from which the library counts, epoch seconds. It increases when the library resets the count.
+    `stream` distinguishes counters or histograms of the source with one name and the same tags: they are added up.
     """
 
     metric: record.Metric
     began: float | None = None
+    stream: str = ""
 
 
 class Source(Protocol):

@@ -30,6 +30,7 @@ class OpenTelemetrySource:
     - A histogram, explicit or exponential, becomes a histogram with count, sum, min and max, without a sketch.
     - Attributes become tags: text unchanged, bytes in base64, other values as JSON (`true` for True). The meter's name
       is the tag `otel.scope.name`. Resource attributes are skipped, since they belong to the whole process.
+    - Counts and histograms of one name with the same tags are added up: of two versions of a meter, for example.
 
         source = OpenTelemetrySource()
         metrics.set_meter_provider(MeterProvider(metric_readers=[source.reader]))
@@ -62,10 +63,14 @@ class OpenTelemetrySource:
             return
         for resource in data.resource_metrics:
             for scope in resource.scope_metrics:
+                meter = str(scope.scope)
                 for metric in scope.metrics:
                     for point in metric.data.data_points:
-                        tags = {SCOPE: scope.scope.name, **_tags(point.attributes or {})}
-                        yield Reading(_converted(metric.name, tags, metric.data, point), _began(point))
+                        attributes = point.attributes or {}
+                        tags = {SCOPE: scope.scope.name, **_tags(attributes)}
+                        # The tags lack the version and the attributes of the meter, and the types of the attributes.
+                        stream = f"{meter} {sorted(map(str, attributes.items()))}"
+                        yield Reading(_converted(metric.name, tags, metric.data, point), _began(point), stream)
 
 
 def _converted(name: str, tags: dict[str, str], data: Any, point: Any) -> record.Metric:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
+from functools import reduce
 from math import isfinite
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import msgspec
 
 from tallystream import record
-from tallystream.baselines import Values, add, by_identity, subtract
+from tallystream.baselines import add, by_identity, subtract
 from tallystream.bridges.base import Reading
 from tallystream.errors import TallystreamError, is_of_a_signal
 from tallystream.fork import Step, before_fork
@@ -29,15 +31,24 @@ FAILED = "tallystream.reporter.source.failed"
 WAIT_IN_CHILD = 5.0
 """The maximum seconds that a forked child waits for a source, since a lock may have been held at the fork."""
 
+_DUPLICATE = "the source has another metric of this name, type and tags; rename one of them, or change its tags"
 _NUMBERS = ("count", "value", "sum", "min", "max")
 _log = logging.getLogger("tallystream.bridges")
 _log.addFilter(RateLimitFilter())
 
 
-class _Last(NamedTuple):
-    metric: record.Metric
-    began: float | None
+@dataclass(slots=True)
+class _Stream:
+    last: Reading
     read_at: float
+    parents: record.Metric | None = None
+    before_reset: record.Metric | None = None
+
+    def total(self) -> record.Metric:
+        total = add(self.last.metric, self.before_reset)
+        if self.parents is not None:
+            [total] = subtract([total], {total.identity: self.parents})
+        return total
 
 
 class ResetAdjuster:
@@ -52,24 +63,29 @@ class ResetAdjuster:
     """
 
     def __init__(self, parents: Iterable[Reading] = (), forked_at: float = 0.0) -> None:
-        self._parents: Values = by_identity(reading.metric for reading in parents)
-        self._before_reset: Values = {}
-        self._last = {reading.metric.identity: _Last(*reading, forked_at) for reading in parents}
+        self._streams: dict[record.Identity, dict[str, _Stream]] = {}
+        for reading in parents:
+            streams = self._streams.setdefault(reading.metric.identity, {})
+            streams[reading.stream] = _Stream(reading, forked_at, reading.metric)
 
     def adjust(self, reading: Reading, now: float) -> record.Metric:
-        """Return the metric with all counts of this process; `now` is when the reading began, in epoch seconds."""
-        metric, identity = reading.metric, reading.metric.identity
-        last = self._last.get(identity)
-        if last is not None and _was_reset(reading, last):
-            self._before_reset[identity] = add(last.metric, self._before_reset.get(identity))
-        self._last[identity] = _Last(*reading, now)
-        [total] = subtract([add(metric, self._before_reset.get(identity))], self._parents)
-        if isinstance(total, record.Histogram) and identity in self._parents:
+        """Return the metric with all counts of this process; `now` is when the reading began, in epoch seconds.
+
+        The metric has the counts of all its streams. A stream that is no longer read keeps its last value.
+        """
+        streams = self._streams.setdefault(reading.metric.identity, {})
+        stream = streams.setdefault(reading.stream, _Stream(reading, now))
+        if _was_reset(reading, stream):
+            stream.before_reset = add(stream.last.metric, stream.before_reset)
+        stream.last, stream.read_at = reading, now
+        total = reduce(add, [one.total() for one in streams.values()])
+        if isinstance(total, record.Histogram) and any(one.parents is not None for one in streams.values()):
             return msgspec.structs.replace(total, min=None, max=None)  # they may be the parent's
         return total
 
 
-def _was_reset(reading: Reading, last: _Last) -> bool:
+def _was_reset(reading: Reading, stream: _Stream) -> bool:
+    last = stream.last
     before = getattr(last.metric, "count", None)
     if before is None:
         return False
@@ -77,7 +93,7 @@ def _was_reset(reading: Reading, last: _Last) -> bool:
         return True
     # Some collectors compute `began` again at each reading, with small differences.
     began, earlier = reading.began, last.began
-    return began is not None and earlier is not None and began > earlier and began >= last.read_at
+    return began is not None and earlier is not None and began > earlier and began >= stream.read_at
 
 
 class SourceAdapter:
@@ -105,7 +121,7 @@ class SourceAdapter:
         _adapters.add(self)
 
     def read(self, names: Container[str], seen: set[record.Identity]) -> list[record.Metric]:
-        """Return the current metrics, and add them to `seen`.
+        """Return the current metrics, and add their identities to `seen`.
 
         Metrics that are invalid in a record, whose name is in `names` (the registry's own names), or that were seen
         before are skipped. Each is counted as a failure, and logged at most once a minute.
@@ -116,7 +132,9 @@ class SourceAdapter:
                 return []
             now = self._clock.wall_ms() / 1000  # before the reading, since a count may be reset while others are read
             readings, _ = self._readings(names, seen)
-            return [self._resets.adjust(reading, now) for reading in readings]
+            metrics = by_identity(self._resets.adjust(reading, now) for reading in readings)
+            seen.update(metrics)
+            return list(metrics.values())
 
     def reset_after_fork(self) -> None:
         """Attribute all present counts to the parent: in the child of a fork, before it has threads."""
@@ -134,11 +152,11 @@ class SourceAdapter:
         if results and results[0][1]:
             self._resets = ResetAdjuster(results[0][0], forked_at)
 
-    def _readings(self, names: Container[str], seen: set[record.Identity]) -> tuple[list[Reading], bool]:
+    def _readings(self, names: Container[str], seen: Container[record.Identity]) -> tuple[list[Reading], bool]:
         """Return the metrics that can be reported, and whether the source was read completely."""
-        readings: list[Reading] = []
+        readings: dict[tuple[record.Identity, str], Reading] = {}
         try:
-            for metric, began in self.source.read():
+            for metric, began, stream in self.source.read():
                 try:
                     checked = self._checked(metric, names, seen)
                     # As for gauges of the registry; many libraries use NaN for a missing value.
@@ -146,18 +164,21 @@ class SourceAdapter:
                 except Exception as error:  # noqa: BLE001 - a number may have any type
                     self._fail(label(metric.name, metric.tags), error)
                     continue
-                if has_value:
-                    seen.add(checked.identity)
-                    readings.append(Reading(checked, began))
+                # Gauges and updowns are not added up: unlike a count, a value that is no longer read does not hold.
+                key = checked.identity, stream if hasattr(checked, "count") else ""
+                if key in readings:
+                    self._fail(label(metric.name, metric.tags), _DUPLICATE)
+                elif has_value:
+                    readings[key] = Reading(checked, began, key[1])
         except BaseException as error:  # another library's code; the other metrics must be reported
             if is_of_a_signal(error):
                 raise
             _log.debug("the failure in full", exc_info=True)
             self._fail(self.source.kind, f"{type(error).__name__}: {error}")
-            return readings, False
-        return readings, True
+            return list(readings.values()), False
+        return list(readings.values()), True
 
-    def _checked(self, metric: record.Metric, names: Container[str], seen: set[record.Identity]) -> record.Metric:
+    def _checked(self, metric: record.Metric, names: Container[str], seen: Container[record.Identity]) -> record.Metric:
         name = check_name("the name of a metric", self._prefix + metric.name)
         numbers = {field: as_number(n) for field in _NUMBERS if (n := getattr(metric, field, None)) is not None}
         tags = check_tags(name, {**self._tags, **metric.tags})
@@ -165,7 +186,7 @@ class SourceAdapter:
         if name in names:
             raise TallystreamError("the registry has a metric of this name; give add_source a prefix")
         if metric.identity in seen:
-            raise TallystreamError("another metric has this name, type and tags; give add_source a prefix or tags")
+            raise TallystreamError("another source has a metric of this name, type and tags; give add_source a prefix")
         count = getattr(metric, "count", 0)
         if not 0 <= count <= record.MAX_COUNT:
             raise TallystreamError("its count is negative, above 64 bits, or not a number")

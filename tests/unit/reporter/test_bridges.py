@@ -282,6 +282,24 @@ def test_attributes_of_any_type_become_tags(value: Any, text: str) -> None:
     ]
 
 
+def test_counts_with_the_same_tags_are_added_up(registry: MetricRegistry) -> None:
+    """Meters may differ in their version or attributes, and attributes in their type: no tag has these."""
+    source = OpenTelemetrySource()
+    provider = MeterProvider(metric_readers=[source.reader])
+    registry.add_source(source)
+    provider.get_meter("m", "1.0").create_counter("orders").add(1)
+    provider.get_meter("m", "2.0").create_counter("orders").add(2)
+    provider.get_meter("m", "2.0", attributes={"shop": "a"}).create_counter("orders").add(4)
+    requests = provider.get_meter("m").create_counter("requests")
+    requests.add(1, {"status": 200})
+    requests.add(2, {"status": "200"})
+    scope = {"otel.scope.name": "m"}
+    for _ in range(2):
+        assert_count(registry, "orders", 7, tags=scope)
+        assert_count(registry, "requests", 3, tags={"status": "200", **scope})
+    assert_count(registry, "tallystream.reporter.source.failed", 0, tags={"source": "opentelemetry"})
+
+
 def test_opentelemetry_sums_over_instances_and_lives() -> None:
     """The table sums two instances, one of them with two lives, exactly."""
     topic, clock = Topic(), ManualClock()

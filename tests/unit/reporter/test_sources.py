@@ -219,6 +219,42 @@ def test_a_reset_during_a_reading_is_detected() -> None:
     assert_count(registry, "c", 250)
 
 
+def test_streams_of_a_count_are_added_up() -> None:
+    """Each stream is reset by itself, and one that is no longer read keeps its value, so the sum never falls."""
+    adjuster = ResetAdjuster([Reading(Counter(name="c", count=100), None, "parents")])
+    counts = []
+    for stream, count in [("a", 5), ("b", 7), ("a", 6), ("a", 2), ("b", 8), ("parents", 101)]:
+        metric = adjuster.adjust(Reading(Counter(name="c", count=count), None, stream), 10.0)
+        assert isinstance(metric, Counter)
+        counts.append(metric.count)
+    assert counts == [5, 12, 13, 15, 16, 17]
+
+
+def test_streams_of_a_source_are_one_metric(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    """Counts, sums and extremes are of all streams. Of two gauges, the second one is a failure."""
+    low, high = counted(3, None, 1, 2).metric, counted(4, None, 3, 9).metric
+
+    class Streams(Fixed):
+        def read(self) -> Iterator[Reading]:
+            for number, metric in enumerate([low, Gauge(name="twice", value=1), high, Gauge(name="twice", value=2)]):
+                yield Reading(metric, None, str(number))
+
+    registry.add_source(Streams())
+    assert registry.snapshot()[1:] == [counted(7, None, 1, 9).metric, Gauge(name="twice", value=1)]
+    assert failed(registry) == 1
+    assert "'twice' of fixed is not reported: the source has another metric of this name, type and tags" in caplog.text
+    registry.reset_after_fork()
+    assert find(registry, "h") == counted(0).metric
+
+
+def test_two_sources_with_the_same_metric(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    """The second source's metric is not reported, and the log says what to do."""
+    registry.add_source(Fixed(Counter(name="same", count=1)))
+    registry.add_source(Fixed(Counter(name="same", count=2)))
+    assert_count(registry, "same", 1)
+    assert "another source has a metric of this name, type and tags; give add_source a prefix" in caplog.text
+
+
 @given(st.lists(st.one_of(st.integers(0, 50), st.none(), st.just("reset"))))
 def test_reported_counts_never_fall(steps: list[int | str | None]) -> None:
     """With increments, absences and resets in any order, only unread increments are missing."""
