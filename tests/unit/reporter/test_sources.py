@@ -12,13 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support.topic import Topic
 from tallystream import ConfigError, MetricRegistry, record
 from tallystream.bridges.base import Reading, to_integer
-from tallystream.bridges.sources import FAILED, ResetAdjuster
+from tallystream.bridges.sources import FAILED
 from tallystream.kafka.life import LifeHistory
 from tallystream.record import Counter, Gauge, Histogram
 from tallystream.testing import InMemoryReporter, ManualClock, assert_count, assert_not_reported, find
@@ -36,14 +34,13 @@ class Fixed:
 
     def __init__(self, *metrics: Metric | BaseException) -> None:
         self.metrics: Iterable[Metric | BaseException] = metrics
-        self.began: float | None = None
 
     def read(self) -> Iterator[Reading]:
         """Return the metrics."""
         for metric in self.metrics:
             if isinstance(metric, BaseException):
                 raise metric
-            yield Reading(metric, self.began)
+            yield Reading(metric)
 
 
 def failed(registry: MetricRegistry) -> int:
@@ -159,80 +156,9 @@ def test_a_gauge_without_a_value_is_no_failure(registry: MetricRegistry) -> None
     assert failed(registry) == 0
 
 
-def counted(count: int, began: float | None = None, low: float | None = None, high: float | None = None) -> Reading:
-    """Return a reading of a histogram whose every value is 2."""
-    return Reading(Histogram(name="h", count=count, sum=2.0 * count, min=low, max=high), began)
-
-
-def test_values_before_and_after_a_reset_are_added() -> None:
-    """After a lower count, count, sum and extremes are of all values, over any number of resets."""
-    adjuster = ResetAdjuster()
-    adjusted = [
-        adjuster.adjust(counted(*arguments), now)
-        for now, arguments in enumerate([(5, None, 1, 9), (2, None, 3, 4), (2, None, 3, 4), (0,), (1, None, 2, 20)])
-    ]
-    assert adjusted == [
-        counted(5, None, 1, 9).metric,
-        counted(7, None, 1, 9).metric,
-        counted(7, None, 1, 9).metric,
-        counted(7, None, 1, 9).metric,
-        counted(8, None, 1, 20).metric,
-    ]
-
-
-def test_a_reset_is_detected_by_the_start_time() -> None:
-    """A count that began after the last reading was reset, even if it is higher; small differences are ignored."""
-    adjuster = ResetAdjuster()
-    counts = []
-    for now, count, began in [(10, 5, 1.0), (20, 6, 1.001), (30, 7, 25.0), (40, 8, 25.0), (50, 8, None), (60, 1, None)]:
-        metric = adjuster.adjust(Reading(Counter(name="c", count=count), began), now)
-        assert isinstance(metric, Counter)
-        counts.append(metric.count)
-    assert counts == [5, 6, 13, 14, 14, 15]
-
-
-class ResetMeanwhile:
-    """A source whose counter is reset during the first reading, after its value was read."""
-
-    kind = "library"
-
-    def __init__(self, clock: ManualClock) -> None:
-        self._clock = clock
-        self._count, self._began = 100, clock.wall_ms() / 1000
-
-    def read(self) -> Iterator[Reading]:
-        """Return the counter. The rest of the reading takes a second."""
-        yield Reading(Counter(name="c", count=self._count), self._began)
-        self._clock.advance(1)
-        if self._count == 100:
-            self._count, self._began = 150, self._clock.wall_ms() / 1000
-        self._clock.advance(1)
-
-
-def test_a_reset_during_a_reading_is_detected() -> None:
-    """The values before and after it are added, even if the new value is higher."""
-    clock = ManualClock()
-    registry = MetricRegistry("app", clock=clock)
-    clock.advance(60)
-    registry.add_source(ResetMeanwhile(clock))
-    assert_count(registry, "c", 100)
-    assert_count(registry, "c", 250)
-
-
-def test_streams_of_a_count_are_added_up() -> None:
-    """Each stream is reset by itself, and one that is no longer read keeps its value, so the sum never falls."""
-    adjuster = ResetAdjuster([Reading(Counter(name="c", count=100), None, "parents")])
-    counts = []
-    for stream, count in [("a", 5), ("b", 7), ("a", 6), ("a", 2), ("b", 8), ("parents", 101)]:
-        metric = adjuster.adjust(Reading(Counter(name="c", count=count), None, stream), 10.0)
-        assert isinstance(metric, Counter)
-        counts.append(metric.count)
-    assert counts == [5, 12, 13, 15, 16, 17]
-
-
 def test_streams_of_a_source_are_one_metric(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
     """Counts, sums and extremes are of all streams. Of two gauges, the second one is a failure."""
-    low, high = counted(3, None, 1, 2).metric, counted(4, None, 3, 9).metric
+    low, high = Histogram(name="h", count=3, sum=4, min=1, max=2), Histogram(name="h", count=4, sum=20, min=3, max=9)
 
     class Streams(Fixed):
         def read(self) -> Iterator[Reading]:
@@ -240,11 +166,12 @@ def test_streams_of_a_source_are_one_metric(registry: MetricRegistry, caplog: py
                 yield Reading(metric, None, str(number))
 
     registry.add_source(Streams())
-    assert registry.snapshot()[1:] == [counted(7, None, 1, 9).metric, Gauge(name="twice", value=1)]
+    both = Histogram(name="h", count=7, sum=24, min=1, max=9)
+    assert registry.snapshot()[1:] == [both, Gauge(name="twice", value=1)]
     assert failed(registry) == 1
     assert "'twice' of fixed is not reported: the source has another metric of this name, type and tags" in caplog.text
     registry.reset_after_fork()
-    assert find(registry, "h") == counted(0).metric
+    assert find(registry, "h") == Histogram(name="h", count=0, sum=0)
 
 
 def test_two_sources_with_the_same_metric(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
@@ -253,48 +180,6 @@ def test_two_sources_with_the_same_metric(registry: MetricRegistry, caplog: pyte
     registry.add_source(Fixed(Counter(name="same", count=2)))
     assert_count(registry, "same", 1)
     assert "another source has a metric of this name, type and tags; give add_source a prefix" in caplog.text
-
-
-@given(st.lists(st.one_of(st.integers(0, 50), st.none(), st.just("reset"))))
-def test_reported_counts_never_fall(steps: list[int | str | None]) -> None:
-    """With increments, absences and resets in any order, only unread increments are missing."""
-    adjuster, raw, expected, before = ResetAdjuster(), 0, 0, 0
-    for step in steps:
-        if step == "reset":
-            raw = 0
-        elif isinstance(step, int):
-            raw += step
-            expected += step
-            metric = adjuster.adjust(Reading(Counter(name="c", count=raw)), 0.0)
-            # Without `began`, a reset is not detected if the count exceeds its last value again.
-            assert isinstance(metric, Counter)
-            assert before <= metric.count <= expected
-            if "reset" not in steps:
-                assert metric.count == expected
-            before = metric.count
-
-
-def test_a_child_does_not_repeat_its_parents_counts() -> None:
-    """Counts of before the fork are subtracted; extremes, which may be the parent's, are not reported."""
-    adjuster = ResetAdjuster([counted(5, 1.0, 1, 9)], 9.0)
-    assert adjuster.adjust(counted(5, 1.0, 1, 9), 10) == counted(0).metric
-    assert adjuster.adjust(counted(8, 1.0, 1, 9), 20) == counted(3).metric
-    assert adjuster.adjust(counted(2, 15.0, 3, 4), 30) == counted(5).metric
-
-
-@pytest.mark.parametrize(("began", "expected"), [(0.001, 3), (61.0, 8)])
-def test_a_child_detects_only_resets_after_the_fork(began: float, expected: int) -> None:
-    """A start time that is computed again, with a small difference, does not repeat the parent's counts."""
-    clock = ManualClock()
-    registry, source = MetricRegistry("app", clock=clock), Fixed(Counter(name="c", count=5))
-    started = source.began = clock.wall_ms() / 1000
-    registry.add_source(source)
-    clock.advance(60)
-    registry.reset_after_fork()
-    source.metrics, source.began = [Counter(name="c", count=8)], started + began
-    clock.advance(60)
-    assert_count(registry, "c", expected)
-    assert_count(registry, "c", expected)
 
 
 class Running:
