@@ -208,7 +208,8 @@ class MetricRegistry(MetricFactory):
 
     def get(self, kind: type[M], name: str, tags: Mapping[str, str] | None, make: Make[M]) -> M:
         """Return the metric of this type, name and tags; `make(name, tags)` creates it."""
-        tags = check_tags(check_name("the name of a metric", name), tags)
+        name = check_name("the name of a metric", name)
+        tags = check_tags(name, tags)
         key = tuple(tags.items())
         known = self._metrics.get(name)
         metric = None if known is None else known[1].get(key)

@@ -156,7 +156,7 @@ def _text(field: str, value: object, min_length: int, max_length: int) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise ConfigError(field, value, "remove the lone surrogate; UTF-8 can't encode it") from None
-    return value
+    return str.__str__(value)  # plain text: the encoder of records refuses subclasses of str
 
 
 def as_number(value: float) -> float:

@@ -86,6 +86,33 @@ def test_the_longest_names_and_tags_are_valid_in_the_record(registry: MetricRegi
     assert record.decode(record.encode(snapshot)).metrics == snapshot.metrics
 
 
+class Markup(str):
+    """A subclass of str, as Django's SafeString and numpy's str_ are. The record's encoder refuses such text."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "markup"
+
+
+def test_names_and_tags_of_a_subclass_of_str_are_plain_text_in_the_record() -> None:
+    """The record has their text, and can be encoded."""
+    registry = MetricRegistry(Markup("app"))
+    registry.counter(Markup("c"), tags={Markup("name"): Markup("value")}).inc()
+    scoped = registry.child(Markup("lib"), tags={Markup("name"): Markup("value")})
+    scoped.counter(Markup("c")).inc()
+    tags = {"name": "value"}
+    snapshot = record.Snapshot(
+        app=registry.app, life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=registry.snapshot()
+    )
+    decoded = record.decode(record.encode(snapshot))
+    assert decoded.app == "app"
+    assert decoded.metrics == [
+        record.Counter(name="c", tags=tags, count=1),
+        record.Counter(name="lib.c", tags=tags, count=1),
+    ]
+
+
 class Interruption:
     """A trace function that raises KeyboardInterrupt before one line of `MetricRegistry.get`, counted from 0.
 
