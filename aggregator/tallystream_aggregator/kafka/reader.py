@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,6 +59,8 @@ def read_from(
 ) -> Iterator[Read]:
     """Yield the records of each partition with starts <= offset < ends.
 
+    The records may come from a follower, or a new leader, that lacks the last ones for a while. They are waited for.
+
     The consumer needs `enable.partition.eof`, and `auto.offset.reset=earliest`: retention may delete the records at
     the start. Those that are left are read.
 
@@ -69,22 +72,33 @@ def read_from(
     if not left:
         return
     consumer.assign([TopicPartition(topic, partition, start) for partition, start in starts.items()])
+    last_read_s = time.monotonic()
     while left:
         # Not consume(), which waits until it has as many records as requested, or for the whole timeout.
         message = consumer.poll(timeout)
         if message is None:
-            raise TallystreamError(f"topic {topic}: its end was not reached in {timeout:g} s.")
+            raise _late(topic, timeout)
         error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
-        if error is None:
-            if partition in left and offset < ends[partition]:
+        if error is not None and error.code() != error._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+            raise KafkaException(error)
+        if partition not in left:  # a partition that has been read and keeps growing
+            if time.monotonic() - last_read_s > timeout:
+                raise _late(topic, timeout)
+            continue
+        if error is not None:
+            reached = offset  # the end that this broker knows
+        else:
+            # While new records keep coming, the event above may never come: it reports a fetch without records.
+            reached = offset + 1
+            if offset < ends[partition]:
                 value = message.value()
                 deleted_by = UNKNOWN if value is not None else deletion_version(dict(message.headers() or ()).items())
                 yield Read(message.key(), value, offset, partition, deleted_by)
-            # While new records keep coming, the event below may never come: it reports a fetch without records.
-            if offset + 1 >= ends[partition]:
-                left.discard(partition)
-        elif error.code() == error._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
+        if reached >= ends[partition]:
             left.discard(partition)
-        else:
-            raise KafkaException(error)
+        last_read_s = time.monotonic()
     consumer.unassign()
+
+
+def _late(topic: str, timeout: float) -> TallystreamError:
+    return TallystreamError(f"topic {topic}: its end was not reached in {timeout:g} s.")
