@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.spark.catch_up.splits import Range
 from tallystream_aggregator.table.decode import Record
 
@@ -73,38 +74,49 @@ def read_range(reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
 
 
 def _read(consumer: Consumer, reading: Reading, wanted: Range) -> Iterator[list[RawRecord]]:
-    last_read_s, reached = time.monotonic(), wanted.first
-    while reached < wanted.end:
+    last_read_s, reached, end = time.monotonic(), wanted.first, wanted.end
+    while reached < end:
         messages = consumer.consume(MAX_POLLED, timeout=0.05)
         if messages:
             last_read_s = time.monotonic()
         elif time.monotonic() - last_read_s > reading.max_wait_s:
             raise TallystreamError(
                 f"topic {wanted.topic}, partition {wanted.partition}: nothing was read for {reading.max_wait_s:g} s, "
-                f"with offsets {reached} to {wanted.end - 1} to come."
+                f"with offsets {reached} to {end - 1} to come."
             )
-        at = next((n for n, message in enumerate(messages) if message.error() is not None), len(messages))
-        offsets = [message.offset() or 0 for message in messages[:at]]
-        read = messages[: bisect_left(offsets, wanted.end)]
+        records = [message for message in messages if message.error() is None]
+        offsets = [message.offset() or 0 for message in records]
+        read = records[: bisect_left(offsets, end)]
         if offsets:
             reached = offsets[-1] + 1
         if read:
             times = [message.timestamp()[1] for message in read]
             keys, values = [message.key() for message in read], [message.value() for message in read]
             yield list(zip(offsets, times, keys, values, strict=False))
-        if at < len(messages) and reached < wanted.end and (error := messages[at].error()) is not None:
-            _require_end(error, messages[at].offset() or 0, reading, wanted)
-            reached = wanted.end
+        if len(records) < len(messages):
+            for message in messages:
+                if reached < end and (error := message.error()) is not None:
+                    at = message.offset() or 0
+                    end = _end(consumer, error, at, reading, wanted)
+                    reached = max(reached, at)
 
 
-def _require_end(error: KafkaError, at: int, reading: Reading, wanted: Range) -> None:
-    """Raise the error that the consumer returned instead of a record, unless it is an allowed end of the partition."""
+def _end(consumer: Consumer, error: KafkaError, at: int, reading: Reading, wanted: Range) -> int:
+    """Return the end of what can be read of the range. The consumer has returned an error instead of a record.
+
+    Raises the error, unless it means that the partition ends at `at` for the broker that sent the records. This may be
+    a follower, or a new leader, that lacks the last ones for a while. So the partition's leader is asked for its end.
+    """
     if error.code() in _LOST_CODES:
         raise LostRecordsError(f"{_name(wanted)} has no offset {at} any more.")
     if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
         raise KafkaException(error)
-    if at < wanted.end and not reading.skip_lost:
-        raise LostRecordsError(f"{_name(wanted)} ends at {at}, before {wanted.end}.")
+    if at >= wanted.end:
+        return wanted.end
+    _, high = bounds_of(consumer, TopicPartition(wanted.topic, wanted.partition), timeout=reading.max_wait_s)
+    if high < wanted.end and not reading.skip_lost:
+        raise LostRecordsError(f"{_name(wanted)} ends at {high}, before {wanted.end}.")
+    return min(high, wanted.end)
 
 
 def _name(wanted: Range) -> str:
