@@ -63,15 +63,12 @@ def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
     Raises:
         CheckpointError: a file is damaged or of an unknown version.
     """
-    done = sorted(number for number in _numbers(checkpoint / "commits") if number > after)
-    written = set(_numbers(checkpoint / "offsets"))
     batches = []
-    for number in done:
-        if number not in written:
-            continue
-        end, ts_ms = _offsets(checkpoint / "offsets" / str(number))
-        start = _offsets(checkpoint / "offsets" / str(number - 1))[0] if number - 1 in written else None
-        batches.append(Finished(number, start, end, ts_ms))
+    for number in sorted(number for number in _numbers(checkpoint / "commits") if number > after):
+        before, entry = (_entry(checkpoint / "offsets" / str(one)) for one in (number - 1, number))
+        if entry is not None:
+            end, ts_ms = entry
+            batches.append(Finished(number, None if before is None else before[0], end, ts_ms))
     return batches
 
 
@@ -182,9 +179,19 @@ def _numbers(log: Path) -> list[int]:
 
 
 def _offsets(path: Path) -> tuple[Offsets, int]:
+    entry = _entry(path)
+    if entry is None:
+        raise _damaged(path, FileNotFoundError("it is missing"))
+    return entry
+
+
+def _entry(path: Path) -> tuple[Offsets, int] | None:
+    """Return an entry of the offset log, or None if there is no such file: Spark deletes the oldest at any time."""
     try:
         version, metadata, source = path.read_text(encoding="utf-8").splitlines()
         ts_ms, end = int(json.loads(metadata)["batchTimestampMs"]), json.loads(source)
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, error) from error
     if version != LOG_VERSION:

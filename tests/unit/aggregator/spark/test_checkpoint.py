@@ -97,6 +97,21 @@ def test_only_batches_after_the_given_one_are_returned(tmp_path: Path) -> None:
     assert [(b.batch, b.start) for b in finished_batches(tmp_path, after=2)] == [(3, {"metrics": {"0": 2}})]
 
 
+def test_files_that_spark_deletes_meanwhile_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark deletes the oldest files of a log after each batch. The checkpoint is healthy."""
+    for batch in range(4):
+        _write(tmp_path, batch, batch)
+    read_text = type(tmp_path).read_text
+
+    def delete_then_read(path: Path, encoding: str) -> str:
+        for batch in (0, 1):
+            (tmp_path / "offsets" / str(batch)).unlink(missing_ok=True)
+        return read_text(path, encoding)
+
+    monkeypatch.setattr(type(tmp_path), "read_text", delete_then_read)
+    assert [(one.batch, one.start) for one in finished_batches(tmp_path)] == [(2, None), (3, {"metrics": {"0": 2}})]
+
+
 def test_temporary_and_hidden_files_are_not_batches(tmp_path: Path) -> None:
     """Spark writes .N.crc and temporary files beside its logs."""
     _write(tmp_path, 0, 5)
