@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -15,17 +16,21 @@ from support.kafka import committed
 from support.kafka import read_topic as read_for_tests
 from tallystream_aggregator import sums
 from tallystream_aggregator.jobs.aggregate.repair import TopicWatch
+from tallystream_aggregator.jobs.aggregate.writer import Writer
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
+from tallystream_aggregator.sharding import Sharding
+from tallystream_aggregator.spark.query.settings import GROUP, AggregateSettings
 from tallystream_aggregator.verify.reader import bounds, read_all
 from tallystream_aggregator.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
@@ -69,6 +74,26 @@ def test_a_topic_that_is_no_longer_read_leaves_the_group(
     assert committer.keep(lambda topic, _partition: topic == topics.agg, topic=topics.agg) == {}
     assert committer.commit({topics.agg: {"0": 6}, topics.table: {"0": 3}}) == {topics.table: {"0": 3}}
     committer.close()
+
+
+def test_the_group_begins_where_a_new_table_begins(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
+) -> None:
+    """An earlier table had read more, and another topic. The lag is that of the new table before its first batch."""
+    servers, group = broker.bootstrap_servers, topics.prefix + GROUP
+    kafka, other = {"bootstrap.servers": servers}, topics.metrics + "-other"
+    admin.create_topics([NewTopic(other, 1, 1)])[other].result()
+    producer = Producer(kafka)
+    for _ in range(5):
+        producer.produce(topics.metrics, key=b"k", value=b"{}")
+    assert producer.flush(30) == 0
+    committer = GroupCommitter(kafka, group)
+    committer.commit({topics.metrics: {"0": 5}, other: {"0": 3}})
+    committer.close()
+    settings = AggregateSettings(servers, tmp_path / "checkpoint", topic_prefix=topics.prefix, start="earliest")
+    lease: Any = SimpleNamespace(set_epoch=lambda _: None)
+    Writer(settings, topics, kafka, lease, sharding=Sharding(), due_ms=dict).close()
+    assert [committed(servers, group, topic) for topic in (topics.metrics, other)] == [0, -1001]
 
 
 @contextmanager

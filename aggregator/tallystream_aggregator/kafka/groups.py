@@ -24,7 +24,7 @@ TIMEOUT_S = 10.0
 
 
 class GroupCommitter:
-    """Commits the offsets of one consumer group. An offset never decreases.
+    """Commits the offsets of one consumer group. An offset decreases only in `begin`.
 
     `kafka` is a librdkafka configuration with bootstrap.servers.
     """
@@ -60,6 +60,17 @@ class GroupCommitter:
             self._consumer.commit(offsets=moves, asynchronous=False)
             self._committed.update(ahead)
         return by_topic(ahead)
+
+    def begin(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        """Commit the offsets at which a new table begins. Those of an earlier table may be higher.
+
+        If this fails, a warning is logged, and the next commit replaces them.
+        """
+        self._committed.update(dict.fromkeys(by_partition(offsets), -1))
+        try:
+            self.commit(offsets)
+        except KafkaException as error:
+            log.warning("offsets of the new table: not committed yet (%s); trying again after its first batch", error)
 
     def keep(self, is_read: Callable[[str, int], bool], *, topic: str) -> Offsets:
         """Remove the offsets of partitions that are not read any more from the group, and return them.

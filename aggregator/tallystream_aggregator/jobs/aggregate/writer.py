@@ -111,6 +111,7 @@ class Writer:
         self._committer = GroupCommitter(kafka, settings.topic_prefix + GROUP)
         if self.begin:
             self._committer.keep(self._selection.reads, topic=next(iter(read)))
+            self._committer.begin(self.begin)
         self._offset_commits = OffsetCommits(
             settings.checkpoint,
             self._committer,
