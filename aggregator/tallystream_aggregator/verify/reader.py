@@ -44,16 +44,18 @@ class Reader:
         )
         self._waiting: deque[RawRecord] = deque()
         self._next = begin
-        self._consumer.assign([TopicPartition(topic, number, begin)])
+        self._partition = TopicPartition(topic, number, begin)
+        self._consumer.assign([self._partition])
 
     def until(self, end: int) -> Iterator[RawRecord]:
         """Yield the next records with offsets below `end`, or up to the end of the partition.
 
         Raises:
             TallystreamError: the broker sends nothing, or has deleted records that were not read yet.
+            KafkaException: the leader does not answer.
         """
         while self._next < end:
-            if not self._waiting and not self._fetch():
+            if not self._waiting and not self._fetch(end):
                 return
             while self._waiting and self._waiting[0].offset < end:
                 record = self._waiting.popleft()
@@ -62,8 +64,8 @@ class Reader:
             if self._waiting:
                 return
 
-    def _fetch(self) -> bool:
-        """Wait for records, and return whether there are any: False at the partition's end."""
+    def _fetch(self, end: int) -> bool:
+        """Wait for records, and return whether there are any: False at `end`, or at the partition's end."""
         for _ in range(int(MAX_WAIT_S)):
             first = self._consumer.poll(1.0)
             # With a timeout of 0, `consume` returns what is there. Otherwise it would wait for FETCH records.
@@ -75,12 +77,19 @@ class Reader:
                     offset = message.offset()
                     self._waiting.append(RawRecord(offset or 0, message.timestamp()[1], message.key(), message.value()))
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-                    ended = True
+                    ended = self._is_end(message.offset() or 0, end)
                 else:
                     raise TallystreamError(f"{self._name}: offset {self._next} can't be read: {error.str()}.")
             if self._waiting or ended:
                 return bool(self._waiting)
         raise TallystreamError(f"{self._name}: the broker has sent nothing for {MAX_WAIT_S:g} s.")
+
+    def _is_end(self, at: int, end: int) -> bool:
+        """Return whether nothing is left after `at`, where the broker that was asked has no more records.
+
+        This may be a follower, or a new leader, that lacks the last ones for a while. So the leader is asked.
+        """
+        return at >= end or at >= bounds_of(self._consumer, self._partition, timeout=clients.TIMEOUT_S)[1]
 
     def close(self) -> None:
         """Close the connection. It is safe to call this again."""
