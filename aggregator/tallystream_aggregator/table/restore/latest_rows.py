@@ -53,20 +53,25 @@ class LatestRows:
         self.refused = 0
         self._bound = bound
         self._deleted: dict[RowKey, Version] = {}
+        self._unreadable: dict[RowKey, str] = {}
 
     def add(self, key: bytes, value: bytes | None, deleted_by: Version = UNKNOWN, partition: int = 0) -> None:
         """Add one record. `deleted_by` is the writer in the header of a deletion.
 
-        Raises:
-            RebuildError: the record is not one of the table's.
+        A record that is not one of the table's is an error only if no later one has its key (`require_readable`).
         """
-        row = None if value is None else _row(key, value)
+        row_key = (partition, key)
+        self._unreadable.pop(row_key, None)
+        try:
+            row = None if value is None else _row(key, value)
+        except (msgspec.DecodeError, KeyError, IndexError, ValueError) as error:
+            self._unreadable[row_key] = str(error)
+            return
         version = deleted_by if row is None else _version(row)
         if self._bound is not None and version[0] > self._bound:
             self.refused += 1
             return
         self.epoch = max(self.epoch, version[0])
-        row_key = (partition, key)
         known = self.rows.get(row_key)
         if version < (self._deleted.get(row_key, UNKNOWN) if known is None else _version(known)):
             return
@@ -76,6 +81,15 @@ class LatestRows:
         else:
             self.rows[row_key] = row
             self._deleted.pop(row_key, None)
+
+    def require_readable(self) -> None:
+        """Require that the last record of every key is one of the table's, or a deletion.
+
+        Raises:
+            RebuildError: one is not.
+        """
+        for (partition, key), why in self._unreadable.items():
+            raise foreign_record_error(partition, key, why)
 
     def of_kind(self, kind: type[R]) -> list[tuple[bytes, R]]:
         """Return the keys and records of one kind that count."""
@@ -162,14 +176,11 @@ def _version(row: Row) -> Version:
 
 
 def _row(key: bytes, value: bytes) -> Row:
-    try:
-        row = _KINDS[str(_decode_key(key)[0])](value)
-        if isinstance(row, (ForgottenRow, ForgettingRow)):
-            shard_in(key)
-        if isinstance(row, ForgettingRow):
-            chunk_in(key)
-    except (msgspec.DecodeError, KeyError, IndexError, ValueError) as error:
-        raise foreign_record_error(key, error) from error
+    row = _KINDS[str(_decode_key(key)[0])](value)
+    if isinstance(row, (ForgottenRow, ForgettingRow)):
+        shard_in(key)
+    if isinstance(row, ForgettingRow):
+        chunk_in(key)
     return row
 
 
@@ -190,9 +201,9 @@ def chunk_in(key: bytes) -> int:
     return int(str(_decode_key(key)[3]))
 
 
-def foreign_record_error(key: bytes, why: object) -> RebuildError:
+def foreign_record_error(partition: int, key: bytes, why: object) -> RebuildError:
     """Return the error for a record that no table has written."""
     return RebuildError(
         f"metrics-table: {key[:200]!r} is not a record of the table ({why}); if no aggregator wrote it, delete it by a "
-        "record with its key and no value."
+        f"record with its key and no value in partition {partition}."
     )

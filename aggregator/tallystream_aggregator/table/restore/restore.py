@@ -60,8 +60,9 @@ def restore(
 
     Raises:
         RebuildError: no batch was ever finished; or the table has more shards than `shards`, or fewer while the last
-            batch is not known to be finished; or a record belongs to no shard of the table.
+            batch is not known to be finished; or a record is not one of the table's, or belongs to none of its shards.
     """
+    latest.require_readable()
     rows = {row.shard: row for _, row in latest.of_kind(ShardRow)}
     if not rows:
         raise RebuildError("metrics-table: no finished batch is on it, so there is nothing to rebuild from.")
@@ -80,9 +81,10 @@ def restore(
     for metric in summed:
         builders[0].add_sum(metric)
     for key, forgotten_sums in latest.of_kind(ForgottenRow):
-        if shard_in(key) >= new:
-            raise foreign_record_error(key, f"the table has {new} shards")
-        builders[shard_in(key)].add_forgotten(forgotten_sums)
+        shard = shard_in(key)
+        if shard >= new:
+            raise foreign_record_error(shard, key, f"the table has {new} shards")
+        builders[shard].add_forgotten(forgotten_sums)
     forgetting = _add_lists(latest, builders)
     parts: dict[LifeId, list[LifeRow]] = defaultdict(list)
     for _, row in latest.of_kind(LifeRow):

@@ -70,12 +70,27 @@ def test_a_topic_without_a_shard_record_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("bad", UNDECODABLE.values(), ids=UNDECODABLE)
-def test_a_foreign_record_is_refused(bad: bytes) -> None:
-    """The error names the record, also if its key can't be decoded."""
-    with pytest.raises(RebuildError, match="is not a record of the table"):
-        LatestRows().add(bad, b"{}")
-    with pytest.raises(RebuildError, match="shard"):
-        LatestRows().add(b'["shard",0]', bad)
+@pytest.mark.parametrize("is_key", [True, False], ids=["key", "value"])
+def test_a_foreign_record_is_refused_until_it_is_deleted(bad: bytes, is_key: bool) -> None:
+    """The error names the record and its partition. A deletion without a writer counts, but only in that partition."""
+    found = latest_rows(Topic().snapshot(counter(5)))
+    key, value = (bad, b"{}") if is_key else (b'["life","app","host-1","life",0]', bad)
+    found.add(key, value, partition=2)
+    found.add(key, None)
+    with pytest.raises(RebuildError, match=r"is not a record of the table \(.*in partition 2\.$"):
+        restore(found)
+    found.add(key, None, partition=2)
+    assert restore(found).states[0].lives.keys() == {"app-1"}
+
+
+def test_a_row_that_was_published_again_after_a_foreign_record_counts() -> None:
+    """The aggregator has already repaired the key."""
+    rows = Topic().snapshot(counter(5)).changes.rows
+    found = LatestRows()
+    for row in rows:
+        found.add(row.key, b"no row")
+        found.add(row.key, row.value(epoch=1, batch=2))
+    assert restore(found).states[0].lives.keys() == {"app-1"}
 
 
 @pytest.mark.parametrize("shard", [b'"x"', b"-1", b"[]", b"1.5", b"9", b"null"])
