@@ -27,7 +27,7 @@ QUERY = "aggregate"
 """The name of the aggregator's query in the ledger."""
 
 TAIL = 1000
-"""How many rows at the end are read for the highest epoch. The last ones may be late rows of a replaced writer."""
+"""How many rows at the end are read first. The last ones may be late rows of a replaced writer."""
 
 
 class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -98,14 +98,20 @@ def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:
 def read_rows(topic: str, kafka: Mapping[str, str], *, last: int = TAIL, timeout: float = 30.0) -> list[LedgerRow]:
     """Return the rows among the last `last` offsets of the ledger, a topic of one partition, oldest first.
 
-    `kafka` is a librdkafka configuration with bootstrap.servers; `timeout` is in seconds.
+    If the table has no finished batch among them, more are read, up to the whole topic: each failed start writes a row,
+    and the last batch may be far before those. `kafka` is a librdkafka configuration with bootstrap.servers; `timeout`
+    is in seconds.
 
     Raises:
         KafkaException: the broker did not answer, or has no such topic.
         TallystreamError: the topic's end was not reached in time.
     """
-    read = read_topic(topic, kafka, last=last, timeout=timeout)
-    return list(rows(record.value for record in read if record.value is not None))
+    while True:
+        values = [record.value for record in read_topic(topic, kafka, last=last, timeout=timeout)]
+        found = list(rows(value for value in values if value is not None))
+        if len(values) < last or any(row.query == QUERY and row.kind == "batch" for row in found):
+            return found
+        last *= 10
 
 
 def highest_epoch(found: Iterable[LedgerRow]) -> int | None:

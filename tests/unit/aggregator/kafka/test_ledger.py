@@ -69,6 +69,22 @@ def test_a_record_that_is_not_a_row_stops_no_command(
     assert read() == wanted
 
 
+@pytest.mark.parametrize("starts", [ledger.TAIL - 1, ledger.TAIL, 10 * ledger.TAIL])
+def test_the_last_batch_is_found_before_many_failed_starts(monkeypatch: pytest.MonkeyPatch, starts: int) -> None:
+    """Each start writes a row. Without the batch, a new table could begin although there was one."""
+    values = [ledger.encode(row) for row in (OPENED, replace(BATCH, otlp=["a"]), *[OPENED] * starts)]
+
+    def read(*_: object, last: int, **_options: object) -> Iterator[Read]:
+        return (Read(b"k", value, offset) for offset, value in enumerate(values[-last:]))
+
+    monkeypatch.setattr(ledger, "read_topic", read)
+    assert beginning._has_begun(Topics(), {})
+    assert rebuild.finished_offsets(Topics(), {}) == END
+    assert ledger.otlp_topics(ledger.read_rows("metrics-ledger", {})) == ["a"]
+    del values[1]
+    assert not beginning._has_begun(Topics(), {})
+
+
 def test_the_highest_epoch_ignores_other_queries() -> None:
     """Without a row of the aggregator there is none."""
     other = LedgerRow(kind="batch", query="other", epoch=9, ts=1)
