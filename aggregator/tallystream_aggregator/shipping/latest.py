@@ -41,13 +41,14 @@ MAX_AGE_S = 30.0
 class LatestSums:
     """Turns the topic's records, in order, into points: the last row of every key in each chunk.
 
-    Rows of replaced writers, and of epochs that no writer has taken, are skipped; `dropped` counts them. `unreadable`
-    counts records that are not sums.
+    Rows of replaced writers, and of epochs that no writer has taken, are skipped, and so is a row after one of a later
+    batch with its key; `dropped` counts them. `unreadable` counts records that are not sums.
     """
 
     def __init__(self, epochs: Epochs) -> None:
         self._epochs = epochs
         self._epoch = 0
+        self._batches: dict[bytes | None, int] = {}
         self.dropped = 0
         self.unreadable = 0
 
@@ -69,7 +70,14 @@ class LatestSums:
             if not self._epoch <= row.epoch <= max(bound, self._epoch):
                 self.dropped += 1
                 continue
-            self._epoch = row.epoch
+            if row.epoch > self._epoch:
+                self._epoch = row.epoch
+                self._batches.clear()
+            # By key: a row that no aggregator wrote, of a batch that is yet to come, must not hide the other sums.
+            if row.batch < self._batches.get(key, 0):
+                self.dropped += 1
+                continue
+            self._batches[key] = row.batch
             last[key] = row
         for offset, reason in unreadable:
             log.warning("offset %d of the topic is not a sum and is not shown: %s", offset, reason)

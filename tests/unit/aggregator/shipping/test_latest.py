@@ -12,9 +12,9 @@ from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.shipping.latest import MAX_AGE_S, Freshness, LatestSums
 
 
-def record(offset: int, name: str, count: int, *, epoch: int = 1) -> Read:
+def record(offset: int, name: str, count: int, *, epoch: int = 1, batch: int = 0) -> Read:
     """A row of `metrics-agg`."""
-    row = sums.Sum(app="orders", name=name, type="counter", count=count, ts=offset, epoch=epoch)
+    row = sums.Sum(app="orders", name=name, type="counter", count=count, ts=offset, epoch=epoch, batch=batch)
     return Read(name.encode(), sums.encode(row), offset)
 
 
@@ -33,6 +33,19 @@ def test_the_rows_of_a_replaced_writer_are_skipped() -> None:
     assert {point.measurement: point.fields["count"] for point in points} == {"a": 1, "b": 5}
     assert newest.points([record(3, "c", 99)]) == []
     assert newest.dropped == 2
+
+
+def test_the_rows_of_an_earlier_batch_are_skipped() -> None:
+    """An executor that Spark gave up writes them after a later batch. The first batches of a new writer are shown.
+
+    A row hides only rows of its own key, whatever its batch.
+    """
+    newest = LatestSums(Epochs(lambda: None))
+    points = newest.points([record(0, "a", 5, batch=5), record(1, "a", 4, batch=4), record(2, "b", 6, batch=3)])
+    assert {point.measurement: point.fields["count"] for point in points} == {"a": 5, "b": 6}
+    assert newest.points([record(3, "a", 4, batch=4)]) == []
+    assert newest.dropped == 2
+    assert [point.fields["count"] for point in newest.points([record(4, "a", 7, epoch=2)])] == [7]
 
 
 @pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])
