@@ -124,7 +124,7 @@ def test_a_topic_that_keeps_growing_is_read_to_its_end(broker: KafkaBroker, topi
         producer.produce(topics.agg, key=b"k", value=b'{"epoch":2}')
     producer.flush(30)
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    watch = TopicWatch(topics.agg, kafka, Epochs(lambda: None), epoch=2)
+    watch = TopicWatch(topics.agg, kafka, Epochs(lambda: None), epoch=2, last_begun=lambda: 0)
     with writing(broker.bootstrap_servers, topics.agg):
         assert len(list(read_topic(topics.agg, kafka))) >= 50
         assert len(list(read_all(kafka, bounds(kafka, topics.agg)))) >= 50
@@ -206,7 +206,7 @@ def test_the_keys_that_a_replaced_writer_appends_are_found(broker: KafkaBroker, 
         assert producer.flush(30) == 0
 
     append((b"before", row(1, epoch=1, batch=7)))
-    watch = TopicWatch(topics.agg, kafka, Epochs(lambda: 2), epoch=2)
+    watch = TopicWatch(topics.agg, kafka, Epochs(lambda: 2), epoch=2, last_begun=lambda: 10)
     assert watch.poll() == set()
     append((b"a", row(5, epoch=2, batch=8)), (b"b", row(6, epoch=2, batch=8)), (b"c", None))
     assert watch.poll() == set()

@@ -94,6 +94,11 @@ def plan_of(checkpoint: Path, batch: int, max_records: int) -> Planned:
     return Planned(ts_ms, frozenset(name for name, _ in moved) if full else frozenset())
 
 
+def last_begun(checkpoint: Path) -> int:
+    """Return the number of the newest batch, finished or running, or -1 if no batch has begun."""
+    return max(_numbers(checkpoint / "offsets"), default=-1)
+
+
 def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
     """Return the number of the last finished batch and its end offsets, or None if no batch has finished.
 

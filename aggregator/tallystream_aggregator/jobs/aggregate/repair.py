@@ -1,9 +1,10 @@
-"""Publishes keys again whose last record on a compacted topic is from a replaced writer.
+"""Publishes keys again whose last record on a compacted topic is not from the newest batch of the key.
 
 Readers take the highest (epoch, batch) of a key, but compaction keeps the last record. That record may be from a
-replaced writer, or from an epoch that no writer has taken. So the active writer reads `metrics-table` and
-`metrics-agg`, and the table publishes the keys of such records again from its state. A file beside the checkpoint names
-the keys, and the record of each shard says which request it has carried out.
+replaced writer, or from an epoch that no writer has taken. It may also be from an earlier batch of the active writer:
+when Spark loses an executor, it runs the task again elsewhere, and the lost executor may still write. So the active
+writer reads `metrics-table` and `metrics-agg`, and the table publishes the keys of such records again from its state. A
+file beside the checkpoint names the keys, and the record of each shard says which request it has carried out.
 
 The ledger has the offsets before which nothing is left to repair (`checked`). A new writer starts there.
 """
@@ -74,8 +75,9 @@ def last_checked(rows: Sequence[LedgerRow]) -> Checked:
 class TopicWatch:
     """Reads the partitions of a topic from the offsets of `checked`, or from the beginning. For one thread.
 
-    A record is stale if its epoch is lower than that of an earlier record, or lower than `epoch`, our own, if it was
-    appended after our start.
+    A record is stale if its (epoch, batch) is lower than that of an earlier record of its partition, or if it was
+    appended after our start with an epoch lower than `epoch`, our own. A batch that runs again has the same number.
+    `last_begun` returns the number of our newest batch: no aggregator wrote a record of our epoch with a higher one.
 
     `repaired` maps shard → the number of the last request that it has carried out. Only `metrics-table` has it.
     """
@@ -87,16 +89,18 @@ class TopicWatch:
         epochs: Epochs,
         *,
         epoch: int,
+        last_begun: Callable[[], int],
         checked: Checked = Checked({}, 0),  # noqa: B008 (a tuple that nobody changes)
     ) -> None:
         self._topic = topic
         self._consumer = clients.reading_consumer(kafka)
-        self._begin(epochs, epoch, checked)
+        self._begin(epochs, epoch, last_begun, checked)
 
-    def _begin(self, epochs: Epochs, epoch: int, checked: Checked) -> None:
+    def _begin(self, epochs: Epochs, epoch: int, last_begun: Callable[[], int], checked: Checked) -> None:
         self._epochs, self._epoch, self._before = epochs, epoch, checked.epoch
+        self._last_begun = last_begun
         self._at = {int(partition): offset for partition, offset in checked.offsets.get(self._topic, {}).items()}
-        self._highest: dict[int, int] = {}
+        self._highest: dict[int, Version] = {}
         self._opened = self._ends()
         self.repaired: dict[int, int] = {}
 
@@ -106,10 +110,11 @@ class TopicWatch:
         return {str(partition): offset for partition, offset in self._at.items()}
 
     def poll(self) -> set[Key]:
-        """Read the new records, and return the keys of records that are stale or of an epoch that no writer has taken.
+        """Read the new records, and return the keys of records that are stale or that no aggregator wrote.
 
         Raises:
             KafkaException: the broker did not answer in time. The next call reads the same records again.
+            OSError: `last_begun` can't read the checkpoint. The next call reads the same records again.
         """
         highest = dict(self._highest)
         try:
@@ -124,30 +129,34 @@ class TopicWatch:
         """Release the connections."""
         self._consumer.close()
 
-    def _check(self, highest: dict[int, int], ends: Mapping[int, int]) -> set[Key]:
+    def _check(self, highest: dict[int, Version], ends: Mapping[int, int]) -> set[Key]:
         found: set[Key] = set()
-        above: dict[Key, int] = {}
+        above: dict[Key, Version] = {}
+        begin = (self._before, 0)
         known = max(self._epoch, self._epochs.bound(()))
+        newest = (self._epoch, self._last_begun())  # read after the ends, so no record before them is of a later batch
         for read in self._read({p: start for p in ends if (start := self._at.get(p, 0)) < ends[p]}, ends):
             key = (read.partition, read.key or b"")
-            epoch = (read.deleted_by if read.value is None else version_of(read.value) or _NONE)[0]
-            if epoch > known:
-                above[key] = max(epoch, above.get(key, 0))
+            version = read.deleted_by if read.value is None else version_of(read.value) or _NONE
+            if version[0] > known:
+                above[key] = max(version, above.get(key, version))
                 continue
-            before = highest.get(read.partition, self._before)
-            if epoch < max(before, self._epoch if read.offset >= self._opened.get(read.partition, 0) else 0):
+            lowest = self._epoch if read.offset >= self._opened.get(read.partition, 0) else 0
+            is_stale = version < max(highest.get(read.partition, begin), (lowest, 0))
+            if is_stale or newest < version < (self._epoch + 1, 0):
                 found.add(key)
-            highest[read.partition] = max(before, epoch)
-            if epoch == self._epoch and read.value is not None and key[1].startswith(_SHARD):
+                continue
+            highest[read.partition] = version
+            if version[0] == self._epoch and read.value is not None and key[1].startswith(_SHARD):
                 with contextlib.suppress(msgspec.DecodeError):
                     self.repaired[read.partition] = _decode_repaired(read.value).repaired
         # Read after the records: an epoch above this bound is one that no writer has taken.
-        bound = max(known, self._epochs.bound(above.values()))
-        for key, epoch in above.items():
-            if epoch > bound:
+        bound = max(known, self._epochs.bound(epoch for epoch, _ in above.values()))
+        for key, version in above.items():
+            if version[0] > bound:
                 found.add(key)
             else:
-                highest[key[0]] = max(epoch, highest.get(key[0], self._before))
+                highest[key[0]] = max(version, highest.get(key[0], begin))
         return found
 
     def _ends(self) -> dict[int, int]:
@@ -197,8 +206,8 @@ class Repair:
         if self._is_pending:
             self._is_pending, self._number = False, self._number + 1
             log.warning(
-                "a writer that was replaced, or that has taken no epoch, has written %d rows and %d sums; they are "
-                "published again",
+                "a replaced writer, a lost executor, or a writer that has taken no epoch has written %d rows and %d "
+                "sums; they are published again",
                 len(self._rows),
                 len(self._sums),
             )

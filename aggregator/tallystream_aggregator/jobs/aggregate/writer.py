@@ -17,7 +17,7 @@ from tallystream_aggregator.kafka.ledger import epochs_of, highest_on
 from tallystream_aggregator.kafka.start_position import resolve
 from tallystream_aggregator.kafka.topics import require_append_time
 from tallystream_aggregator.repair_request import request_path
-from tallystream_aggregator.spark.checkpoint import TopicIdentity, last_committed, store_first
+from tallystream_aggregator.spark.checkpoint import TopicIdentity, last_begun, last_committed, store_first
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.query.start import initial_state_of, start_position
 
@@ -80,7 +80,15 @@ class Writer:
         epochs = epochs_of(topics.ledger, kafka)
         checked = last_checked(rows)
         table, agg = (
-            TopicWatch(topic, kafka, epochs, epoch=self.epoch, checked=checked) for topic in (topics.table, topics.agg)
+            TopicWatch(
+                topic,
+                kafka,
+                epochs,
+                epoch=self.epoch,
+                last_begun=lambda: last_begun(settings.checkpoint),
+                checked=checked,
+            )
+            for topic in (topics.table, topics.agg)
         )
         self._repair = Repair(
             table,

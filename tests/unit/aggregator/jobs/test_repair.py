@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 class Topic(TopicWatch):
-    """A watch of a topic in memory, by the writer of epoch 3."""
+    """A watch of a topic in memory, by the writer of epoch 3, whose newest batch is 9."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Topic(TopicWatch):
         self.logs: list[list[Record]] = [[] for _ in range(partitions)]
         self.append(*records)
         self._topic = "t"
-        self._begin(Epochs(ask), 3, checked)
+        self._begin(Epochs(ask), 3, lambda: 9, checked)
 
     def append(self, *records: Record | tuple[bytes, bytes | None]) -> Topic:
         """Append records."""
@@ -78,13 +78,29 @@ def test_a_record_with_an_unknown_epoch_is_found() -> None:
 
 
 def test_a_record_after_one_with_a_higher_epoch_is_found() -> None:
-    """This holds for rows and deletions, also without a writer. A lower batch of the same writer is not stale."""
-    topic = Topic((b"a", row(epoch=1)), (b"a", row(epoch=2, batch=9)), (b"a", row(epoch=2)))
+    """This holds for rows and deletions, also without a writer."""
+    topic = Topic((b"a", row(epoch=1, batch=9)), (b"a", row(epoch=2)))
     assert topic.poll() == set()
     assert topic.append((b"a", row(epoch=1))).poll() == {A}
     assert topic.append(Record(b"b", None, (1, 4))).poll() == {B}
     assert topic.append((b"a", None), (b"b", b"no row")).poll() == {A, B}
     assert topic.append((b"a", row(epoch=3)), Record(b"b", None, (3, 1))).poll() == set()
+
+
+def test_a_record_of_an_earlier_batch_of_the_same_writer_is_found() -> None:
+    """An executor that Spark gave up writes it after a later batch. A batch that runs again has the same number."""
+    topic = Topic().append((b"a", row(epoch=3, batch=4)), (b"b", row(epoch=3, batch=5)), (b"a", row(epoch=3, batch=5)))
+    assert topic.poll() == set()
+    assert topic.append((b"a", row(epoch=3, batch=4))).poll() == {A}
+    assert topic.append(Record(b"b", None, (3, 4)), Record(b"b", None, (3, 5)), (b"a", b"no row")).poll() == {A, B}
+    assert topic.append((b"a", row(epoch=3, batch=5)), (b"a", row(epoch=3, batch=6))).poll() == set()
+
+
+def test_a_record_of_a_batch_that_has_not_begun_is_found() -> None:
+    """No aggregator wrote it. Our later records are not stale: the shards would publish them again and again."""
+    topic = Topic().append((b"a", row(epoch=3, batch=10)), (b"b", row(epoch=3, batch=8)))
+    assert topic.poll() == {A}
+    assert topic.append((b"a", row(epoch=3, batch=9))).poll() == set()
 
 
 def test_a_record_of_an_older_writer_after_our_start_is_found() -> None:
@@ -212,6 +228,18 @@ def test_the_request_of_an_earlier_writer_is_replaced(tmp_path: Path) -> None:
     assert repaired.poll() == request == Request(3, 1, {0: [b"r"]})
     repaired.carried_out(1, 0, 1, epoch=2)
     assert repaired.poll() == Request(3, 2, {0: [b'["shard",0]', b"r"], 1: [b'["shard",1]']})
+
+
+def test_a_shard_s_record_of_an_earlier_batch_is_no_confirmation(tmp_path: Path) -> None:
+    """It has the number of an earlier request. The shard publishes its record again with the next one."""
+    repaired = Repaired(tmp_path / "c.repair")
+    repaired.table.append(Record(b"r", row(epoch=1)))
+    repaired.poll()
+    repaired.carried_out(1, 0, 1)
+    repaired.table.append(Record(b'["shard",0]', b'{"v":1,"shard":0,"repaired":0,"epoch":3,"batch":8}'))
+    assert repaired.poll() == Request(3, 2, {0: [b'["shard",0]', b"r"]})
+    repaired.carried_out(2, 0, 1)
+    assert repaired.poll() is None
 
 
 def test_an_unreadable_request_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

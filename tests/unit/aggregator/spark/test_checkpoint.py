@@ -14,6 +14,7 @@ from tallystream_aggregator.spark.checkpoint import (
     finished_batches,
     first_offsets,
     has_begun,
+    last_begun,
     last_committed,
     plan_of,
     store_first,
@@ -151,8 +152,10 @@ def test_a_table_has_begun_when_its_first_batch_is_planned(tmp_path: Path) -> No
     """Spark writes the end of a batch before it runs it, and a restart repeats the batch."""
     store_first(tmp_path, {"metrics": {"0": 7}})
     assert not has_begun(tmp_path)
+    assert last_begun(tmp_path) == -1
     _write(tmp_path, 0, 8, committed=False)
     assert has_begun(tmp_path)
+    assert last_begun(tmp_path) == 0
 
 
 @pytest.mark.parametrize(
