@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tallystream.clock import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 
 WAIT_BEFORE_FORK = 0.2
@@ -31,7 +31,7 @@ class Step(IntEnum):
 
 _child_hooks: list[tuple[Step, Callable[[], None]]] = []
 _pause_hooks: list[tuple[Step, Callable[[Deadline], Iterable[Callable[[], None]]]]] = []
-_resume: dict[int, list[Callable[[], None]]] = {}  # by the thread that forks: several may fork at once
+_resume: dict[int, Iterator[Callable[[], None]]] = {}  # by the thread that forks: several may fork at once
 
 
 def after_fork_in_child(step: Step, hook: Callable[[], None]) -> None:
@@ -43,7 +43,8 @@ def after_fork_in_child(step: Step, hook: Callable[[], None]) -> None:
 def before_fork(step: Step, pause: Callable[[Deadline], Iterable[Callable[[], None]]]) -> None:
     """Register `pause`, to be called before every fork with the common deadline.
 
-    The functions that it returns are called after the fork, in the parent.
+    The functions that it returns are called after the fork, in the parent. It should be a generator that yields each
+    function at once: if a signal handler raises in a later wait, Python only prints the error, and the fork goes on.
     """
     _pause_hooks.append((step, pause))
     _pause_hooks.sort(key=lambda pair: -pair[0])
@@ -51,12 +52,16 @@ def before_fork(step: Step, pause: Callable[[Deadline], Iterable[Callable[[], No
 
 def _before() -> None:
     deadline = Deadline(WAIT_BEFORE_FORK, monotonic)
-    _resume[get_ident()] = [resume for _, pause in _pause_hooks for resume in pause(deadline)]
+    resumes: list[Callable[[], None]] = []
+    _resume[get_ident()] = iter(resumes)
+    for _, pause in _pause_hooks:
+        resumes.extend(pause(deadline))
 
 
 def _in_parent() -> None:
-    for resume in _resume.pop(get_ident(), ()):
+    for resume in _resume.get(get_ident(), ()):
         resume()
+    _resume.pop(get_ident(), None)
 
 
 def _in_child() -> None:
@@ -66,3 +71,6 @@ def _in_child() -> None:
 
 
 os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+# Python calls the handler of a signal that arrives during the fork in the first hook after it. If the handler raises,
+# the second call resumes the rest.
+os.register_at_fork(after_in_parent=_in_parent)

@@ -21,7 +21,7 @@ from tallystream.log_throttle import RateLimitFilter
 from tallystream.validation import LARGEST, as_number, check_name, check_tags, label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from tallystream.bridges.base import Source
     from tallystream.clock import Clock, Deadline
@@ -202,9 +202,11 @@ class SourceAdapter:
 _adapters: WeakSet[SourceAdapter] = WeakSet()
 
 
-def _pause_all(deadline: Deadline) -> list[Callable[[], None]]:
+def _pause_all(deadline: Deadline) -> Iterator[Callable[[], None]]:
     # If a thread were reading a source at the fork, the child could not read it.
-    return [adapter.lock.release for adapter in list(_adapters) if adapter.lock.acquire(timeout=deadline.left())]
+    for adapter in list(_adapters):
+        if adapter.lock.acquire(timeout=deadline.left()):
+            yield adapter.lock.release
 
 
 before_fork(Step.METRICS, _pause_all)

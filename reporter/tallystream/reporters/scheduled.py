@@ -21,7 +21,7 @@ from tallystream.reporters.thread import ReportingThread
 from tallystream.validation import check_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from tallystream.registry import MetricRegistry, Reportable
@@ -270,15 +270,15 @@ class ScheduledReporter(ABC):
         finally:
             self._report_lock.release()
 
-    def pause_for_fork(self, deadline: Deadline) -> Iterable[Callable[[], None]]:
-        """Wait for the report that is being made. Return functions that resume the reporter in the parent."""
+    def pause_for_fork(self, deadline: Deadline) -> Iterator[Callable[[], None]]:
+        """Wait for the report that is being made. Yield functions that resume the reporter in the parent."""
         if not self._report_lock.acquire(timeout=deadline.left()):
-            return ()
+            return
+        yield self._report_lock.release
         try:
             self._prepare_fork(deadline)
-        except BaseException as error:  # noqa: BLE001 - Python would only print it, and the lock would stay locked
+        except BaseException as error:  # noqa: BLE001 - Python would only print it, and prepare no other reporter
             self._fail("the reporter could not be prepared for a fork", str(error) or repr(error))
-        return (self._report_lock.release,)
 
     def restart_in_child(self) -> None:
         """Start again in the child of a fork, if it was running."""
@@ -303,8 +303,9 @@ def report_all(timeout: float) -> None:
                 reporter.report_now(deadline.left())
 
 
-def _pause_all(deadline: Deadline) -> list[Callable[[], None]]:
-    return [resume for reporter in list(_reporters) for resume in reporter.pause_for_fork(deadline)]
+def _pause_all(deadline: Deadline) -> Iterator[Callable[[], None]]:
+    for reporter in list(_reporters):
+        yield from reporter.pause_for_fork(deadline)
 
 
 def _restart_all_in_child() -> None:

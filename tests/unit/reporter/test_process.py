@@ -236,6 +236,66 @@ def test_reporters_continue_after_a_fork_that_one_was_not_prepared_for() -> None
     ]
 
 
+def test_a_signal_handler_that_raises_during_a_fork_stops_no_reporter() -> None:
+    """All locks are free after the fork, whichever of them it was waiting for."""
+    out = run("""
+        import os, signal, sys, threading
+        from types import SimpleNamespace
+        from tallystream import MetricRegistry
+        from tallystream.testing import InMemoryReporter
+        sys.unraisablehook = lambda what: raised.append(type(what.exc_value))
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        class Lock:
+            def __init__(self):
+                self.lock = threading.Lock()
+            def acquire(self, timeout):
+                waits.append(self)
+                if len(waits) == interrupted:
+                    signal.raise_signal(signal.SIGTERM)
+                return self.lock.acquire(timeout=timeout)
+            def release(self):
+                self.lock.release()
+        registry, raised = MetricRegistry("orders"), []
+        reporters = [InMemoryReporter(registry) for _ in range(3)]
+        for number in range(3):
+            registry.add_source(SimpleNamespace(kind="other", read=list), tags={"number": str(number)})
+        for reporter in reporters:
+            reporter._report_lock = Lock()
+        for adapter in registry._sources:
+            adapter.lock = Lock()
+        locks = [each._report_lock for each in reporters] + [each.lock for each in registry._sources]
+        for interrupted in range(1, 7):
+            waits = []
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+            print(len(waits), sum(each.lock.locked() for each in locks))
+        print(raised == [SystemExit] * 6)
+    """)
+    assert out.splitlines() == [f"{waits} 0" for waits in range(1, 7)] + ["True"]
+
+
+def test_a_signal_that_arrives_while_the_process_is_copied_stops_no_reporter() -> None:
+    """Python calls the signal's handler at the start of the hook that resumes the reporters."""
+    out = run("""
+        import ctypes, functools, logging, os, signal, sys  # the hooks of logging come first
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        raise_in_c = functools.partial(ctypes.CDLL(None)["raise"], signal.SIGTERM)  # Python calls the handler later
+        os.register_at_fork(after_in_parent=raise_in_c)
+        from tallystream import MetricRegistry
+        from tallystream.testing import InMemoryReporter
+        sys.unraisablehook = lambda what: print(repr(what.exc_value))
+        reporter = InMemoryReporter(MetricRegistry("orders"))
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(reporter.report_now(timeout=1))
+    """)
+    assert out.splitlines() == ["SystemExit(0)", "True"]
+
+
 def test_a_fork_keeps_a_working_connection() -> None:
     """A producer that has delivered a record stays open in the parent; the child has its own."""
     out = run("""
