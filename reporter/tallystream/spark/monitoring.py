@@ -138,7 +138,7 @@ class Monitor:
     def _wait_for_ended_queries(self, recorder: QueryRecorder, deadline: Deadline) -> None:
         """Wait for what Spark has not passed on of queries that have ended, and remove the listener."""
         try:
-            while deadline.left() and recorder.running - {str(query.id) for query in self._spark.streams.active}:
+            while deadline.left() and recorder.running - {str(query.runId) for query in self._spark.streams.active}:
                 time.sleep(0.02)
             self._spark.streams.removeListener(self._listener)
         except Exception:  # noqa: BLE001 - a session that has been stopped has passed on everything

@@ -27,8 +27,8 @@ class QueryListener(StreamingQueryListener):
         self._recorder = recorder
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Pass on the ID and the name of a query. Spark waits for it."""
-        self._recorder.started(str(event.id), event.name)
+        """Pass on the run and the name of a query. Spark waits for it."""
+        self._recorder.started(str(event.runId), event.name or str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Pass on the progress of a batch."""
@@ -39,4 +39,4 @@ class QueryListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Pass on how a query ended."""
-        self._recorder.terminated(str(event.id), failed=event.exception is not None)
+        self._recorder.terminated(str(event.runId), str(event.id), failed=event.exception is not None)

@@ -67,8 +67,7 @@ class QueryRecorder:
         self._registry, self._reporter, self._open_group = registry, reporter, open_group
         self._monotonic = registry.clock.monotonic
         self._queries: dict[str, Query] = {}
-        self._names: dict[str, str] = {}
-        self._running: set[str] = set()
+        self._names: dict[str, str] = {}  # by run: a query may start again before the end of its last run is passed on
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._stopping = threading.Event()
         self._retry_at = 0.0
@@ -77,22 +76,22 @@ class QueryRecorder:
 
     @property
     def running(self) -> frozenset[str]:
-        """The IDs of the queries that have started and not ended, as far as Spark has passed it on."""
-        return frozenset(self._running)
+        """The run IDs of the queries that have started and not ended, as far as Spark has passed it on."""
+        return frozenset(self._names)
 
-    def started(self, query_id: str, name: str | None) -> None:
-        """Remember a query that has started."""
-        self._names[query_id] = name or query_id
-        self._running.add(query_id)
+    def started(self, run_id: str, name: str) -> None:
+        """Remember the name of a query that has started."""
+        self._names[run_id] = name
 
     def progress(self, text: str) -> None:
         """Count a batch, given its progress as JSON."""
         self._work.put(lambda: self._count(read_progress(text)))
 
-    def terminated(self, query_id: str, *, failed: bool) -> None:
-        """Record that a query has ended, and whether it failed."""
-        self._work.put(lambda: self._end(query_id, failed=failed))
-        self._running.discard(query_id)
+    def terminated(self, run_id: str, query_id: str, *, failed: bool) -> None:
+        """Record that a run of a query has ended, and whether it failed."""
+        name = self._names.get(run_id, query_id)
+        self._work.put(lambda: self._end(query_id, name, failed=failed))
+        self._names.pop(run_id, None)  # last: the monitor stops the recorder when no query is running
 
     def stop(self, timeout: float) -> bool:
         """Count, report and commit what has been passed on; return whether this ended within `timeout` seconds."""
@@ -173,8 +172,8 @@ class QueryRecorder:
         except OffsetsError:
             return {}
 
-    def _end(self, query_id: str, *, failed: bool) -> None:
-        query = self._query(query_id, self._names.pop(query_id, query_id))
+    def _end(self, query_id: str, name: str, *, failed: bool) -> None:
+        query = self._query(query_id, name)
         query.has_ended = True
         if failed:
             query.metrics.fail()

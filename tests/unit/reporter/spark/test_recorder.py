@@ -87,7 +87,7 @@ def test_the_order_is_count_report_commit() -> None:
     """Offsets are committed after the report, with the query's ID and the number of the batch."""
     kafka = Kafka()
     registry, recorder = recording(kafka)
-    recorder.started("id", "scores")
+    recorder.started("run", "scores")
     recorder.progress(progress(0, None, 5, rows=3))
     assert recorder.stop(10)
     assert kafka.calls == ["read", "beginning_offsets", "report", "commit", "close"]
@@ -147,13 +147,38 @@ def test_a_progress_that_is_not_understood_is_logged(caplog: pytest.LogCaptureFi
 def test_a_query_that_fails_is_counted() -> None:
     """A query that ended with an exception counts as a failure, one that was stopped does not."""
     registry, recorder = recording(Kafka())
-    for query_id, failed in (("id", True), ("id", False)):
-        recorder.started(query_id, "scores")
-        assert recorder.running == {"id"}
-        recorder.terminated(query_id, failed=failed)
+    for run_id, failed in (("run 1", True), ("run 2", False)):
+        recorder.started(run_id, "scores")
+        assert recorder.running == {run_id}
+        recorder.terminated(run_id, "id", failed=failed)
     assert recorder.running == frozenset()
     assert recorder.stop(10)
     assert registry.counter("spark.failures", TAGS).count == 1
+
+
+def test_a_query_that_starts_again_before_its_end_is_passed_on_keeps_its_name() -> None:
+    """Spark passes on the end of the first run late: both runs run until then, and both failures have the name."""
+    kafka = Kafka()
+    registry, recorder = recording(kafka)
+    recorder.started("run 1", "scores")
+    recorder.progress(progress(0, None, 5))
+    recorder.started("run 2", "scores")
+    assert recorder.running == {"run 1", "run 2"}
+    recorder.terminated("run 1", "id", failed=True)
+    assert recorder.running == {"run 2"}
+    wait_until(lambda: "close" in kafka.calls, 30, "the end of the first run is recorded")
+    recorder.terminated("run 2", "id", failed=True)
+    assert recorder.stop(10)
+    failures = {metric.tags["query"]: metric.count for metric in registry.snapshot() if metric.name == "spark.failures"}
+    assert failures == {"scores": 2}
+
+
+def test_a_query_that_was_started_before_the_monitor_has_its_id_as_its_name() -> None:
+    """The end of a query without a start or a batch counts too."""
+    registry, recorder = recording(Kafka())
+    recorder.terminated("run", "id", failed=True)
+    assert recorder.stop(10)
+    assert registry.counter("spark.failures", {"query": "id"}).count == 1
 
 
 @pytest.mark.parametrize("group", ["spark-{topic}", "{", "", 5])
