@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from math import isfinite
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ from tallystream.pyformance_compat._clock import WALL, Clock, metric_clock
 
 if TYPE_CHECKING:
     from tallystream import record
+
+_log = logging.getLogger("tallystream.pyformance_compat")
 
 
 class Meter:
@@ -24,20 +28,25 @@ class Meter:
 
     def __init__(self, clock: Clock = WALL) -> None:
         self.clock = clock
+        self._name = ""
         self.tallystream_reset()
 
     def mark(self, value: float = 1) -> None:
         """Add `value` events.
 
         A fraction or a negative number changes `get_count()` immediately. It changes the rates and the record as soon
-        as its sum with later values is a positive whole number or more.
+        as its sum with later values is a positive whole number or more. A value that Tallystream's meter refuses, such
+        as NaN, is skipped and logged.
         """
-        with self._lock:
-            rest = self._rest + value
-            whole = max(int(rest), 0)
-            self._rest = rest - whole
-            self._meter.mark(whole)
-            self._reported.inc(whole)
+        try:
+            with self._lock:
+                rest = self._rest + value
+                whole = _whole(rest)
+                self._meter.mark(whole)
+                self._rest = rest - whole
+                self._reported.inc(whole)
+        except (ValueError, OverflowError) as error:
+            _log.warning("%r skips a mark: %s", self._name, error)
 
     def clear(self) -> None:
         """Set the count and the rates to zero."""
@@ -70,11 +79,12 @@ class Meter:
         return self._meter.rates().m15_rate or 0
 
     def _clear(self) -> None:
-        self._meter = meter.Meter("", {}, metric_clock(self.clock))
+        self._meter = meter.Meter(self._name, {}, metric_clock(self.clock))
         self._rest = 0
 
     def tallystream_register(self, name: str) -> None:
-        """Do nothing: a meter does not need its name."""
+        """Store the name in the registry, for the log."""
+        self._name = self._meter.name = name
 
     def tallystream_dump(self) -> dict[str, Any]:
         """Return the values with pyformance's names."""
@@ -104,3 +114,9 @@ class Meter:
         self._lock = Lock()
         self._reported = counter.Counter("", {})
         self._clear()
+
+
+def _whole(events: float) -> int:
+    if not isfinite(events):  # an integer that is too large for a float raises OverflowError
+        raise ValueError(f"{events} is not a finite number")
+    return max(int(events), 0)

@@ -168,6 +168,23 @@ def test_a_counter_stays_finite(value: float, log: pytest.LogCaptureFixture) -> 
     assert mine.tallystream_read("c", {}) == record.Counter(name="c", count=3)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 2.0**63, 2**63, 10**400, -(10**400)])
+@pytest.mark.parametrize("rest", [0, 0.5])
+def test_a_meter_stays_finite(value: float, rest: float, log: pytest.LogCaptureFixture) -> None:
+    """In pyformance NaN or infinity makes a meter useless forever; Tallystream skips and logs the mark."""
+    theirs, mine = real.meters.Meter(Clock()), ours.MetricsRegistry(Clock()).meter("m")
+    mine.mark(3 + rest)
+    mine.mark(value)
+    assert mine.get_count() == 3 + rest
+    assert "'m' skips a mark: " in log.text
+    mine.mark(1)
+    assert (mine.get_count(), mine.tallystream_read("m", {}).count) == (4 + rest, 4)
+    if isinstance(value, float):
+        theirs.mark(value)
+        theirs.mark(1)
+        assert theirs.get_count() == pytest.approx(value, nan_ok=True)
+
+
 def test_a_value_that_is_not_a_number_changes_nothing() -> None:
     """The real pyformance counts and samples the value before it raises the TypeError."""
     counts = []
