@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from base64 import b64encode
+from functools import cache
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
 from tallystream.pyformance_compat.reporters.reporter import Reporter
 
@@ -27,6 +28,21 @@ TIMEOUT = 5.0
 _MEASUREMENT = str.maketrans({",": "\\,", " ": "\\ ", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 LOG = logging.getLogger("tallystream.pyformance_compat")
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Return None, so that a redirect raises HTTPError: its target would get a GET with the password."""
+
+
+@cache
+def _opener() -> OpenerDirector:
+    return build_opener(_NoRedirects)
+
+
+def urlopen(request: Request, timeout: float) -> Any:
+    """Send a request and return the response, as in urllib, but follow no redirect."""
+    return _opener().open(request, timeout=timeout)
 
 
 class InfluxReporter(Reporter):
@@ -87,7 +103,7 @@ class InfluxReporter(Reporter):
             credentials = b64encode(f"{self.username}:{self.password or ''}".encode()).decode()
             request.add_header("Authorization", f"Basic {credentials}")
         try:
-            with urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310
+            with urlopen(request, timeout=TIMEOUT) as response:
                 response.read()
         except HTTPError as error:
             with error:

@@ -9,6 +9,7 @@ import logging
 import math
 import socket
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -237,6 +238,40 @@ def test_an_error_of_influxdb_is_logged(answer: bytes, log: pytest.LogCaptureFix
     assert log.text.count(f"InfluxDB at 127.0.0.1:{port}") == 2
     assert ("who?!" in log.text) == (b"401" in answer)
     assert "hush" not in log.text
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_of_influxdb_is_a_failure(status: int, log: pytest.LogCaptureFixture) -> None:
+    """The real pyformance follows it with a GET and the password, and any answer then counts as written."""
+    registry, requests = ours.MetricsRegistry(Clock()), list[str]()
+    registry.counter("c").inc()
+
+    class Redirecting(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            requests.append(f"POST {self.path}")
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Location", f"http://localhost:{port}/login")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            requests.append(f"GET {self.path}")
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as server:
+        port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        reporter = InfluxReporter(registry, port=port, username="u", password="hush", autocreate_database=True)
+        reporter.report_now()
+        server.shutdown()
+    assert [request.partition("?")[0] for request in requests] == ["POST /query", "POST /write"]
+    assert reporter.failures == 2
+    assert log.text.count(f"it returned {status}: ") == 2
 
 
 def test_several_syslog_reporters(tmp_path: Path) -> None:
