@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import reduce
 from math import isfinite
 from threading import Lock, Thread
@@ -37,8 +36,7 @@ _log = logging.getLogger("tallystream.bridges")
 _log.addFilter(RateLimitFilter())
 
 
-@dataclass(slots=True)
-class _Stream:
+class _Stream(msgspec.Struct, eq=False):
     last: Reading
     read_at: float
     parents: record.Metric | None = None
