@@ -164,6 +164,13 @@ def test_every_pod_has_the_least_privileges(name: str) -> None:
     assert {mount["name"] for mount in one["volumeMounts"]} >= {"tmp"}
 
 
+def test_no_pod_gets_variables_of_services() -> None:
+    """Kubernetes' variables for a Service named tallystream-kafka would become options of librdkafka."""
+    specs = [one["spec"]["template"]["spec"] for one in workloads(base()).values()]
+    specs += [one["spec"] for one in documents(*TEMPLATES)]
+    assert [spec.get("enableServiceLinks") for spec in specs] == [False] * (len(COMPONENTS) + len(TEMPLATES))
+
+
 def test_no_manifest_contains_a_secret() -> None:
     """The manifests name secrets and do not create them."""
     assert not [one for one in [*base(), *standby()] if one["kind"] == "Secret"]
