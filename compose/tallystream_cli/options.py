@@ -275,6 +275,18 @@ def time_ms(option: str, text: str) -> int:
         raise ConfigError(option, text, "give a time in UTC, as in 2026-11-20T03:12") from error
 
 
+def whole_ms(option: str, number: float, unit_ms: int) -> int:
+    """Return a number of units as whole milliseconds.
+
+    Raises:
+        ConfigError: it is not a number, or infinite in milliseconds.
+    """
+    try:
+        return int(number * unit_ms)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(option, number, "give a number that is finite in milliseconds") from error
+
+
 def kafka_options(given: Iterable[str] | None, env: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's options from the environment and from `given`, each KEY=VALUE, which take precedence.
 

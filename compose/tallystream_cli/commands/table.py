@@ -105,8 +105,8 @@ def aggregate(
         catch_up=catch_up,
         on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # one_of checks it
         table=TableSettings(
-            retire_after_ms=int(retire_after_h * HOUR_MS),
-            forget_after_ms=int(forget_after_days * 24 * HOUR_MS),
+            retire_after_ms=o.whole_ms("--retire-after-h", retire_after_h, HOUR_MS),
+            forget_after_ms=o.whole_ms("--forget-after-days", forget_after_days, 24 * HOUR_MS),
             max_app_metrics=max_app_metrics,
             otlp_topics=tuple(otlp_topic or ()),
         ),

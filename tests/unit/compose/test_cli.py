@@ -107,6 +107,11 @@ BAD = [
     ("aggregate --checkpoint {tmp}/c --latency soon", "--latency: 'soon' can't be used; give a duration from "),
     ("aggregate --checkpoint {tmp}/c --max-records 0", "--max-records: 0 can't be used; "),
     ("aggregate --checkpoint {tmp}/c --from yesterday", "--from: 'yesterday' can't be used; "),
+    *(
+        (f"aggregate --checkpoint {{tmp}}/c {option} {text}", f"{option}: {float(text)} can't be used; give ")
+        for option in ("--retire-after-h", "--forget-after-days")
+        for text in ("nan", "inf", "1e308", "-1")
+    ),
     ("aggregate --checkpoint {tmp}/c --on-data-loss weep", "--on-data-loss: 'weep' can't be used; "),
     ("aggregate --checkpoint {tmp}/c --kafka acks", "--kafka: '***' can't be used; give KEY=VALUE"),
     ("ship --checkpoint {tmp}/c --store tape:x", "--store: 'tape:x' can't be used; give local:PATH"),
