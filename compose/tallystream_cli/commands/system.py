@@ -229,5 +229,6 @@ def _component(component: state_file.ComponentState) -> dict[str, Any]:
 
 
 def _say(sentence: str) -> None:
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {sentence}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # the terminal or the pipe may be closed, which must not end an orderly stop
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {sentence}\n")
+        sys.stderr.flush()

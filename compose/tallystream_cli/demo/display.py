@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -17,8 +18,20 @@ if TYPE_CHECKING:
 LINE_INTERVAL_S = 5.0
 
 
+class _Console(Console):
+    """Discards its output after a pipe is closed; Rich would end the process, in the middle of an orderly stop."""
+
+    def on_broken_pipe(self) -> None:
+        """Write to /dev/null from now on, also what is buffered."""
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, self.file.fileno())
+        os.close(devnull)
+
+
 class Display:
     """Shows the progress inside a `with` block. `durations` has each finished step with its seconds, in order.
+
+    A terminal or a pipe that is closed is no error.
 
     There is one bar with the total `events` for each name in `bars`. The output goes to `to`, by default to standard
     output.
@@ -33,7 +46,7 @@ class Display:
         to: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.console = console or Console(highlight=False, file=to, width=None if (to or sys.stdout).isatty() else 120)
+        self.console = console or _Console(highlight=False, file=to, width=None if (to or sys.stdout).isatty() else 120)
         self.durations: list[tuple[str, float]] = []
         self._clock = clock
         self._counts = dict.fromkeys(bars, 0)
@@ -55,7 +68,8 @@ class Display:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        with suppress(OSError):
+            self._progress.stop()
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -67,7 +81,8 @@ class Display:
 
     def say(self, sentence: str) -> None:
         """Print a line above the bars."""
-        self.console.print(sentence, markup=False)
+        with suppress(OSError):
+            self.console.print(sentence, markup=False)
 
     def count(self, bar: str, number: int) -> None:
         """Update a bar; without a terminal, print the counts if they changed, at most every five seconds."""

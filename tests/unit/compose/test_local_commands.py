@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
@@ -15,6 +17,7 @@ from tallystream_cli.local import state_file
 from tallystream_cli.local.state_file import ComponentState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tallystream_aggregator.jobs.replay import ReplaySettings
@@ -213,6 +216,49 @@ def test_without_java_a_command_that_needs_it_fails(
     output = capsys.readouterr().err
     assert output == "java: 'java' can't be used; install Java 17 or 21, or point JAVA_HOME at one.\n"
     assert list(here.iterdir()) == []
+
+
+@pytest.fixture
+def closed_terminal() -> Iterator[TextIO]:
+    """A terminal to which every write fails, as after its window was closed."""
+    other_end, descriptor = os.openpty()
+    os.close(other_end)
+    terminal = os.fdopen(descriptor, "w", encoding="utf-8")
+    yield terminal
+    with contextlib.suppress(OSError):  # it writes what is buffered
+        terminal.close()
+
+
+@pytest.mark.usefixtures("here")
+def test_up_stops_everything_after_its_terminal_was_closed(
+    closed_terminal: TextIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A progress line that can't be written ends neither the start nor the stop."""
+    done: list[str] = []
+
+    class System:
+        """A local system whose start is interrupted."""
+
+        def __init__(self, _: object, *, say: Callable[[str], None], check: Callable[[], None]) -> None:
+            check()
+            self.say = say
+
+        def start(self) -> None:
+            """Start, until SIGTERM."""
+            self.say("broker is up")
+            done.append("started")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        def stop(self) -> None:
+            """Stop."""
+            self.say("stopping")
+            done.append("stopped")
+
+    monkeypatch.setattr("tallystream_cli.local.system.LocalSystem", System)
+    monkeypatch.setattr(sys, "stderr", closed_terminal)
+    monkeypatch.setattr("tallystream_cli.logs.configure", lambda *_: None)  # the log handlers of this process are kept
+    assert call(monkeypatch, "up") == 0
+    assert done == ["started", "stopped"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -58,6 +60,21 @@ def test_without_a_terminal_the_display_prints_plain_lines() -> None:
             display.count("sent", number)
     assert out.getvalue().splitlines() == ["1. Send", "   sent: 20", "   sent: 30"]
     assert display.durations == [("Send", 13.0)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of Rich, which draws the bars
+@pytest.mark.parametrize("closed", ["terminal", "pipe"])
+def test_a_closed_output_is_no_error(closed: str) -> None:
+    """The demonstration, and the orderly stop at its end, go on after its terminal or its pipe was closed."""
+    other_end, descriptor = os.openpty() if closed == "terminal" else os.pipe()
+    os.close(other_end)
+    out = os.fdopen(descriptor, "w", encoding="utf-8")
+    with Display(100, ("sent",), to=out) as display:
+        display.say("Stopping.")
+        display.count("sent", 100)
+        display.say("Stopped.")
+    with contextlib.suppress(OSError):  # it writes what is buffered
+        out.close()
 
 
 def test_the_tables_as_json() -> None:
