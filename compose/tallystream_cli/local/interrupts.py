@@ -25,8 +25,13 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle the signals inside the block. Only the main thread may call this."""
-        before = {number: signal.signal(number, self._interrupt) for number in SIGNALS}
+        """Handle the signals inside the block. Only the main thread may call this.
+
+        An ignored SIGHUP stays ignored: with nohup, the process runs on when its terminal is closed.
+        """
+        ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        handled = [number for number in SIGNALS if number != signal.SIGHUP or not ignored]
+        before = {number: signal.signal(number, self._interrupt) for number in handled}
         try:
             yield
         finally:

@@ -13,6 +13,7 @@ import pytest
 from tallystream_cli.local.interrupts import Interrupts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SIGNAL_IN_FORK_CALLBACKS = """
@@ -33,6 +34,15 @@ with Interrupts().installed():
 """
 
 
+@pytest.fixture
+def hangup_ends_this_process() -> Iterator[None]:
+    """The default handler of SIGHUP, also if these tests run with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup_ends_this_process")
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_during_the_fork_interrupts_once_and_leaves_no_process(tmp_path: Path, number: str) -> None:
     """Parent and child get the signal in callbacks of the fork; KeyboardInterrupt is raised once, after the start."""
@@ -44,6 +54,7 @@ def test_a_signal_during_the_fork_interrupts_once_and_leaves_no_process(tmp_path
     assert (tmp_path / "log").read_text() == ""
 
 
+@pytest.mark.usefixtures("hangup_ends_this_process")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_only_the_first_signal_interrupts(number: signal.Signals) -> None:
     """The second signal does not interrupt the stop that follows the first; the earlier handlers are restored."""
@@ -54,6 +65,17 @@ def test_only_the_first_signal_interrupts(number: signal.Signals) -> None:
             os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) == before
+
+
+@pytest.mark.usefixtures("hangup_ends_this_process")
+def test_with_nohup_a_closed_terminal_does_not_interrupt() -> None:
+    """A SIGHUP that is ignored before stays ignored, and other signals interrupt."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with Interrupts().installed():
+        os.kill(os.getpid(), signal.SIGHUP)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 
 class SignalInFinalizer:
