@@ -239,19 +239,21 @@ class LocalSystem:
             )
             for one in watched
         ]
-        state_file.write(
-            self._settings.data / state_file.NAME,
-            state_file.SystemState(
-                this_process,
-                self.bootstrap_servers,
-                self.store_spec,
-                page_url=self.page_url,
-                org="" if store is None else store.org,
-                bucket="" if store is None else store.bucket,
-                up=self._up,
-                components=components,
-            ),
+        state = state_file.SystemState(
+            this_process,
+            self.bootstrap_servers,
+            self.store_spec,
+            page_url=self.page_url,
+            org="" if store is None else store.org,
+            bucket="" if store is None else store.bucket,
+            up=self._up,
+            components=components,
         )
+        path = self._settings.data / state_file.NAME
+        try:
+            state_file.write(path, state)
+        except OSError as error:  # as on a full disk, which must not end an orderly stop
+            self._say(f"{path} can't be written ({error.strerror}): correct that; the next change writes it again")
 
 
 def _require_free(option: str, port: int) -> None:
