@@ -33,7 +33,7 @@ TIMEOUT_S = 600.0
 def java() -> str:
     """Return the Java launcher: that of `JAVA_HOME`, or else `java` from the PATH."""
     home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else "java"
+    return str(Path(home, "bin", "java").absolute()) if home else "java"
 
 
 def java_version() -> str:

@@ -46,6 +46,18 @@ def test_records_survive_a_kill_and_a_stop(tmp_path: Path) -> None:
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.parametrize("name", ["jörg", "a,b"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    """The broker's data is in the folder, also after a second start, and nowhere else."""
+    folder = tmp_path / name
+    broker = KafkaBroker(folder)
+    for _ in range(2):
+        with broker:
+            assert broker.ready()
+    assert (folder / "data" / "meta.properties").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 @pytest.fixture
 def binary() -> Path:
     """The cached influxd, which is built if it is missing."""

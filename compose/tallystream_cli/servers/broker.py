@@ -56,7 +56,7 @@ class KafkaBroker(Server):
         properties: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(data_dir / "broker.log", stop_timeout_s=STOP_TIMEOUT_S)
-        self._dir = data_dir
+        self._dir = data_dir.absolute()
         self._port = port
         self._heap_mb = heap_mb
         self._listeners = dict(listeners or {})
@@ -86,14 +86,14 @@ class KafkaBroker(Server):
             BrokerError: its data directory can't be formatted.
             JarsError: its jars can't be downloaded.
         """
-        classpath = os.pathsep.join(str(path) for path in jars.fetch("broker"))
+        classpath = os.pathsep.join(str(path.absolute()) for path in jars.fetch("broker"))
         files.make_folder(self._dir)
         self._port = self._port or free_port()
         properties = self._write_properties()
         java = [jars.java(), f"-Xmx{self._heap_mb}m", "-cp", classpath]
         if not (self._dir / "data" / "meta.properties").exists():
             self._format([*java, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)])
-        self._process = spawn([*java, "kafka.Kafka", str(properties)], self.log)
+        self._process = spawn([*java, "kafka.Kafka", str(properties)], self.log, cwd=self._dir)
 
     def ready(self) -> bool:
         """Return whether the broker answers; takes up to a second."""
@@ -119,7 +119,8 @@ class KafkaBroker(Server):
             "advertised.listeners": advertised,
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": ",".join(["CONTROLLER:PLAINTEXT", *(f"{p}:{p}" for p in public)]),
-            "log.dirs": str(self._dir / "data"),
+            # Relative to the working directory: Kafka splits a path at commas, and reads the file as ISO-8859-1.
+            "log.dirs": "data",
             # With one node, internal topics can have only one replica.
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "4",
@@ -140,7 +141,7 @@ class KafkaBroker(Server):
         return path
 
     def _format(self, command: list[str]) -> None:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=self._dir)
         if done.returncode:
             raise BrokerError(f"broker: its data directory can't be formatted: {(done.stderr or done.stdout).strip()}")
 

@@ -58,13 +58,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def spawn(command: Sequence[str], log: Path, env: Mapping[str, str | None] | None = None) -> subprocess.Popen[bytes]:
+def spawn(
+    command: Sequence[str], log: Path, env: Mapping[str, str | None] | None = None, cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
     """Start `command` in a new session, with its output appended to `log`.
 
     Because of the session, a terminal's Ctrl-C does not reach the process; its parent stops it, in the right order. On
     Linux it is killed when the thread that started it ends, so a killed parent leaves no server behind. `env` is added
-    to this process's environment; a value of None removes a variable. The handler of a signal that arrives meanwhile
-    runs after the start; if it raises, the process is killed.
+    to this process's environment; a value of None removes a variable. `cwd` is the working directory. The handler of a
+    signal that arrives meanwhile runs after the start; if it raises, the process is killed.
     """
     with log.open("ab") as out:
 
@@ -74,6 +76,7 @@ def spawn(command: Sequence[str], log: Path, env: Mapping[str, str | None] | Non
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
+                cwd=cwd,
                 env={name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None},
                 start_new_session=True,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (one C call, no lock)
