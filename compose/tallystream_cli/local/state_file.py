@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -13,45 +13,58 @@ from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 NAME = "system.json"
 
+PROC = Path("/proc")
+
 MAX_DEVIATION_S = 2.0
-"""The operating system derives a creation time from the wall clock, which may be adjusted: up to this difference, two
+"""Without /proc, as on macOS, a creation time is of the wall clock, which may be adjusted: up to this difference, two
 times belong to the same process."""
 
 
 class Process(msgspec.Struct, omit_defaults=True):
-    """A process by its ID and creation time (seconds since 1970): the system can give the ID to another process."""
+    """A process by its ID and creation time: the system can give the ID to another process.
+
+    `created` is in seconds since the machine's start, whose ID is `boot`, so no change of the wall clock matters.
+    Without /proc it is in seconds since 1970, and `boot` is empty.
+    """
 
     pid: int
     created: float
+    boot: str = ""
 
     def alive(self) -> bool:
         """Return whether this process still runs."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            return self._created_at(process.create_time()) and process.status() != psutil.STATUS_ZOMBIE
+            return not self.replaced() and psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
         return False
 
     def replaced(self) -> bool:
         """Return whether another process has the ID now."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return not self._created_at(psutil.Process(self.pid).create_time())
-        return False
-
-    def _created_at(self, time_s: float) -> bool:
-        return abs(time_s - self.created) < MAX_DEVIATION_S
+        now = find_process(self.pid)
+        return now is not None and (now.boot != self.boot or abs(now.created - self.created) >= MAX_DEVIATION_S)
 
 
 def find_process(pid: int | None) -> Process | None:
     """Return the process that has this ID now, None if there is none."""
     if pid is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
-            return Process(pid, psutil.Process(pid).create_time())
+            return Process(pid, _created(pid), _boot())
     return None
+
+
+def _created(pid: int) -> float:
+    try:
+        stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # there is no such process, or no /proc
+        return psutil.Process(pid).create_time()
+    # The 22nd field; the second one, the name in parentheses, can contain spaces and parentheses.
+    return int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _boot() -> str:
+    path = PROC / "sys" / "kernel" / "random" / "boot_id"
+    return path.read_text(encoding="ascii").strip() if path.exists() else ""
 
 
 class ComponentState(msgspec.Struct, omit_defaults=True):
@@ -106,16 +119,18 @@ def read(path: Path) -> SystemState | None:
 def remaining(state: SystemState) -> list[psutil.Process]:
     """Return the processes that still run of a system whose supervisor was killed.
 
-    Each component is the leader of a session, so its children are found even if the component itself has died.
+    Each component is the leader of a session, so its children are found even if the component itself has died. None
+    has survived a restart of the machine.
     """
-    leaders = {one.process.pid: one.process for one in state.components if one.process is not None}
+    processes = [one.process for one in state.components if one.process is not None]
+    leaders = {one.pid: one for one in processes if one.boot == _boot()}
     found = []
     for running in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             leader = leaders.get(os.getsid(running.pid))
             if leader is None or running.status() == psutil.STATUS_ZOMBIE:
                 continue
-            if running.create_time() >= leader.created - MAX_DEVIATION_S and not leader.replaced():
+            if _created(running.pid) >= leader.created - MAX_DEVIATION_S and not leader.replaced():
                 found.append(running)
     return found
 
