@@ -52,7 +52,7 @@ def report(
     """
     if environment is None:  # not a default argument: `help()` would print every variable, including secrets
         environment = os.environ
-    check_name("app", app)
+    app = check_name("app", app)
     reported = _unreported(app) if registry is None else registry_of(registry)
     prefix = environment.get(PREFIX + "TOPIC_PREFIX", "")
     reporter = KafkaReporter(

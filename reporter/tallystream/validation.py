@@ -145,8 +145,10 @@ def check_options(options: object, field: str = "options") -> dict[str, Any]:
 
 
 def _text(field: str, value: object, min_length: int, max_length: int) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(field, value, "use a text (str)")
+    if value.__class__ is not str:
+        if not isinstance(value, str):
+            raise ConfigError(field, value, "use a text (str)")
+        value = str.__str__(value)  # the encoder of records refuses other types, such as numpy's
     if not min_length <= len(value) <= max_length:
         shown = value if len(value) <= 40 else value[:40] + "…"
         raise ConfigError(field, shown, f"use {min_length} to {max_length} characters, not {len(value)}")
@@ -156,7 +158,7 @@ def _text(field: str, value: object, min_length: int, max_length: int) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise ConfigError(field, value, "remove the lone surrogate; UTF-8 can't encode it") from None
-    return str.__str__(value)  # plain text: the encoder of records refuses subclasses of str
+    return value
 
 
 def as_number(value: float) -> float:

@@ -64,7 +64,7 @@ def monitor(
     Raises:
         ConfigError: an argument can't be used.
     """
-    check_name("app", app)
+    app = check_name("app", app)
     if commit_offsets:
         check_group(group, app)
     if not is_enabled(os.environ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import confluent_kafka
 import pytest
 
 import tallystream
+from support.scripted_producer import KafkaBench
 from tallystream import ConfigError, ConsumerProgress, MetricRegistry, MetricTypeError, record
 from tallystream.testing import InMemoryReporter, assert_count, assert_not_reported, find
 
@@ -86,31 +88,40 @@ def test_the_longest_names_and_tags_are_valid_in_the_record(registry: MetricRegi
     assert record.decode(record.encode(snapshot)).metrics == snapshot.metrics
 
 
-class Markup(str):
-    """A subclass of str, as Django's SafeString and numpy's str_ are. The record's encoder refuses such text."""
+class Text(str):
+    """Text of another type, such as numpy's or markupsafe's."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        return "markup"
+        return "another text"
 
 
-def test_names_and_tags_of_a_subclass_of_str_are_plain_text_in_the_record() -> None:
-    """The record has their text, and can be encoded."""
-    registry = MetricRegistry(Markup("app"))
-    registry.counter(Markup("c"), tags={Markup("name"): Markup("value")}).inc()
-    scoped = registry.child(Markup("lib"), tags={Markup("name"): Markup("value")})
-    scoped.counter(Markup("c")).inc()
-    tags = {"name": "value"}
-    snapshot = record.Snapshot(
-        app=registry.app, life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=registry.snapshot()
-    )
-    decoded = record.decode(record.encode(snapshot))
-    assert decoded.app == "app"
-    assert decoded.metrics == [
-        record.Counter(name="c", tags=tags, count=1),
-        record.Counter(name="lib.c", tags=tags, count=1),
+class Topic(str, Enum):  # noqa: UP042 - `str()` of it is not its value, unlike that of a StrEnum
+    """A topic, as an application may name it."""
+
+    ORDERS = "orders"
+
+
+def test_text_of_another_type_is_reported(clock: ManualClock) -> None:
+    """Names, tags, app and instance become plain texts, which can be encoded. An enum becomes its value."""
+    registry = MetricRegistry(Text("app"), clock=clock)
+    counter = registry.counter(Text("rows"), {Text("topic"): Topic.ORDERS})
+    counter.inc()
+    assert counter is registry.counter("rows", {"topic": "orders"}) is counter.labels(topic=Text("orders"))
+    assert counter is registry.child(tags={"topic": Text("orders")}).counter("rows")
+    bench = KafkaBench(instance=Text("i-1"), topic=Text("metrics"))
+    texts = [
+        registry.app,
+        bench.reporter.instance,
+        bench.reporter.topic,
+        counter.name,
+        *counter.tags,
+        *registry._metrics,
     ]
+    assert texts == ["app", "i-1", "metrics", "rows", "topic", "rows"]
+    assert {type(text) for text in [*texts, *counter.tags.values()]} == {str}
+    assert registry.snapshot() == [record.Counter(name="rows", tags={"topic": "orders"}, count=1)]
 
 
 class Interruption:
