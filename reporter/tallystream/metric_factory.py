@@ -46,7 +46,7 @@ class MetricFactory(ABC):
         """
 
     @abstractmethod
-    def atomic(self) -> AbstractContextManager[None]:
+    def atomic(self) -> AbstractContextManager[object]:
         """Make all updates of a `with registry.atomic():` block appear in the same snapshot.
 
         Snapshots wait for its end, so keep it short. It may be nested.
@@ -145,7 +145,7 @@ class ScopedRegistry(MetricFactory):
         require_mapping(name, tags)
         return self._parent.get(kind, name, {**self._tags, **(tags or {})}, make)
 
-    def atomic(self) -> AbstractContextManager[None]:
+    def atomic(self) -> AbstractContextManager[object]:
         """Make all updates of a `with` block appear in the same snapshot."""
         return self._parent.atomic()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from threading import Lock, RLock, get_ident
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from weakref import WeakSet
@@ -19,7 +18,8 @@ from tallystream.metrics.sampling import DEFAULT_SAMPLING, Sampling
 from tallystream.validation import check_name, check_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from tallystream.bridges.base import Source
@@ -112,14 +112,13 @@ class MetricRegistry(MetricFactory):
         """Whether the reporter that `tallystream.report()` started has not ended, or is not enabled."""
         return self._reporter is not None and (self._reporter.is_running or not self._reporter.enabled)
 
-    @contextmanager
-    def atomic(self) -> Iterator[None]:
+    def atomic(self) -> AbstractContextManager[object]:
         """Make all updates of a `with registry.atomic():` block appear in the same snapshot.
 
         Snapshots wait for its end, so keep it short. It may be nested.
         """
-        with self._lock:
-            yield
+        # The lock itself: a signal's handler that raises in a generator would leave it locked.
+        return self._lock
 
     def colocate(self, *metrics: Metric) -> None:
         """Report these metrics of this registry in the same record, even if the registry is split over several records.
