@@ -1,8 +1,31 @@
-"""An event that is safe to set in a signal handler."""
+"""An event that is safe to set in a signal handler, and a way to lock that is safe if a handler raises."""
 
 from __future__ import annotations
 
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from threading import Lock
+
+
+def run_locked(lock: Lock, function: Callable[[], object], *, wait: bool = False) -> None:
+    """Call `function` with the lock held. If the lock is held already, wait for it if `wait`; otherwise do nothing.
+
+    The lock is released even if a signal's handler raises, at any moment.
+    """
+    acquired: list[bool] = []
+    try:
+        # Python runs handlers after a call, and one that raises would skip the assignment of what `lock.acquire()`
+        # returned. No handler runs between the call that `map` makes and its result in the list. `with lock:` always
+        # waits, and Python 3.14 can leave the lock held (github.com/python/cpython/issues/148874).
+        acquired += map(lock.acquire, (wait,))
+        if True in acquired:
+            function()
+    finally:
+        if True in acquired:
+            lock.release()
 
 
 class SignalSafeEvent:

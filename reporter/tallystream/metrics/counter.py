@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tallystream import record
 from tallystream.metrics.base import Metric
 from tallystream.record import MAX_COUNT
+from tallystream.signals import run_locked
 from tallystream.validation import as_number
 
 if TYPE_CHECKING:
@@ -65,15 +66,15 @@ class Counter(Metric):
         self._amounts = [0]  # the sum so far, and the increments since
 
     def _add_up(self) -> None:
+        if len(self._amounts) > 1:
+            run_locked(self._lock, self._replace)
+
+    def _replace(self) -> None:
         # Appending, copying and replacing a slice are atomic, with and without the GIL, so each copy of the list has
         # every increment once. Only one thread replaces at a time; the others need not wait for it.
         amounts = self._amounts
-        if len(amounts) > 1 and self._lock.acquire(blocking=False):
-            try:
-                size = len(amounts)
-                amounts[:size] = [sum(amounts[:size])]
-            finally:
-                self._lock.release()
+        size = len(amounts)
+        amounts[:size] = [sum(amounts[:size])]
 
 
 class UpDownCounter(Metric):

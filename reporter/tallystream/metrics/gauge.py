@@ -14,6 +14,7 @@ from tallystream.metrics.base import Metric
 from tallystream.metrics.counter import Counter, UpDownCounter
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
+from tallystream.signals import run_locked
 from tallystream.validation import as_number, label
 
 if TYPE_CHECKING:
@@ -48,14 +49,14 @@ class Cached:
     def __call__(self) -> float | None:
         """Return the cached value, or compute it if it is too old and no other thread computes it."""
         now = self._clock.monotonic()
-        if now >= self._due and self._lock.acquire(blocking=False):
-            try:
-                self._due = now + self._seconds
-                self._value = None
-                self._value = self._function()
-            finally:
-                self._lock.release()
+        if now >= self._due:
+            run_locked(self._lock, lambda: self._compute(now))
         return self._value
+
+    def _compute(self, now: float) -> None:
+        self._due = now + self._seconds
+        self._value = None
+        self._value = self._function()
 
     def reset_after_fork(self) -> None:
         """Drop the value and replace the lock, in the child of a fork."""

@@ -10,6 +10,7 @@ from tallystream import record
 from tallystream.metrics.base import Metric
 from tallystream.metrics.sampling import DEFAULT_SAMPLING, SlidingTimeWindowReservoir, View, weighted_view
 from tallystream.metrics.sketch import Sketch
+from tallystream.signals import run_locked
 from tallystream.validation import LARGEST, as_number
 
 if TYPE_CHECKING:
@@ -178,11 +179,8 @@ class Histogram(Metric):
     def _append(self, value: float) -> None:
         buffer = self._buffer
         buffer.append(value)
-        if len(buffer) >= self._buffer_size and self._lock.acquire(blocking=len(buffer) >= MAX_PENDING):
-            try:
-                self._flush()
-            finally:
-                self._lock.release()
+        if len(buffer) >= self._buffer_size:
+            run_locked(self._lock, self._flush, wait=len(buffer) >= MAX_PENDING)
 
     def _flush(self) -> int:
         # Copying and deleting a slice are atomic, and other threads only append: no value is lost or added twice.

@@ -15,6 +15,7 @@ from tallystream import record
 from tallystream.metrics.base import Metric
 from tallystream.metrics.counter import Counter
 from tallystream.record import MAX_COUNT
+from tallystream.signals import run_locked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,11 +150,7 @@ class Meter(Metric):
 
     def _tick_unless_locked(self) -> None:
         # Another thread, or code of this thread that a finalizer has interrupted, may be computing the rates.
-        if self._lock.acquire(blocking=False):
-            try:
-                self._tick()
-            finally:
-                self._lock.release()
+        run_locked(self._lock, self._tick)
 
     def _tick(self) -> tuple[int, float]:
         now, count = self._monotonic(), self._counter.count

@@ -9,6 +9,7 @@ from tallystream import record
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter, Rates
 from tallystream.metrics.sampling import DEFAULT_SAMPLING
+from tallystream.signals import run_locked
 from tallystream.validation import LARGEST, as_number
 
 if TYPE_CHECKING:
@@ -128,24 +129,21 @@ class Timer(Histogram):
     def rates(self) -> Rates:
         """Return the calls per second: mean, m1, m5, m15."""
         with self._lock:
-            self._flush()
-            return self._meter.rates()
+            return self._current_rates()
+
+    def _current_rates(self) -> Rates:
+        self._flush()
+        return self._meter.rates()
 
     def _tick_unless_locked(self) -> None:
         # Another thread, or code of this thread that a finalizer has interrupted, may have the lock. Then the next call
         # updates the rates.
-        if self._lock.acquire(blocking=False):
-            try:
-                self._flush()
-                self._meter.rates()
-            finally:
-                self._lock.release()
+        run_locked(self._lock, self._current_rates)
 
     def collect(self, *, views: bool) -> record.Timer:
         """Return the histogram and the rates as a record struct, with the view if `views`."""
         with self._lock:
-            self._flush()
-            rates = self._meter.rates()
+            rates = self._current_rates()
             fields = self._distribution.fields(self.monotonic(), views=views)
         return record.Timer(name=self.name, tags=self.tags, **fields, **rates._asdict())
 

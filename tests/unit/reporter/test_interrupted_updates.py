@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tallystream import MetricRegistry
+from tallystream.metrics.counter import BUFFER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +36,7 @@ def interruptions(prepare: Callable[[], Callable[[], object]]) -> Iterator[Syste
 
     while not is_over:
         update, left, is_over = prepare(), moment, True
+        gc.disable()  # a finalizer of another test would have these moments too
         try:
             sys.setprofile(profile)
             update()
@@ -39,6 +45,7 @@ def interruptions(prepare: Callable[[], Callable[[], object]]) -> Iterator[Syste
             yield error
         finally:
             sys.setprofile(None)
+            gc.enable()
         moment += 1
     assert moment > 3
 
@@ -59,3 +66,52 @@ def test_an_interrupted_atomic_block_does_not_lock_the_registry(clock: ManualClo
         thread.start()
         thread.join(10)
         assert found, error
+
+
+@pytest.mark.parametrize("kind", ["counter", "meter"])
+def test_an_interrupted_count_is_complete(clock: ManualClock, kind: str) -> None:
+    """The locks are free, and every increment counts once. The one that was interrupted may count."""
+    done = 0
+    metric: Any = None
+
+    def prepare() -> Callable[[], None]:
+        nonlocal metric, done
+        metric, done = getattr(MetricRegistry("app", clock=clock), kind)("c"), 0
+        for _ in range(BUFFER - 3):
+            add()
+        clock.advance(6)
+        return update
+
+    def add() -> None:
+        nonlocal done
+        metric.inc() if kind == "counter" else metric.mark()
+        done += 1
+
+    def update() -> None:
+        for _ in range(4):
+            add()
+        metric.read()
+
+    for _ in interruptions(prepare):
+        assert not metric._lock.locked()
+        assert metric.count - done in {0, 1}
+        done = metric.count
+        for _ in range(2 * BUFFER):
+            add()
+        assert metric.count == metric.read().count == done
+        counter = metric if kind == "counter" else metric._counter
+        assert len(counter._amounts) < BUFFER
+
+
+def test_an_interrupted_function_of_a_gauge_is_called_again(clock: ManualClock) -> None:
+    """The cache of its value is not locked."""
+    numbers = count()
+
+    def prepare() -> Callable[[], object]:
+        clock.advance(1)
+        return lambda: gauge.value
+
+    gauge = MetricRegistry("app", clock=clock).gauge("g", lambda: next(numbers), cached_for=1)
+    for _ in interruptions(prepare):
+        clock.advance(1)
+        assert gauge.value == next(numbers) - 1
