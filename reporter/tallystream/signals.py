@@ -15,16 +15,14 @@ def run_locked(lock: Lock, function: Callable[[], object], *, wait: bool = False
 
     The lock is released even if a signal's handler raises, at any moment.
     """
-    acquired: list[bool] = []
-    try:
-        # Python runs handlers after a call, and one that raises would skip the assignment of what `lock.acquire()`
-        # returned. No handler runs between the call that `map` makes and its result in the list. `with lock:` always
-        # waits, and Python 3.14 can leave the lock held (github.com/python/cpython/issues/148874).
-        acquired += map(lock.acquire, (wait,))
-        if True in acquired:
+    # Python runs handlers after a call: after `lock.acquire()`, one that raises would leave the lock held. Here no call
+    # follows the one that `map` makes until the `try:`. `with lock:` always waits, and in Python 3.14 a handler can run
+    # before its block (github.com/python/cpython/issues/148874).
+    (acquired,) = map(lock.acquire, (wait,))
+    if acquired:
+        try:
             function()
-    finally:
-        if True in acquired:
+        finally:
             lock.release()
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class Distribution:
     """Count, sum, min, max and sketch of all values, and a sample. Not thread-safe: the caller locks it.
 
+    `pending` has the values that `add_pending()` adds.
+
     Args:
         reservoir: the sample.
         is_sampled: whether the sample is used: values are added to it, and the view is computed from it instead of from
@@ -30,12 +32,14 @@ class Distribution:
     """
 
     __slots__ = (
-        *("_encoded_sketch", "_known_view", "_max", "_min", "_reservoir", "_sketch", "_sum"),
-        *("count", "depends_on_time", "is_sampled"),
+        *("_encoded_sketch", "_is_adding", "_known_view", "_max", "_min", "_reservoir", "_sketch", "_sum"),
+        *("count", "depends_on_time", "is_sampled", "pending"),
     )
 
     def __init__(self, reservoir: Reservoir, *, is_sampled: bool) -> None:
         self.count = 0
+        self.pending: list[float] = []
+        self._is_adding = False
         self.is_sampled = is_sampled
         self._reservoir = reservoir
         self.depends_on_time = isinstance(reservoir, SlidingTimeWindowReservoir)
@@ -49,17 +53,29 @@ class Distribution:
         """Add values to the sample from now on."""
         self.is_sampled, self._known_view = True, (-1, None)
 
-    def add(self, values: list[float], now: float) -> None:
-        """Add values, at least one, observed at `now`."""
-        if self.is_sampled:
-            self._reservoir.update(values, now)
-        self.count += len(values)
-        self._sum += fsum(values)
+    def add_pending(self, now: float) -> int:
+        """Add the pending values, at least one, observed at `now`, and return their number.
+
+        If a signal's handler raises meanwhile, the values remain pending, and the next call continues. The sample may
+        then lack them.
+        """
+        values = self.pending
         if (lowest := min(values)) < self._min:
             self._min = lowest
         if (highest := max(values)) > self._max:
             self._max = highest
-        self._sketch.add(values)
+        added, total = len(values), self._sum + fsum(values)
+        # If the last call was interrupted, the sketch already has the first of these values.
+        missing = values[self._sketch.count - self.count :] if self._is_adding else values
+        self._is_adding = True
+        self._sketch.add(missing)
+        # Python runs handlers at calls. The next lines have none, so count, sum and sketch agree for each handler.
+        self.count += added
+        self._sum = total
+        self.pending, self._is_adding = [], False
+        if self.is_sampled:
+            self._reservoir.update(values, now)
+        return added
 
     def view(self, now: float) -> View | None:
         """Return the view of the sample at `now`, or of the sketch, or None if there are no values."""
@@ -179,13 +195,14 @@ class Histogram(Metric):
     def _append(self, value: float) -> None:
         buffer = self._buffer
         buffer.append(value)
-        if len(buffer) >= self._buffer_size:
-            run_locked(self._lock, self._flush, wait=len(buffer) >= MAX_PENDING)
+        if (size := len(buffer)) >= self._buffer_size:
+            run_locked(self._lock, self._flush, wait=size >= MAX_PENDING)
 
     def _flush(self) -> int:
-        # Copying and deleting a slice are atomic, and other threads only append: no value is lost or added twice.
-        values = self._buffer[:]
-        if values:
-            del self._buffer[: len(values)]
-            self._distribution.add(values, self._clock.monotonic())
-        return len(values)
+        # Copying and deleting a slice are atomic, and other threads only append: no value is lost or added twice. No
+        # signal's handler can raise between the two, since there is no call.
+        buffer, distribution = self._buffer, self._distribution
+        size = len(buffer)
+        distribution.pending += buffer[:size]
+        del buffer[:size]
+        return distribution.add_pending(self._clock.monotonic()) if distribution.pending else 0

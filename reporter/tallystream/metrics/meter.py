@@ -59,14 +59,15 @@ class Averages:
     def _tick(self, now: float) -> None:
         ticks = int((now - self._last_tick) // TICK)
         instant = self._uncounted / TICK
-        self._uncounted = 0
-        self._last_tick += ticks * TICK
         # All events belong to the first tick that is due. The others have none, so one power replaces a long loop.
         first = [
             instant if self._rates is None else self._rates[i] + alpha * (instant - self._rates[i])
             for i, alpha in enumerate(_ALPHAS)
         ]
         m1, m5, m15 = (rate * (1 - alpha) ** (ticks - 1) for rate, alpha in zip(first, _ALPHAS, strict=True))
+        # All at once: a signal's handler that raises can interrupt a call, but not these lines.
+        self._uncounted = 0
+        self._last_tick += ticks * TICK
         self._rates = (m1, m5, m15)
 
 

@@ -81,9 +81,12 @@ class Buckets:
 
     def halve(self) -> None:
         """Merge each two adjacent buckets into one: the scale decreases by one."""
+        self.offset, self.counts = self.halved()
+
+    def halved(self) -> tuple[int, list[int]]:
+        """Return the offset and the counts after `halve()`."""
         counts = [0, *self.counts] if self.offset & 1 else self.counts
-        self.counts = [low + high for low, high in zip_longest(counts[::2], counts[1::2], fillvalue=0)]
-        self.offset >>= 1
+        return self.offset >> 1, [low + high for low, high in zip_longest(counts[::2], counts[1::2], fillvalue=0)]
 
     def copy(self) -> Buckets:
         """Return an independent copy."""
@@ -109,11 +112,7 @@ class Sketch:
     def __init__(self, scale: int = SCALE) -> None:
         self.positive, self.negative = Buckets(), Buckets()
         self.zeros = 0
-        self._set_scale(scale)
-
-    def _set_scale(self, scale: int) -> None:
-        self.scale = scale
-        self._factor = 2.0**scale
+        self.scale, self._factor = scale, 2.0**scale
 
     @property
     def count(self) -> int:
@@ -235,9 +234,12 @@ class Sketch:
         return decoded
 
     def _halve(self) -> None:
-        self._set_scale(self.scale - 1)
-        self.positive.halve()
-        self.negative.halve()
+        scale, positive, negative = self.scale - 1, self.positive, self.negative
+        halved, others = positive.halved(), negative.halved()
+        # All at once: a signal's handler that raises can interrupt a call, but not these lines.
+        positive.offset, positive.counts = halved
+        negative.offset, negative.counts = others
+        self.scale, self._factor = scale, 2.0**scale
 
 
 def _contains(buckets: Buckets, earlier: Buckets) -> bool:

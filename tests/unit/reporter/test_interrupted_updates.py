@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from itertools import count
 from threading import Thread
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tallystream import MetricRegistry
-from tallystream.metrics.counter import BUFFER
+from tallystream import ExponentiallyDecaying, MetricRegistry, Sampling, SlidingTimeWindow
+from tallystream.metrics.counter import BUFFER as COUNTER_BUFFER
+from tallystream.metrics.histogram import BUFFER
+from tallystream.metrics.sketch import Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,6 +71,48 @@ def test_an_interrupted_atomic_block_does_not_lock_the_registry(clock: ManualClo
         assert found, error
 
 
+VALUES = [3.0, 0.0, 2.0**-40, 5.0, 2.0**40, 7.0]
+"""Their magnitudes are so different that the sketch halves its buckets."""
+
+
+@pytest.mark.parametrize("sampling", [None, ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
+@pytest.mark.parametrize("kind", ["histogram", "timer"])
+def test_an_interrupted_distribution_is_complete(clock: ManualClock, kind: str, sampling: Sampling | None) -> None:
+    """The lock is free, and every value is in the sketch, the count, sum, min and max once. The interrupted may be."""
+    added: list[float] = []
+    metric: Any = None
+
+    def prepare() -> Callable[[], None]:
+        nonlocal metric
+        metric = getattr(MetricRegistry("app", clock=clock, sampling=sampling), kind)("d")
+        added.clear()
+        for _ in range(BUFFER - 4):
+            add(1.0)
+        clock.advance(6)
+        return update
+
+    def add(value: float) -> None:
+        metric.update(value)
+        added.append(value)
+
+    def update() -> None:
+        for value in VALUES:
+            add(value)
+        metric.collect(views=False)
+
+    for _ in interruptions(prepare):
+        assert not metric._lock.locked()
+        interrupted = ([1.0] * (BUFFER - 4) + VALUES)[len(added) : len(added) + 1]
+        add(2.0)
+        read = metric.read()
+        if read.count > len(added):
+            added += interrupted
+        sketch = Sketch()
+        sketch.add(added)
+        assert read.sketch == sketch.encode()
+        assert (read.count, read.sum, read.min, read.max) == (len(added), math.fsum(added), min(added), max(added))
+
+
 @pytest.mark.parametrize("kind", ["counter", "meter"])
 def test_an_interrupted_count_is_complete(clock: ManualClock, kind: str) -> None:
     """The locks are free, and every increment counts once. The one that was interrupted may count."""
@@ -77,7 +122,7 @@ def test_an_interrupted_count_is_complete(clock: ManualClock, kind: str) -> None
     def prepare() -> Callable[[], None]:
         nonlocal metric, done
         metric, done = getattr(MetricRegistry("app", clock=clock), kind)("c"), 0
-        for _ in range(BUFFER - 3):
+        for _ in range(COUNTER_BUFFER - 3):
             add()
         clock.advance(6)
         return update
@@ -96,11 +141,11 @@ def test_an_interrupted_count_is_complete(clock: ManualClock, kind: str) -> None
         assert not metric._lock.locked()
         assert metric.count - done in {0, 1}
         done = metric.count
-        for _ in range(2 * BUFFER):
+        for _ in range(2 * COUNTER_BUFFER):
             add()
         assert metric.count == metric.read().count == done
         counter = metric if kind == "counter" else metric._counter
-        assert len(counter._amounts) < BUFFER
+        assert len(counter._amounts) < COUNTER_BUFFER
 
 
 def test_an_interrupted_function_of_a_gauge_is_called_again(clock: ManualClock) -> None:
