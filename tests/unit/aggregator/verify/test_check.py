@@ -157,6 +157,14 @@ def test_a_sum_that_is_missing_is_found() -> None:
     assert [(one.identity, one.field) for one in outcome.differences] == [(("shop", "gauge", "g", ()), "sum")]
 
 
+def test_a_metric_that_no_life_has_needs_no_sum() -> None:
+    """A sum that was published before the tombstone must be published again, as empty."""
+    topic = Topic().append(snapshot(1, 1)).append(None)
+    assert fields(topic.check(end={ZERO: 2})) == []
+    topic = Topic().append(snapshot(1, 1)).append(None)
+    assert fields(topic.check(published(count=1), end={ZERO: 2})) == [("count", 1, 0)]
+
+
 def test_without_a_ledger_no_sum_is_missing() -> None:
     """It is unknown up to which offset everything was published, and the outcome says so."""
     outcome = Topic().append(snapshot(1, 1)).check(published(count=1))
