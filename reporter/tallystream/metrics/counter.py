@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index
-from threading import Lock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream import record
@@ -102,7 +102,7 @@ class UpDownCounter(Metric):
             raise ValueError(f"the up-down counter {self.name!r} can't change by more than 2**63 - 1 at once")
         with self._lock:
             # No function is called here: after a call Python may run a signal handler or a finalizer, and if that
-            # updated this up-down counter, it would wait for the lock forever.
+            # updated this up-down counter, its change would be lost.
             value = self._value + n
             is_finite = n.__class__ is int or value - value == 0  # NaN for NaN and infinity
             if is_finite:
@@ -125,5 +125,6 @@ class UpDownCounter(Metric):
 
     def reset_after_fork(self) -> None:
         """Count from zero again: the parent process reports its own value."""
-        self._lock = Lock()
+        # Not a Lock: Python 3.14 may run a handler after the lock is taken, and the handler may update this counter.
+        self._lock = RLock()
         self._value = 0

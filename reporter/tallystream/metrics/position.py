@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream import record
@@ -42,7 +42,9 @@ class Position(Metric):
                 f"{self!r} can't advance by the offsets from {start} to {position}; use 0 <= start <= position"
             )
         with self._lock:
-            self._start = start if self._start is None else min(self._start, start)
+            # No function is called here, as in UpDownCounter.
+            if self._start is None or start < self._start:
+                self._start = start
             self._position = max(self._position, position)
 
     @property
@@ -64,6 +66,6 @@ class Position(Metric):
 
     def reset_after_fork(self) -> None:
         """Remove the offsets, which the parent processed."""
-        self._lock = Lock()
+        self._lock = RLock()  # not a Lock, as in UpDownCounter
         self._start = None
         self._position = 0
