@@ -158,7 +158,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
             for life in mine:
                 if life.rows:
                     event("tombstone", life, clock)
-                life.rows, life.dead = {}, True
+                empty(life, record.partition)
                 if not life.life:
                     lives.remove(life)
             continue
@@ -351,6 +351,13 @@ def is_current(life: Life, row: tuple[int, int, dict[str, Any]], clock: int) -> 
     return living and (not life.complete or seq == life.newest.get(part, 0))
 
 
+def empty(life: Life, partition: int) -> None:
+    """Remove the rows of a life. An older snapshot that follows in the same partition is stale."""
+    life.rows, life.dead = {}, True
+    if life.partition == partition:
+        life.parts_here.update(life.newest)
+
+
 def forget(named: dict[str, Any], instance: str, lives: list[Life], partition: int) -> set[tuple[str, str, str, str]]:
     """Remove the lives or metrics that a forget record names. Return the events as (app, instance, life, detail)."""
     events = set()
@@ -360,7 +367,7 @@ def forget(named: dict[str, Any], instance: str, lives: list[Life], partition: i
                 continue
             if life.rows:
                 events.add((life.app, life.instance, life.life, ""))
-            life.rows, life.dead = {}, True
+            empty(life, partition)
             if not life.life:
                 lives.remove(life)
         return events

@@ -151,14 +151,14 @@ class Replay:
 
     def _apply(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
         if value is None:
-            self._tombstone(instance, self.clocks[partition])
+            self._tombstone(instance, partition)
             return []
         if len(value) > self._settings.max_record_bytes:
             raise RejectedError("the record is too large")
         message = decode.read(value, self._settings.max_metrics)
         if isinstance(message, Forget):
             if message.metric is None:
-                self._tombstone(instance, self.clocks[partition], message)
+                self._tombstone(instance, partition, message)
             elif self._shards not in (None, message.shards):
                 raise RejectedError("forget: for another number of shards than the table has")
             else:
@@ -300,14 +300,16 @@ class Replay:
     def _add_to_sum(self, identity: Identity) -> None:
         self._metrics_by_sum.setdefault(self._tags.sum_of(identity), []).append(identity)
 
-    def _tombstone(self, instance: str, clock: int, forget: Forget | None = None) -> None:
+    def _tombstone(self, instance: str, partition: str, forget: Forget | None = None) -> None:
         """Remove the rows of an instance's lives, or of those that a forget record names."""
-        lives = self._instances.get(instance, {})
+        lives, clock = self._instances.get(instance, {}), self.clocks[partition]
         for name, life in list(lives.items()):
             if forget is not None and not forget.has_life(*name):
                 continue
             rows, life.rows = life.rows, {}
             life.final = True  # it is not living until its next snapshot that is not stale
+            if life.partition == partition:  # an older snapshot that follows there is stale
+                life.current_parts.update(life.seqs)
             remains = replace(life, rows=rows, uncertain=True, survives=True) if life.may_be_forgotten(clock) else None
             for identity in rows:
                 del self._lives_by_metric[identity][life]

@@ -21,7 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import oracle, oracle_decode, oracle_numbers
-from support.batches import DAY_MS, MODES, batches_of, divide
+from support.batches import DAY_MS, MODES, Batch, batches_of, divide
 from support.clock_schedules import clock_schedules
 from support.clock_schedules import play as play_programs
 from support.fuzz import examples
@@ -44,6 +44,8 @@ from support.runs import (
 )
 from support.schedules import TopicRecord, batch_sizes, play, play_steadily, schedules, short_schedules
 from support.tables import Tables
+from tallystream import record
+from tallystream.ulid import new_ulid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +77,24 @@ def test_the_table_equals_the_oracle_and_the_replay_while_instances_move(
     """Each instance has records in several partitions, which are read in any order."""
     records = move(play(schedule), chance)
     check_live(records, divide(records, sizes, chance))
+
+
+@pytest.mark.parametrize("removal", [None, b'{"v":1,"forget":{}}'], ids=["tombstone", "forget record"])
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_snapshot_that_arrives_again_after_its_removal_is_stale(removal: bytes | None, again: int) -> None:
+    """The instance has moved to the partition of the removal. The copy is in this partition, or in the earlier one."""
+    life = new_ulid(0)
+
+    def snapshot(part: int) -> bytes:
+        metrics: list[record.Metric] = [record.Counter(name=f"n{part}", count=4)]
+        header: dict[str, Any] = {"app": "a", "life": life, "part": part, "seq": part + 1, "every_ms": 1000}
+        return record.encode(record.Snapshot(**header, ts=0, final=False, metrics=metrics))
+
+    offsets, records = Counter[int](), []
+    for partition, value in [(1, snapshot(0)), (0, snapshot(1)), (0, removal), (again, snapshot(0))]:
+        records.append(TopicRecord(b"i", value, 1000, partition, offsets[partition]))
+        offsets[partition] += 1
+    check_live(records, [Batch(0, {0: 0, 1: 1}, all_read=False), Batch(0, dict(offsets), all_read=False)])
 
 
 @examples(25)
