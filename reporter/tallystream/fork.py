@@ -31,7 +31,8 @@ class Step(IntEnum):
 
 _child_hooks: list[tuple[Step, Callable[[], None]]] = []
 _pause_hooks: list[tuple[Step, Callable[[Deadline], Iterable[Callable[[], None]]]]] = []
-_resume: dict[int, Iterator[Callable[[], None]]] = {}  # by the thread that forks: several may fork at once
+# By the thread that forks, since several may fork at once. Iterators, so that a second call of a hook continues.
+_resume: dict[int, Iterator[Callable[[], None]]] = {}
 
 
 def after_fork_in_child(step: Step, hook: Callable[[], None]) -> None:
@@ -71,6 +72,6 @@ def _in_child() -> None:
 
 
 os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
-# Python calls the handler of a signal that arrives during the fork in the first hook after it. If the handler raises,
-# the second call resumes the rest.
+# If a signal arrives during the fork, Python runs its handler in the first hook after it. The handler may raise and end
+# that hook, so the hook is called twice.
 os.register_at_fork(after_in_parent=_in_parent)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def run_locked(lock: Lock, function: Callable[[], object], *, wait: bool = False) -> None:
-    """Call `function` with the lock held. If the lock is held already, wait for it if `wait`; otherwise do nothing.
+    """Call `function` with the lock held. If the lock is not free, return without the call; with `wait`, wait for it.
 
     The lock is released even if a signal's handler raises, at any moment.
     """

@@ -78,7 +78,7 @@ VALUES = [3.0, 0.0, 2.0**-40, 5.0, 2.0**40, 7.0]
 @pytest.mark.parametrize("sampling", [None, ExponentiallyDecaying(), SlidingTimeWindow(60)], ids=repr)
 @pytest.mark.parametrize("kind", ["histogram", "timer"])
 def test_an_interrupted_distribution_is_complete(clock: ManualClock, kind: str, sampling: Sampling | None) -> None:
-    """The lock is free, and every value is in the sketch, the count, sum, min and max once. The interrupted may be."""
+    """The lock is free. Sketch, count, sum, min and max have every value once, but may lack the interrupted one."""
     added: list[float] = []
     metric: Any = None
 
@@ -115,7 +115,7 @@ def test_an_interrupted_distribution_is_complete(clock: ManualClock, kind: str, 
 
 @pytest.mark.parametrize("kind", ["counter", "meter"])
 def test_an_interrupted_count_is_complete(clock: ManualClock, kind: str) -> None:
-    """The locks are free, and every increment counts once. The one that was interrupted may count."""
+    """The locks are free. Every increment counts once, but the interrupted one may be missing."""
     done = 0
     metric: Any = None
 

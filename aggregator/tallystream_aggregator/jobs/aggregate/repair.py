@@ -134,7 +134,7 @@ class TopicWatch:
         above: dict[Key, Version] = {}
         begin = (self._before, 0)
         known = max(self._epoch, self._epochs.bound(()))
-        newest = (self._epoch, self._last_begun())  # read after the ends, so no record before them is of a later batch
+        last_begun = self._last_begun()  # read after the ends, so no record before them is of a later batch
         for read in self._read({p: start for p in ends if (start := self._at.get(p, 0)) < ends[p]}, ends):
             key = (read.partition, read.key or b"")
             version = read.deleted_by if read.value is None else version_of(read.value) or _NONE
@@ -143,7 +143,7 @@ class TopicWatch:
                 continue
             lowest = self._epoch if read.offset >= self._opened.get(read.partition, 0) else 0
             is_stale = version < max(highest.get(read.partition, begin), (lowest, 0))
-            if is_stale or newest < version < (self._epoch + 1, 0):
+            if is_stale or (version[0] == self._epoch and version[1] > last_begun):
                 found.add(key)
                 continue
             highest[read.partition] = version
