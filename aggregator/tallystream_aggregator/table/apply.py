@@ -142,7 +142,8 @@ class RecordApplier:
 
     `accepted` maps (instance, app, life, part) → topic, partition, offset of the last snapshot of this batch that was
     accepted completely. `unexpanded` are instances with a record that supersedes others after one that was not accepted
-    completely: the superseded records have to be read again (table.compaction).
+    completely: the superseded records have to be read again (table.compaction). `run_limit` is the highest seq, or
+    value of the short form, that may follow the last record in a run. A caller sets it to -1 before a record.
     """
 
     def __init__(self, lives: Lives, settings: TableSettings) -> None:
@@ -151,6 +152,7 @@ class RecordApplier:
         self._quota = MetricQuota(lives.state.metrics, settings)
         self.accepted: dict[tuple[str, str, str, int], tuple[str, int, int]] = {}
         self.unexpanded: set[str] = set()
+        self.run_limit = -1
 
     def apply_snapshot(
         self,
@@ -190,6 +192,7 @@ class RecordApplier:
             refused.append(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record, clock))
         if not refused:
             self.accepted[part_id] = (record.topic, record.partition, record.offset)
+            self.run_limit = MAX_COUNT
         return refused
 
     def _life_of(self, instance: str, snapshot: Snapshot, record: Record, clock: int) -> Life | Refusal:
@@ -308,6 +311,7 @@ class RecordApplier:
             life.rows[number] = Row(0, 0, (total, value))
         else:
             row.values = (total, value)
+        self.run_limit = MAX_COUNT - (total - value)  # type: ignore[assignment]  # whole numbers
         return []
 
     def apply_tombstone(self, instance: str, record: Record, clock: int, forget: Forget | None = None) -> None:

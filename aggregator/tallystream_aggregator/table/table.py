@@ -144,6 +144,16 @@ class Table:
         if self._applier.unexpanded:
             raise ExpansionNeededError(self._applier.unexpanded)
 
+    def apply_first(self, record: Record) -> int:
+        """Apply the first record of a run (table.compaction), and return how far the run may go, -1 for nowhere.
+
+        That is the highest seq, or value of the short form, whose records may be left out if a later one of the run is
+        applied: each of them would be accepted completely, and replaced by the next one.
+        """
+        self._applier.run_limit = -1
+        self.apply((record,))
+        return self._applier.run_limit
+
     def record_read_times(self, records: Iterable[Record], now_ms: int) -> None:
         """Set the time at which the partitions of a batch's records were read to `now_ms`, the time of the batch."""
         read_ms = self.state.read_ms
@@ -236,6 +246,11 @@ class Table:
         """Return the changes since the last call, and clear them."""
         self._lives.retire()
         list_rows = close_list(self.state)
+        outputs = self.outputs()
+        return outputs._replace(rows=self._table_rows(list_rows))
+
+    def outputs(self) -> Changes:
+        """Return the changed sums, the dead letters and the events since the last call, without rows; clear them."""
         if not self.state.published:
             self._lives.sums.force_publish(range(len(self.state.metrics)))
             self._outputs.publish_empty(self.state.emptied)
@@ -248,12 +263,16 @@ class Table:
         else:
             totals, overflows = self._outputs.totals(changed)
             self._lives.events += overflows
-        changes = Changes(totals, list(self._dead), list(self._lives.events), self._table_rows(list_rows), shard_sums)
+        outputs = Changes(totals, list(self._dead), list(self._lives.events), [], shard_sums)
         self._dead.clear()
         self._quotable_bytes = MAX_QUOTED_BYTES_OF_A_BATCH
         self._lives.events.clear()
         self._applier.accepted.clear()
-        return changes
+        return outputs
+
+    def rows(self) -> list[TableRecord]:
+        """Return the rows that changed since the last call, or all of them if none was published yet; clear them."""
+        return self._table_rows(close_list(self.state))
 
     def pop_difference(self) -> State:
         """Return what changed in the state since the last call, as a state with only these parts (table.storage)."""
