@@ -1,0 +1,151 @@
+"""What the loop needs of Kafka, as protocols. `stream.kafka` is Kafka itself; the simulation has a broker in memory.
+
+A `Broker` is the access of one task to one cluster. No call blocks for much longer than a second, except
+`Broker.writer`, which waits for the transaction that it ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tallystream.errors import TallystreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+
+class Place(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}"
+
+
+Positions = dict[Place, int]
+"""The next offset to read of each partition. Transaction markers take offsets, so it may be above the last record's."""
+
+RawRecord = tuple[int, int, bytes | None, bytes | None]
+"""(offset, append time in epoch ms, key, value) of a record."""
+
+
+class Chunk(NamedTuple):
+    """Consecutive records of a partition, in offset order, and the position after them. `rows` may be empty."""
+
+    place: Place
+    rows: Sequence[RawRecord]
+    end: int
+
+
+class Output(NamedTuple):
+    """A record to be written. A null value deletes the key."""
+
+    place: Place
+    key: bytes | None
+    value: bytes | None
+
+
+class Bounds(NamedTuple):
+    """The offsets of a partition: the first record, the end of what no open transaction holds back, and the end."""
+
+    first: int
+    stable: int
+    end: int
+
+
+class BrokerError(TallystreamError):
+    """A call failed, and its effect is unknown. A new writer, and a restart from what is published, mend it."""
+
+
+class FencedError(TallystreamError):
+    """Another writer has taken the transactional ID. This one must end for good: it never opens a writer again."""
+
+
+class LostRecordsError(TallystreamError):
+    """Records were deleted before they were read. `place` has no record at `position`."""
+
+    def __init__(self, place: Place, position: int, bounds: Bounds | None) -> None:
+        has = "it is gone" if bounds is None else f"it has offsets {bounds.first} to {bounds.end}"
+        super().__init__(f"topic {place.topic}, partition {place.partition}: {has}, and {position} is the next.")
+        self.place, self.position, self.bounds = place, position, bounds
+
+
+class Source(Protocol):
+    """Reads partitions from given positions. It joins no group, and reads records of open transactions, too."""
+
+    def assign(self, positions: Mapping[Place, int]) -> None:
+        """Read exactly these partitions from these positions on. What was fetched before is dropped."""
+
+    def read(self, max_records: int, timeout_s: float) -> list[Chunk]:
+        """Return what is there: up to `max_records` records, one chunk for each partition that moved.
+
+        If nothing is there, wait for up to `timeout_s` seconds for a first record.
+
+        Raises:
+            LostRecordsError: a position is out of range, or the topic or the partition is gone.
+            BrokerError: the broker rejects the request.
+        """
+
+    def close(self) -> None:
+        """Release the connections."""
+
+
+class Writer(Protocol):
+    """Writes transactions with one transactional ID."""
+
+    def commit(self, records: Iterable[Output]) -> None:
+        """Write these records in one transaction, and return when it is committed.
+
+        The partitions show it one after the other, soon after. After an error the writer must not be used again.
+
+        Raises:
+            FencedError: another writer has the transactional ID.
+            BrokerError: it failed or timed out. The transaction may be visible now, or later until a writer opens.
+        """
+
+    def close(self) -> None:
+        """Release the connections. An open transaction stays until another writer opens, or until it times out."""
+
+
+class Broker(Protocol):
+    """Access to one cluster."""
+
+    def writer(self, transactional_id: str) -> Writer:
+        """Fence all earlier writers with this ID, end their transaction, and return a new one.
+
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
+
+    def source(self) -> Source:
+        """Return a source without partitions."""
+
+    def partitions(self) -> dict[str, Collection[int]]:
+        """Return the partitions that exist now of the topics that the table reads: topic → partitions.
+
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the IDs of those of these topics that exist. A topic that is created again has another one.
+
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
+
+    def bounds(self, places: Collection[Place]) -> dict[Place, Bounds]:
+        """Return the bounds of those of these partitions that exist.
+
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
+
+    def committed(self, place: Place, first: int, end: int) -> list[RawRecord]:
+        """Return the records with first <= offset < end, without those of aborted or open transactions.
+
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
