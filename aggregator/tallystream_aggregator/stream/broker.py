@@ -64,11 +64,15 @@ class FencedError(TallystreamError):
 
 
 class LostRecordsError(TallystreamError):
-    """Records were deleted before they were read. `place` has no record at `position`."""
+    """Records were deleted before they were read: `place` has no record at `position` any more, or not yet again."""
 
     def __init__(self, place: Place, position: int, bounds: Bounds | None) -> None:
         has = "it is gone" if bounds is None else f"it has offsets {bounds.first} to {bounds.end}"
-        super().__init__(f"topic {place.topic}, partition {place.partition}: {has}, and {position} is the next.")
+        super().__init__(
+            f"topic {place.topic}, partition {place.partition}: {has}, and {position} is the next to read, so records "
+            "were deleted before they were read; to continue without them: --on-data-loss continue, or begin a new "
+            "table with --from earliest."
+        )
         self.place, self.position, self.bounds = place, position, bounds
 
 

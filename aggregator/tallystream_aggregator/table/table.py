@@ -135,24 +135,33 @@ class Table:
         for record in records:
             if included and self._is_included(record, included):
                 continue
-            clock = self._advance_clock(record)
-            refused = limit_letters(self._apply_record(record, clock))
-            self.state.records += record.record_count
-            if refused:
-                self._add_dead_letters(record, refused)
-                self.state.dead += len(refused)
+            self._apply(record, self._advance_clock(record), record.record_count)
         if self._applier.unexpanded:
             raise ExpansionNeededError(self._applier.unexpanded)
 
-    def apply_first(self, record: Record) -> int:
-        """Apply the first record of a run (table.compaction), and return how far the run may go, -1 for nowhere.
+    def apply_record(self, record: Record, records: int = 1) -> int:
+        """Apply a record that stands for `records`: those that it supersedes, and itself. Its time is `clock_ms`.
 
-        That is the highest seq, or value of the short form, whose records may be left out if a later one of the run is
-        applied: each of them would be accepted completely, and replaced by the next one.
+        Return the highest seq, or value of the short form, up to which later records of its run may be left out if a
+        still later one is applied; -1 for none. Each of them would be accepted completely, and replaced by the next.
         """
         self._applier.run_limit = -1
-        self.apply((record,))
+        self._apply(record, record.clock_ms, records)
         return self._applier.run_limit
+
+    def advance(self, partition: str, offset: int, clock_ms: int) -> None:
+        """Note that a partition is read up to `offset`, included, and that its time is `clock_ms`."""
+        state = self.state
+        state.offsets[partition], state.clocks[partition] = offset, clock_ms
+        state.out_ms = max(state.out_ms, clock_ms)
+        self._shard_row_changed = True
+
+    def _apply(self, record: Record, clock: int, records: int) -> None:
+        refused = limit_letters(self._apply_record(record, clock))
+        self.state.records += records
+        if refused:
+            self._add_dead_letters(record, refused)
+            self.state.dead += len(refused)
 
     def record_read_times(self, records: Iterable[Record], now_ms: int) -> None:
         """Set the time at which the partitions of a batch's records were read to `now_ms`, the time of the batch."""

@@ -1,0 +1,43 @@
+"""The records of one step's transaction: dead letters, events, sums, rows, and last the positions row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream_aggregator.stream import positions
+from tallystream_aggregator.stream.broker import Output, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.stream.positions import PositionsRow
+    from tallystream_aggregator.table.rows import TableRecord
+    from tallystream_aggregator.table.table import Changes
+
+
+class Step(NamedTuple):
+    """What a step publishes: the outputs of the table, rows if they are due, and the positions row."""
+
+    changes: Changes
+    rows: list[TableRecord]
+    row: PositionsRow
+
+    def records(self, topics: Topics) -> Iterator[Output]:
+        """Yield the records of the transaction, one by one: all values together may take much memory."""
+        claim, step, shard = self.row.claim, self.row.step, self.row.shard
+        dead, events, agg = (Place(topic, 0) for topic in (topics.dead, topics.events, topics.agg))
+        for letter in self.changes.dead:
+            yield Output(dead, letter.key(), letter.value())
+        for event in self.changes.events:
+            yield Output(events, event.key(), event.value())
+        for total in self.changes.totals:
+            yield Output(agg, total.key(), total.value(epoch=claim[0], batch=step))
+        table = Place(topics.table, shard)
+        yield from _rows(self.rows, table, claim[0], step)
+        yield Output(table, positions.key_of(shard), positions.encode(self.row))
+
+
+def _rows(rows: Iterable[TableRecord], table: Place, generation: int, step: int) -> Iterator[Output]:
+    for row in rows:
+        yield Output(table, row.key, row.value(epoch=generation, batch=step))
