@@ -1,0 +1,56 @@
+"""Where the choices of a simulation come from: a seed, hypothesis, or a list. A choice of 0 is the harmless one."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypothesis.strategies import DataObject
+
+
+class Choices(Protocol):
+    """Where all choices of a run come from."""
+
+    def choose(self, n: int, what: str) -> int:
+        """Return a number from 0 to n - 1. `what` says what is chosen."""
+
+
+class RandomChoices:
+    """Choices by a seed, for long runs. `made` has them, so that a run can be repeated and made shorter."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed).random
+        self.made: list[int] = []
+
+    def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
+        """Return a random number below n."""
+        chosen = int(self._random() * n)
+        self.made.append(chosen)
+        return chosen
+
+
+class DrawnChoices:
+    """Choices that hypothesis draws, so that it can shrink them. It draws a few thousand at most."""
+
+    def __init__(self, data: DataObject) -> None:
+        from hypothesis import strategies as st
+
+        self._data, self._integers = data, st.integers
+
+    def choose(self, n: int, what: str) -> int:
+        """Draw a number below n."""
+        return self._data.draw(self._integers(0, n - 1), label=what) if n > 1 else 0
+
+
+class ListedChoices:
+    """Choices from a list, each modulo the number of possibilities. After its end, all are 0."""
+
+    def __init__(self, listed: Sequence[int]) -> None:
+        self._left = iter(listed)
+
+    def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
+        """Return the next number of the list, modulo n."""
+        return next(self._left, 0) % n
