@@ -15,8 +15,9 @@ from tallystream_aggregator.health.internal_metrics import InternalMetrics, Prog
 from tallystream_aggregator.health.server import HealthServer, Response, health_response
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from tallystream_aggregator.table.rows import ShardRow
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +159,23 @@ class Health:
     def progress(self, progress: Mapping[str, Any]) -> None:
         """Record the progress of a batch, as Spark reports it."""
         self.status.checked(self._progress.observe(progress))
+
+    def epoch(self, progress: Mapping[str, Any], *, records: int) -> None:
+        """Record the progress of an epoch, as Spark reports it, in which `records` were read."""
+        without = {**progress, "sources": [], "observedMetrics": {}, "numInputRows": records}
+        self.status.checked(self._progress.observe(without))
+
+    def watched(
+        self,
+        positions: Mapping[str, Mapping[str, int]],
+        ends: Mapping[str, Mapping[str, int]],
+        shards: Iterable[ShardRow],
+    ) -> None:
+        """Record what is published: the positions, the ends of the partitions, and the rows of the shards.
+
+        The offsets are by topic and partition.
+        """
+        self._progress.watched(positions, ends, shards)
 
     def due_ms(self) -> Mapping[int, int]:
         """Return the time of the next check for silent lives by shard, in epoch ms. A shard may have none."""

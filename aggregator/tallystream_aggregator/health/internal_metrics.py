@@ -19,7 +19,7 @@ from tallystream_aggregator.health.exposition import Family, Sample
 from tallystream_aggregator.table.rows import ShardRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 APP = "tallystream"
 
@@ -220,8 +220,19 @@ class Progress:
             internal_metrics.set(
                 "tallystream.state.memory_bytes", sum(int(one["memoryUsedBytes"]) for one in operators)
             )
-        self._table((progress.get("observedMetrics") or {}).get(OBSERVED, {}).get("shards") or ())
+        observed = (progress.get("observedMetrics") or {}).get(OBSERVED, {}).get("shards") or ()
+        self._table([_decode_shard(text) for text in observed])
         return number
+
+    def watched(
+        self,
+        positions: Mapping[str, Mapping[str, int]],
+        ends: Mapping[str, Mapping[str, int]],
+        shards: Iterable[ShardRow],
+    ) -> None:
+        """Record the published positions, the ends of the partitions, and the rows of the shards."""
+        self._offsets([{"endOffset": positions, "latestOffset": ends}])
+        self._table(list(shards))
 
     def due_ms(self) -> dict[int, int]:
         """Return the time of the next check for silent lives by shard, in epoch ms. A shard may have none."""
@@ -234,8 +245,7 @@ class Progress:
                     for partition, offset in partitions.items():
                         self._metrics.set(name, int(offset), topic=topic, partition=str(partition))
 
-    def _table(self, observed: Iterable[str]) -> None:
-        rows = [_decode_shard(text) for text in observed]
+    def _table(self, rows: Sequence[ShardRow]) -> None:
         if not rows:
             return
         self._shards = self._shards | {row.shard: row for row in rows}  # a new dict: other threads read it

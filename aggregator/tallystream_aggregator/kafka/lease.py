@@ -78,6 +78,11 @@ class Lease:
         )
         self._consumer.poll(0)
 
+    @property
+    def held(self) -> bool:
+        """Whether this aggregator has the lease, by the last call of `wait` or `check`."""
+        return self._held
+
     def wait(self, *, standby: bool, stopped: Callable[[], bool]) -> bool:
         """Wait for the lease. Return True when it is held, False when a stop was requested before.
 

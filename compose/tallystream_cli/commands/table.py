@@ -47,9 +47,12 @@ def aggregate(
         str,
         typer.Option(
             help="The target time from a record to its sums: a duration from 200ms to 1m, as in 500ms or 2s; "
-            "low starts a batch as soon as there are records."
+            "low publishes every 20 ms."
         ),
     ] = "1s",
+    epoch: Annotated[
+        float, typer.Option(help="The longest time between two checkpoints of the table, in seconds.")
+    ] = 60.0,
     mode: Annotated[str, typer.Option(help="live, catch-up, or auto: chosen by the lag, also while it runs.")] = "auto",
     fetch_tries: o.FetchTries = 5,
     fetch_pause_ms: o.FetchPauseMs = 1000,
@@ -80,8 +83,10 @@ def aggregate(
     """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
     o.require_spark()
     from tallystream_aggregator.health import HealthSettings
-    from tallystream_aggregator.jobs.aggregate.job import AggregateSettings, run
+    from tallystream_aggregator.jobs.aggregate import job, loop_job
+    from tallystream_aggregator.jobs.aggregate.job import AggregateSettings
     from tallystream_aggregator.kafka.topic_selection import parse_partitions
+    from tallystream_aggregator.sharding import has_shards
     from tallystream_aggregator.spark.kafka_options import Fetch
     from tallystream_aggregator.spark.query.modes import Mode
     from tallystream_aggregator.table.limits import TableSettings
@@ -97,6 +102,7 @@ def aggregate(
         kafka=o.kafka_options(kafka, os.environ),
         max_records_per_trigger=max_records,
         latency=latency,
+        epoch_s=epoch,
         fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
         mode=None if o.one_of("--mode", mode, "auto", *Mode) == "auto" else Mode(mode),
         start=start,
@@ -118,6 +124,7 @@ def aggregate(
         state_partitions=state_partitions,
         sum_tags=parse_sum_tags(drop_tag, keep_tags),
     )
+    run = job.run if has_shards(checkpoint, shards) else loop_job.run
     raise typer.Exit(run(settings))
 
 

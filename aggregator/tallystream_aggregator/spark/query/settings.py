@@ -11,6 +11,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.health import HealthSettings
 from tallystream_aggregator.kafka.start_position import parse_start
 from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sharding import require_sharding
 from tallystream_aggregator.spark.kafka_options import Fetch
 from tallystream_aggregator.table.limits import TableSettings
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.spark.query.modes import Mode
     from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -32,6 +32,9 @@ LOW = "low"
 LOW_INTERVAL_MS = 100
 MAX_INTERVAL_MS = 250
 MIN_AIM_MS, MAX_AIM_MS = 200, 60_000
+LOW_SPACING_S = 0.02
+MIN_EPOCH_S, MAX_EPOCH_S = 1.0, 100.0
+"""The limits of an epoch. Spark's network timeout is 120 s."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000}
@@ -65,8 +68,7 @@ def parse_latency(text: str) -> Pacing:
     """
     if text == LOW:
         return Pacing(LOW_INTERVAL_MS, 0)
-    match = _DURATION.fullmatch(text)
-    aim_ms = float(match[1]) * _UNIT_MS[match[2]] if match else 0
+    aim_ms = _milliseconds(text)
     if not MIN_AIM_MS <= aim_ms <= MAX_AIM_MS:
         raise ConfigError("--latency", text, "give a duration from 200ms to 1m, as in 500ms or 2s, or low")
     wait_ms = aim_ms * 2 / 3
@@ -76,13 +78,19 @@ def parse_latency(text: str) -> Pacing:
     return Pacing(interval_ms, int((polls - 0.5) * interval_ms))
 
 
+def _milliseconds(text: str) -> float:
+    match = _DURATION.fullmatch(text)
+    return float(match[1]) * _UNIT_MS[match[2]] if match else 0
+
+
 @dataclass(frozen=True, slots=True)
 class AggregateSettings:
     """The settings of `tallystream aggregate`.
 
     `checkpoint` is Spark's directory with offsets, commits and the table. `kafka` are librdkafka's options.
     `max_records_per_trigger` limits a live batch; the first batch in catch-up may have 40 times as many records.
-    `latency` is the target for the time until a record is in a sum (`parse_latency`). `mode` is the mode; None
+    `latency` is the target for the time until a record is in a sum (`parse_latency`). `epoch_s` is the longest time
+    between two checkpoints of the loop, in seconds. `mode` is the mode; None
     chooses it by the lag (spark.query.modes). `accept_partial` lets a new table begin in the middle of the topic. With
     `standby`, it waits while another aggregator has the lease. `ready_file` is created when the first trigger has run.
     `start` is where a new table begins (kafka.start_position); None is earliest, and fails if the ledger has batches of
@@ -104,6 +112,7 @@ class AggregateSettings:
     fetch: Fetch = field(default_factory=Fetch)
     max_records_per_trigger: int = 50_000
     latency: str = "1s"
+    epoch_s: float = 60.0
     mode: Mode | None = None
     start: str | None = None
     accept_partial: bool = False
@@ -125,6 +134,8 @@ class AggregateSettings:
         if self.table.max_app_metrics < 1:
             raise ConfigError("--max-app-metrics", self.table.max_app_metrics, "give a whole number above zero")
         parse_latency(self.latency)
+        if not MIN_EPOCH_S <= self.epoch_s <= MAX_EPOCH_S:
+            raise ConfigError("--epoch", self.epoch_s, f"give {MIN_EPOCH_S:g} to {MAX_EPOCH_S:g} seconds")
         if self.table.retire_after_ms < 1:
             raise ConfigError("--retire-after-h", self.table.retire_after_ms / HOUR_MS, "give hours above zero")
         if self.table.forget_after_ms < 7 * 24 * HOUR_MS:
@@ -142,6 +153,16 @@ class AggregateSettings:
     def pacing(self) -> Pacing:
         """The pacing of batches for `latency`."""
         return parse_latency(self.latency)
+
+    @property
+    def topics(self) -> Topics:
+        """The names of the topics."""
+        return Topics(self.topic_prefix, self.table.otlp_topics)
+
+    @property
+    def spacing_s(self) -> float:
+        """The time between the beginnings of two steps of the loop: half of `latency`, or 20 ms with `low`."""
+        return LOW_SPACING_S if self.latency == LOW else _milliseconds(self.latency) / 2000
 
     def selection(self, topics: Topics) -> Selection:
         """Return the selection of topics and partitions that the table reads."""

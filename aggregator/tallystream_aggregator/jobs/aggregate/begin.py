@@ -1,0 +1,114 @@
+"""Find where a table begins, and how: as it is on `metrics-table`, or as the settings say for a new one."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka.start_position import parse_start, resolve
+from tallystream_aggregator.kafka.topics import require_append_time
+from tallystream_aggregator.spark.query.settings import GROUP
+from tallystream_aggregator.table.sum_tags import SumTags
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tallystream_aggregator.jobs.aggregate.table_tail import Newest
+    from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.spark.query.settings import AggregateSettings
+
+log = logging.getLogger(__name__)
+
+
+class Beginning(NamedTuple):
+    """How a table begins or continues, with which shards and tags.
+
+    `offsets` are those at which a new table begins, topic → partition → offset; empty for one that exists. `partial`
+    tells whether a new one lacks earlier records.
+    """
+
+    offsets: Offsets
+    shards: int
+    sum_tags: SumTags
+    partial: bool = False
+
+
+def beginning(
+    settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], newest: Mapping[int, Newest]
+) -> Beginning:
+    """Return how the table begins. `newest` are the newest rows of the shards on `metrics-table`.
+
+    A table that is on `metrics-table` takes precedence over the setting `start`.
+
+    Raises:
+        ConfigError: the settings do not fit the table, or a new table would begin in the middle of a topic and the
+            settings don't allow that.
+        TallystreamError: `metrics` does not exist.
+        KafkaException: the broker did not answer.
+    """
+    selection = settings.selection(topics)
+    read = selection.find(kafka)
+    require_append_time(clients.admin(kafka), read)
+    log.info("reading %s", ", ".join(read))
+    positions, shard = newest[0]
+    if positions is None:
+        return _new(settings, topics, kafka, read)
+    if settings.start is not None:
+        log.info("%s has a table, which continues; --from %s is for a new one", topics.table, settings.start)
+    _require_selected(positions.positions, selection, topics)
+    _require_otlp(positions.positions, topics, kafka, selection)
+    shards, tags = (1, SumTags()) if shard is None else (shard.shards, shard.sum_tags)
+    if settings.shards not in (None, shards):
+        raise ConfigError("--shards", settings.shards, f"the table has {shards}: leave the option out")
+    if settings.sum_tags not in (None, tags):
+        given = settings.sum_tags
+        raise ConfigError(
+            "--drop-tag" if given.keep is None else "--keep-tags",
+            ",".join(given.drop if given.keep is None else given.keep),
+            f"the sums of the table have {tags}: leave the option out, or run tallystream rebuild with it",
+        )
+    return Beginning({}, shards, tags)
+
+
+def _new(
+    settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], read: Mapping[str, list[int]]
+) -> Beginning:
+    start = parse_start(settings.start or "earliest")
+    offsets = resolve(start, read, settings.topic_prefix + GROUP, topics.ledger, kafka)
+    missing = {t: late for t, firsts in offsets.items() if (late := {p: first for p, first in firsts.items() if first})}
+    if missing and not settings.accept_partial:
+        raise ConfigError(
+            "--from",
+            settings.start or "earliest",
+            f"a new table would begin in the middle (topic → partition → offset: {missing}), so the sums would lack "
+            "what came before: accept that with --accept-partial",
+        )
+    return Beginning(offsets, settings.shards or 1, settings.sum_tags or SumTags(), partial=bool(missing))
+
+
+def _require_selected(ends: Offsets, selection: Selection, topics: Topics) -> None:
+    """Require that all that the table has read is still selected: its sums include the rest forever."""
+    left = {t: gone for t, ps in ends.items() if (gone := [int(p) for p in ps if not selection.reads(t, int(p))])}
+    if left:
+        option = "--topic-pattern" if selection.partitions is None else "--partitions"
+        raise ConfigError(
+            option,
+            selection.pattern or selection.partitions or selection.topic,
+            f"the table on {topics.table} has read more (topic → partitions: {left}): take these in, too",
+        )
+
+
+def _require_otlp(ends: Offsets, topics: Topics, kafka: Mapping[str, str], selection: Selection) -> None:
+    """Require that topics which the table has read as OTLP metrics are selected as such."""
+    known = ledger.otlp_topics(ledger.read_rows(topics.ledger, kafka)) or ()
+    left = sorted({topic for topic in known if topic in ends} - set(selection.otlp))
+    if left:
+        raise ConfigError(
+            "--otlp-topic",
+            ", ".join(selection.otlp),
+            f"the table on {topics.table} has read OTLP metrics from {', '.join(left)}: add "
+            f"{' '.join(f'--otlp-topic {name}' for name in left)}",
+        )

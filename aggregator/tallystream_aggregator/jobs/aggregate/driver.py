@@ -1,0 +1,254 @@
+"""The driver of the loop: it holds the lease, starts the query, follows it, and starts it again after a failure.
+
+A generation is taken for each start of the query, so whatever an earlier start left behind is fenced, or ends at its
+first look at the topic. Spark starts an epoch without asking the driver. So the driver checks the lease all the time,
+and ends the query when another driver has taken over. Exactness does not depend on it: the tasks are fenced.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator import files
+from tallystream_aggregator.jobs.aggregate.failures import Failure, Remedy, failure_of
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.spark.epochs.processor import EpochSettings
+from tallystream_aggregator.spark.epochs.query import start_query
+from tallystream_aggregator.spark.query.settings import GROUP
+from tallystream_aggregator.stream.broker import BrokerError, FencedError
+from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka_calls import Timeouts
+from tallystream_aggregator.stream.positions import by_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tallystream_aggregator.jobs.aggregate.begin import Beginning
+    from tallystream_aggregator.jobs.aggregate.follower import EpochListener, Follower
+    from tallystream_aggregator.jobs.aggregate.generations import Generations
+    from tallystream_aggregator.kafka.lease import Lease
+    from tallystream_aggregator.shutdown import StopRequest
+    from tallystream_aggregator.spark.query.settings import AggregateSettings
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.1
+FINISH_S = 10.0
+"""How long a requested stop waits for the end of the epoch. What it interrupts is done again at the next start."""
+
+MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
+MAX_FAILURES = 5
+"""After so many failures without a finished epoch between them the checkpoint is set aside, and after as many more the
+driver stops: something fails that is none of ours."""
+
+
+def shard_broker(kafka: Mapping[str, str], settings: AggregateSettings, stopped: Callable[[], bool]) -> KafkaBroker:
+    """Return the access to Kafka of a shard's task."""
+    topics = settings.topics
+    return KafkaBroker(kafka, settings.selection(topics), topics.prefix + GROUP, Timeouts(stopped=stopped))
+
+
+class Driver:
+    """Runs the query of a table until a stop is requested, the end of a catch-up, or an error for a person.
+
+    Delivery: each record is in the published sums exactly once, whatever is killed, paused or replaced.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        settings: AggregateSettings,
+        kafka: Mapping[str, str],
+        beginning: Beginning,
+        *,
+        lease: Lease,
+        generations: Generations,
+        follower: Follower,
+        listener: EpochListener,
+        stop: StopRequest,
+    ) -> None:
+        self._session, self._settings, self._kafka, self._beginning = session, settings, kafka, beginning
+        self._lease, self._generations, self._follower = lease, generations, follower
+        self._listener, self._stop = listener, stop
+        self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
+
+    def run(self) -> int:
+        """Run the query until it ends, again after failures that this helps against. Return the exit code 0.
+
+        Raises:
+            LeaseError: another aggregator has taken over.
+            TallystreamError: a person must decide; the message has the remedy.
+        """
+        remove_stop_files(self._settings.checkpoint)
+        while not self._stop.is_set():
+            generation = self._take()
+            if generation is None:
+                continue
+            epochs = self._listener.epochs
+            failure = self._run(generation)
+            if failure is None:
+                return 0
+            if self._listener.epochs > epochs:
+                self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
+            self._recover(failure)
+        return 0
+
+    def _take(self) -> int | None:
+        """Take a generation as soon as the lease is held. Return None if it failed, and the next call may succeed."""
+        self._lease.check()
+        if self._lease.held:
+            try:
+                generation = self._generations.take(self._opened)
+            except (FencedError, BrokerError) as error:
+                log.warning("no generation was taken yet: %s", error)
+            else:
+                self._lease.set_epoch(generation)
+                log.info("aggregating into %s, generation %d", self._settings.topics.agg, generation)
+                return generation
+        self._wait()
+        return None
+
+    def _opened(self, generation: int) -> LedgerRow:
+        beginning = self._beginning
+        return LedgerRow(
+            kind="opened",
+            query=QUERY,
+            epoch=generation,
+            ts=int(time.time() * 1000),
+            start=beginning.offsets,
+            partial=beginning.partial,
+            shards=beginning.shards,
+            drop_tags=beginning.sum_tags.drop,
+            keep_tags=beginning.sum_tags.keep,
+        )
+
+    def _run(self, generation: int) -> Failure | None:
+        """Run the query until it ends, and return why it failed, None if it was stopped."""
+        settings = self._settings
+        stop_file = stop_path(settings.checkpoint, generation)
+        query: StreamingQuery | None = None
+        try:
+            try:
+                query = start_query(
+                    self._session,
+                    self._epoch_settings(generation, stop_file),
+                    partial(shard_broker, self._kafka, settings),
+                    settings.checkpoint,
+                )
+                self._follow(query)
+            except (Py4JError, PySparkException) as error:
+                return failure_of(error, settings.checkpoint)
+            finally:
+                if query is not None and query.isActive:
+                    finish(query, stop_file, self._listener)
+        finally:
+            stop_file.unlink(missing_ok=True)
+        self._follower.follow(last=True)
+        failure = query.exception()
+        return None if failure is None else failure_of(failure, settings.checkpoint)
+
+    def _follow(self, query: StreamingQuery) -> None:
+        """Follow the query until it ends or has to end."""
+        if not self._stop.is_set():
+            self._stop.install()  # again: PySpark replaced the handler of SIGINT when the session was created
+        ready, began = self._settings.ready_file, self._listener.epochs
+        while query.isActive and not self._stop.wait(POLL_S):
+            self._lease.check()
+            if ready is not None and self._listener.epochs > began:
+                ready.touch()
+                ready = None
+            self._follower.follow()
+            if self._follower.is_done:
+                self._stop.set()
+
+    def _epoch_settings(self, generation: int, stop_file: Path) -> EpochSettings:
+        settings, beginning = self._settings, self._beginning
+        return EpochSettings(
+            topics=settings.topics,
+            generation=generation,
+            stop_file=str(stop_file.absolute()),
+            begin=by_place(beginning.offsets),
+            shards=beginning.shards,
+            sum_tags=beginning.sum_tags,
+            table=settings.table,
+            spacing_s=settings.spacing_s,
+            epoch_s=settings.epoch_s,
+            skip_lost=settings.on_data_loss == "continue",
+        )
+
+    def _recover(self, failure: Failure) -> None:
+        """Prepare the next start of the query after a failure.
+
+        Raises:
+            TallystreamError: a person must decide.
+        """
+        self._failures += failure.remedy is not Remedy.FENCED
+        damaged = failure.remedy is Remedy.SET_ASIDE or self._failures >= MAX_FAILURES
+        if failure.remedy is Remedy.STOP or (damaged and self._set_aside):
+            raise TallystreamError(f"query aggregate: {failure.reason}")
+        if damaged:
+            self._lease.check()
+            aside = set_aside(self._settings.checkpoint)
+            self._failures, self._set_aside = 0, True
+            log.warning(
+                "the checkpoint can't be used and is now %s; the table is made again from %s: %s",
+                aside,
+                self._settings.topics.table,
+                failure.reason,
+            )
+            return
+        log.warning("the query is started again: %s", failure.reason)
+        self._wait()
+
+    def _wait(self) -> None:
+        """Wait, twice as long each time, and keep the lease."""
+        until_s = time.monotonic() + self._back_off_s
+        self._back_off_s = min(2 * self._back_off_s, MAX_BACK_OFF_S)
+        while time.monotonic() < until_s and not self._stop.wait(POLL_S):
+            self._lease.check()
+
+
+def finish(query: StreamingQuery, stop_file: Path, listener: EpochListener) -> None:
+    """Let the epoch of a query end, so that its state is stored, and stop the query."""
+    epochs, began_s = listener.epochs, time.monotonic()
+    with suppress(OSError):  # without the file, the epoch is interrupted
+        files.make_file(stop_file)
+    with suppress(Py4JError, PySparkException):  # its JVM has ended
+        while query.isActive and listener.epochs == epochs and time.monotonic() - began_s < FINISH_S:
+            time.sleep(0.01)
+        query.stop()
+
+
+def stop_path(checkpoint: Path, generation: int) -> Path:
+    """Return the path of the file that requests a stop of a generation's loops."""
+    return checkpoint.with_name(f"{checkpoint.name}.stop-{generation}")
+
+
+def remove_stop_files(checkpoint: Path) -> None:
+    """Remove the files that killed drivers have left."""
+    for path in checkpoint.parent.glob(f"{checkpoint.name}.stop-*"):
+        path.unlink(missing_ok=True)
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Give a checkpoint another name, create an empty one, and return the new name of the first.
+
+    Raises:
+        OSError: the folder can't be renamed.
+    """
+    aside = checkpoint.with_name(f"{checkpoint.name}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+    checkpoint.rename(aside)
+    files.make_folder(checkpoint)
+    return aside

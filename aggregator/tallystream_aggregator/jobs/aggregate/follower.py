@@ -1,0 +1,181 @@
+"""Follows the loops of a query: health, offsets for people's tools, the ledger, and whether a catch-up is done.
+
+Nothing here decides about sums. If the broker does not answer, the next call tries again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import KafkaException
+
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.spark.epochs.query import rows_of
+from tallystream_aggregator.spark.query_listener import HealthListener
+from tallystream_aggregator.stream.broker import BrokerError
+from tallystream_aggregator.stream.positions import by_place, by_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tallystream_aggregator.health import Health
+    from tallystream_aggregator.jobs.aggregate.generations import Generations
+    from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
+    from tallystream_aggregator.kafka.groups import GroupCommitter
+    from tallystream_aggregator.kafka.topic_selection import Offsets
+    from tallystream_aggregator.spark.epochs.processor import EpochRow
+    from tallystream_aggregator.stream.broker import Broker, Positions
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 1.0
+"""Seconds between two looks at the ends of `metrics-table`."""
+
+WATCH_CATCH_UP_S = 0.2
+ENDS_S = 5.0
+"""Seconds between two requests of the ends of the partitions that are read."""
+
+
+class Epoch(NamedTuple):
+    """A finished epoch: the number of its batch, the time of its start in epoch ms, and the rows of the shards."""
+
+    batch: int
+    ts_ms: int
+    rows: list[EpochRow]
+
+
+class EpochListener(HealthListener):
+    """Collects the finished epochs of a session's queries, and reports them to `health`. Spark calls it in a thread."""
+
+    def __init__(self, health: Health) -> None:
+        super().__init__(health)
+        self.finished: deque[Epoch] = deque()
+        self.epochs = 0
+
+    def progressed(self, progress: str) -> None:
+        """Note a finished epoch from Spark's progress, a JSON text."""
+        parsed: dict[str, Any] = json.loads(progress)
+        rows = rows_of(parsed)
+        ts_ms = int(datetime.fromisoformat(parsed["timestamp"]).timestamp() * 1000)
+        self.finished.append(Epoch(int(parsed["batchId"]), ts_ms, rows))
+        self.epochs += 1
+        self._health.epoch(parsed, records=sum(row.records for row in rows))
+
+
+class Follower:
+    """Follows the queries of one driver. For one thread.
+
+    `begin` is the position of the ledger's last row, or where a new table begins. With `ends`, `is_done` tells whether
+    all records up to them are in the published sums.
+    """
+
+    def __init__(
+        self,
+        listener: EpochListener,
+        tail: TableTail,
+        broker: Broker,
+        committer: GroupCommitter,
+        generations: Generations,
+        *,
+        health: Health,
+        begin: Offsets,
+        otlp: Sequence[str],
+        ends: Offsets | None = None,
+    ) -> None:
+        self._listener, self._tail, self._broker = listener, tail, broker
+        self._committer, self._generations, self._health = committer, generations, health
+        self._at, self._otlp, self._ends = begin, sorted(otlp), ends
+        self._unwritten: list[LedgerRow] = []
+        self._watched_s = self._asked_s = float("-inf")
+        self._bounds: Positions = {}
+        self._published: Positions = {}
+        self.state_bytes: dict[int, int] = {}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the end of a catch-up is reached."""
+        return self._ends is not None and all(
+            self._published.get(place, -1) >= end for place, end in by_place(self._ends).items()
+        )
+
+    def follow(self, *, last: bool = False) -> None:
+        """Do what is due. Call it several times a second, and once after the end of the query with `last`.
+
+        Raises:
+            LeaseError: another driver has taken a generation.
+        """
+        now_s = time.monotonic()
+        if last or now_s - self._watched_s >= (WATCH_S if self._ends is None else WATCH_CATCH_UP_S):
+            self._watched_s = now_s
+            try:
+                self._watch(now_s)
+            except (KafkaException, BrokerError) as error:
+                log.info("the positions can't be read now: %s", error)
+        self._write()
+
+    def _watch(self, now_s: float) -> None:
+        if not self._tail.poll():
+            return
+        newest = self._tail.newest.values()
+        positions = [by_place(one.positions.positions) for one in newest if one.positions is not None]
+        if len(positions) == len(self._tail.newest):
+            self._published = _lowest(positions)
+            self._committer.commit(by_topic(self._published))
+        if now_s - self._asked_s >= ENDS_S:
+            self._asked_s = now_s
+            self._bounds = {place: found.end for place, found in self._broker.bounds(self._published).items()}
+        shards = [one.shard for one in newest if one.shard is not None]
+        for row in shards:
+            row.state_bytes = self.state_bytes.get(row.shard, 0)
+        ends = {place: max(end, self._published.get(place, 0)) for place, end in self._bounds.items()}
+        self._health.watched(by_topic(self._published), by_topic(ends), shards)
+
+    def _write(self) -> None:
+        """Write a row to the ledger for each finished epoch that has moved."""
+        while self._listener.finished:
+            epoch = self._listener.finished.popleft()
+            self.state_bytes |= {row.shard: row.state_bytes for row in epoch.rows}
+            if not epoch.rows or not all(row.positions for row in epoch.rows):
+                continue
+            end = by_topic(_lowest([by_place(row.positions) for row in epoch.rows]))
+            if end != self._at:
+                self._unwritten.append(
+                    LedgerRow(
+                        kind="batch",
+                        query=QUERY,
+                        epoch=self._generations.now,
+                        batch=epoch.batch,
+                        ts=epoch.ts_ms,
+                        start=self._at,
+                        end=end,
+                        otlp=[topic for topic in self._otlp if topic in end],
+                    )
+                )
+                self._at = end
+        if self._unwritten:
+            try:
+                self._generations.write(self._unwritten)
+            except BrokerError as error:
+                log.warning("the ledger is not written yet; trying again: %s", error)
+            else:
+                self._unwritten.clear()
+
+
+def _lowest(positions: Iterable[Positions]) -> Positions:
+    """Return the positions that all shards have reached. Each of them reads every partition."""
+    lowest: Positions = {}
+    for one in positions:
+        for place, position in one.items():
+            lowest[place] = min(position, lowest.get(place, position))
+    return lowest
+
+
+def last_end(rows: Iterable[LedgerRow], fallback: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Return where the ledger's last row ends, or `fallback` if it has none."""
+    ends = [row.end for row in rows if row.kind == "batch" and row.query == QUERY]
+    return ends[-1] if ends else {topic: dict(found) for topic, found in fallback.items()}

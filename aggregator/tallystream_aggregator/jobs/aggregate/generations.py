@@ -1,0 +1,113 @@
+"""The generations of drivers: each start of a query takes a higher one, in the ledger, in one atomic step.
+
+Kafka's transactions make it atomic. To take a generation, a driver opens a writer with the lease's transactional ID.
+That fences the writer of every earlier driver and ends its transaction. So what the ledger says then is complete, and
+the row with the next generation is committed only if no other driver has opened a writer meanwhile.
+
+The rows of finished epochs are written by the same writer. A replaced driver can't write any.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.lease import LeaseError
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
+from tallystream_aggregator.stream.positions import visible_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tallystream_aggregator.kafka.ledger import LedgerRow
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.stream.broker import Broker, Writer
+
+READ_AT_ONCE = 1000
+"""How many offsets of the ledger are read at a time, from its end."""
+
+
+def lease_id(topics: Topics) -> str:
+    """Return the transactional ID of the lease."""
+    return f"{topics.prefix}tallystream-aggregator-lease"
+
+
+class Generations:
+    """The access of one driver to the generations of a table with so many shards. `now` is the highest that it took."""
+
+    def __init__(self, broker: Broker, topics: Topics, *, shards: int) -> None:
+        self._broker, self._topics, self._shards = broker, topics, shards
+        self._ledger = Place(topics.ledger, 0)
+        self._writer: Writer | None = None
+        self.now = 0
+
+    def take(self, opened: Callable[[int], LedgerRow]) -> int:
+        """Take the next generation and return it. `opened` returns the row that the ledger gets for it.
+
+        Raises:
+            FencedError: another driver took one at the same time. Call it again only while the lease is held.
+            BrokerError: the broker did not answer in time. The generation may be taken or not: call it again.
+        """
+        self.close()
+        writer = self._broker.writer(lease_id(self._topics))
+        try:
+            # If the ledger was deleted, the positions have the generations of their writers.
+            claimed = (visible_row(self._broker, Place(self._topics.table, n), n) for n in range(self._shards))
+            generation = 1 + max(self._highest(), *(0 if row is None else row.claim[0] for row in claimed))
+            writer.commit([self._output(opened(generation))])
+        except BaseException:
+            writer.close()
+            raise
+        self._writer, self.now = writer, generation
+        return generation
+
+    def write(self, rows: Sequence[LedgerRow]) -> None:
+        """Append rows of finished epochs to the ledger in one transaction.
+
+        Delivery: at least once, if it is called again after BrokerError.
+
+        Raises:
+            LeaseError: another driver has taken a generation.
+            BrokerError: the broker did not answer in time.
+        """
+        try:
+            if self._writer is None:
+                self._writer = self._broker.writer(lease_id(self._topics))
+                self._require_newest()
+            self._writer.commit([self._output(row) for row in rows])
+        except FencedError:
+            # Another driver that opened a writer has taken a generation, or was too late and has ended.
+            self.close()
+            self._require_newest()
+            raise BrokerError("the ledger's writer was fenced, and no other driver has the lease.") from None
+        except BrokerError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the connections."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _require_newest(self) -> None:
+        highest = self._highest()
+        if highest > self.now:
+            self.close()
+            raise LeaseError(f"lease: another aggregator took over with generation {highest}, ours was {self.now}.")
+
+    def _highest(self) -> int:
+        """Return the highest generation in the ledger, 0 if it has none. Its rows are in the order of generations."""
+        bounds = self._broker.bounds([self._ledger])[self._ledger]
+        end = bounds.stable
+        while end > bounds.first:
+            begin = max(bounds.first, end - READ_AT_ONCE)
+            found = ledger.rows(value for *_, value in self._broker.committed(self._ledger, begin, end))
+            highest = ledger.highest_epoch(found)
+            if highest is not None:
+                return highest
+            end = begin
+        return 0
+
+    def _output(self, row: LedgerRow) -> Output:
+        return Output(self._ledger, ledger.key(row), ledger.encode(row))

@@ -1,0 +1,118 @@
+"""`tallystream aggregate` with the loop: a Spark query keeps the table of `metrics`, and its tasks publish the sums."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tallystream_aggregator import files
+from tallystream_aggregator.health import Health
+from tallystream_aggregator.jobs.aggregate.begin import beginning
+from tallystream_aggregator.jobs.aggregate.driver import Driver
+from tallystream_aggregator.jobs.aggregate.follower import EpochListener, Follower, last_end
+from tallystream_aggregator.jobs.aggregate.generations import Generations
+from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
+from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka.auth import check_login
+from tallystream_aggregator.kafka.groups import GroupCommitter
+from tallystream_aggregator.kafka.lease import Lease
+from tallystream_aggregator.kafka.start_position import resolve
+from tallystream_aggregator.kafka.topics import create_topics, require_partitions
+from tallystream_aggregator.shutdown import StopRequest
+from tallystream_aggregator.spark.epochs.query import require_settings, settings_of, warm
+from tallystream_aggregator.spark.query.settings import GROUP
+from tallystream_aggregator.spark.runner import checkpoint_errors
+from tallystream_aggregator.spark.session import build_session, end_session
+from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka_calls import Timeouts
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.kafka.topic_selection import Offsets
+    from tallystream_aggregator.spark.query.settings import AggregateSettings
+
+
+def run(settings: AggregateSettings) -> int:
+    """Aggregate until SIGTERM or SIGINT, store the table's state, and return 0.
+
+    Delivery: the sums include every record of `metrics` exactly once, and each change of them is published exactly
+    once for readers with `read_committed`, through kills, pauses and takeovers, with the checkpoint or without it.
+
+    Raises:
+        ConfigError: a setting can't be used, or a new table would begin in the middle of the topic.
+        LeaseError: another aggregator is active, or has taken over.
+        LoginError: the broker rejects the user or the certificate.
+        TallystreamError: only a person can continue; the message has the remedy. Or the broker can't be reached.
+    """
+    stop = StopRequest().install()
+    topics = settings.topics
+    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    with ExitStack() as stack:
+        health = stack.enter_context(Health("aggregate", settings.health))
+        with clients.broker_errors(settings.bootstrap_servers), checkpoint_errors(settings.checkpoint):
+            check_login(kafka)
+            admin = clients.admin(kafka)
+            create_topics(admin, topics, shards=settings.shards or 1)
+            files.make_folder(settings.checkpoint)
+            health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
+            tail = TableTail(topics.table, 1, kafka)
+            stack.callback(tail.close)
+            tail.poll()
+            begin = beginning(settings, topics, kafka, tail.newest)  # rejected before the wait for the lease
+            require_partitions(admin, topics, shards=begin.shards)
+            lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
+            stack.callback(lease.close)
+            lease.join()
+            session = build_session(
+                "tallystream aggregate",
+                master=settings.master,
+                driver_memory=settings.driver_memory,
+                conf=settings_of(begin.shards),
+            )
+            stack.callback(end_session, session)
+            require_settings(session)
+            warm(session, begin.shards)
+            listener = EpochListener(health)
+            session.streams.addListener(listener)
+            health.status.stand_by()
+            if not lease.wait(standby=settings.standby, stopped=stop.is_set):
+                return 0
+            # Another aggregator may have begun the table meanwhile.
+            tail.poll()
+            begin = beginning(settings, topics, kafka, tail.newest)
+            selection = settings.selection(topics)
+            broker = KafkaBroker(kafka, selection, topics.prefix + GROUP, Timeouts(stopped=stop.is_set))
+            generations = Generations(broker, topics, shards=begin.shards)
+            stack.callback(generations.close)
+            committer = GroupCommitter(kafka, settings.topic_prefix + GROUP)
+            stack.callback(committer.close)
+            ends: Offsets | None = None
+            read = selection.find(kafka)
+            if settings.catch_up:
+                ends = resolve("latest", read, GROUP, topics.ledger, kafka)
+            if begin.offsets:
+                committer.keep(selection.reads, topic=next(iter(read)))
+                committer.begin(begin.offsets)
+            rows = ledger.read_rows(topics.ledger, kafka)
+            follower = Follower(
+                listener,
+                tail,
+                broker,
+                committer,
+                generations,
+                health=health,
+                begin=begin.offsets or last_end(rows, {}),
+                otlp=selection.otlp,
+                ends=ends,
+            )
+            driver = Driver(
+                session,
+                settings,
+                kafka,
+                begin,
+                lease=lease,
+                generations=generations,
+                follower=follower,
+                listener=listener,
+                stop=stop,
+            )
+            return driver.run()

@@ -1,0 +1,245 @@
+"""A shard's loop as a Spark stateful processor: one call runs the loop for an epoch, and stores the state at its end.
+
+A Python worker keeps the loops of its shards between epochs, with their tables and connections. Spark may run the next
+epoch in another worker, or run an epoch again. The head of the log tells whether the table in memory is the stored one.
+Otherwise the loop begins again at what is published.
+
+The state is stored at the end of an epoch, and not in slices before it: the lives that change do so every few seconds,
+so each slice would store most of them again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
+
+from tallystream_aggregator.spark.gc_pause import gc_paused
+from tallystream_aggregator.spark.query.processor import SparkStore, batch_id, frames
+from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.positions import ByTopic, Claim, by_topic
+from tallystream_aggregator.stream.restore import Begin
+from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.sum_tags import SumTags
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.stream.broker import Broker, Positions
+
+FIRST_EPOCH_S = 1.0
+"""The length of a loop's first epoch in a process. Each further one is twice as long, up to `EpochSettings.epoch_s`.
+
+Spark needs several epochs until its code is compiled, and a new query is soon known to work.
+"""
+
+CHECK_EVERY_S = 0.05
+"""How often the file that requests a stop is looked for."""
+
+# Not DDL text: Python would call Spark's JVM to parse it.
+EPOCH_ROW = StructType(
+    [
+        StructField("shard", IntegerType()),
+        StructField("records", LongType()),
+        StructField("steps", LongType()),
+        StructField("sums", LongType()),
+        StructField("rows", LongType()),
+        StructField("restarts", LongType()),
+        StructField("seconds", DoubleType()),
+        StructField("waited_s", DoubleType()),
+        StructField("state_bytes", LongType()),
+        StructField("positions", StringType()),
+    ]
+)
+"""The row that a shard returns for each epoch: what it did, and the JSON of `EpochRow.positions`."""
+
+
+class EpochRow(msgspec.Struct, frozen=True):
+    """What a shard did in an epoch: its counts, how long it ran and waited for records, and where it arrived.
+
+    `positions` map topic → partition → the next offset to read, all of which is published. They are empty if the epoch
+    ended before the published positions were reached.
+    """
+
+    shard: int
+    records: int
+    steps: int
+    sums: int
+    rows: int
+    restarts: int
+    seconds: float
+    waited_s: float
+    state_bytes: int
+    positions: ByTopic
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the values of the columns of `EPOCH_ROW`."""
+        *counts, positions = msgspec.structs.astuple(self)
+        return (*counts, msgspec.json.encode(positions).decode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochSettings:
+    """What the tasks of a query need. It is sent to the Python workers.
+
+    A new table begins at `begin`, has this number of `shards`, and sums with the tags `sum_tags`. `generation` is that
+    of the query's driver. An epoch lasts up to `epoch_s` seconds, or until the file `stop_file` exists. The other
+    settings are those of `LoopSettings`.
+    """
+
+    topics: Topics
+    generation: int
+    stop_file: str
+    begin: Positions
+    shards: int = 1
+    sum_tags: SumTags = field(default_factory=SumTags)
+    table: TableSettings = field(default_factory=TableSettings)
+    spacing_s: float = 0.5
+    epoch_s: float = 60.0
+    skip_lost: bool = False
+
+    def loop(self, shard: int) -> LoopSettings:
+        """Return the settings of a shard's loop."""
+        return LoopSettings(
+            self.topics,
+            Begin(shard, self.shards, self.sum_tags, dict(self.begin)),
+            transactional_id(self.topics, shard),
+            self.table,
+            self.spacing_s,
+            skip_lost=self.skip_lost,
+        )
+
+
+def transactional_id(topics: Topics, shard: int) -> str:
+    """Return the transactional ID of a shard's loop."""
+    return f"{topics.prefix}tallystream-aggregator-{shard}"
+
+
+class _Loop(NamedTuple):
+    """A loop in this process, the generation of its driver, and the number of epochs that it has run."""
+
+    loop: ShardLoop
+    generation: int
+    epochs: int
+
+
+_in_memory: dict[tuple[str, int], _Loop] = {}
+"""(name of `metrics-table`, shard) → its loop."""
+
+
+class EpochProcessor(StatefulProcessor):
+    """Runs a shard's loop for an epoch in each batch, stores its state, and returns one `EPOCH_ROW`.
+
+    `broker` makes the access to Kafka in the task's process. It is given the function that tells whether a stop is
+    requested.
+
+    Delivery: that of `stream.loop.ShardLoop`. It does not depend on Spark: a batch that runs twice, or in two places,
+    publishes nothing twice.
+    """
+
+    def __init__(
+        self,
+        settings: EpochSettings,
+        broker: Callable[[Callable[[], bool]], Broker],
+        *,
+        claim: Callable[[int], Claim] | None = None,
+    ) -> None:
+        self._settings, self._broker, self._claim = settings, broker, claim or task_claim
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the shard's log."""
+        self._store = SparkStore(handle)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
+        """Run the loop of the shard `key` for an epoch."""
+        for _ in rows:
+            pass  # the tick
+        with gc_paused():
+            row = self._run(int(key[0]))
+        yield from frames([row.cells()], *EPOCH_ROW.names)
+
+    def close(self) -> None:
+        """Nothing is held open for Spark between epochs."""
+
+    def _run(self, shard: int) -> EpochRow:
+        settings, generation = self._settings, self._settings.generation
+        name = (settings.topics.table, shard)
+        found = _in_memory.pop(name, None)  # if the epoch fails, a new loop begins
+        if found is not None and found.generation != generation:
+            found.loop.close()
+            found = None
+        if found is None:
+            stopped = StopFile(settings.stop_file)
+            loop = ShardLoop(settings.loop(shard), self._broker(stopped), SystemTimer(), stopped)
+            found = _Loop(loop, generation, 0)
+        loop, began_s = found.loop, time.monotonic()
+        seconds = min(settings.epoch_s, FIRST_EPOCH_S * 2**found.epochs)
+        report = loop.run_epoch(self._store, self._claim(generation), seconds)
+        _in_memory[name] = found._replace(epochs=found.epochs + 1)
+        return EpochRow(
+            shard=shard,
+            records=report.records,
+            steps=report.steps,
+            sums=report.sums,
+            rows=report.rows,
+            restarts=report.restarts,
+            seconds=round(time.monotonic() - began_s, 3),
+            waited_s=round(report.waited_s, 3),
+            state_bytes=report.state_bytes,
+            positions=by_topic(report.positions),
+        )
+
+
+def task_claim(generation: int) -> Claim:
+    """Return the claim of this task: the generation, the batch, and Spark's ID of the attempt.
+
+    Within a driver, a later attempt has a higher ID, whatever is run again: a task, a stage or the whole query.
+
+    Raises:
+        RuntimeError: this is not a task of a streaming query.
+    """
+    context = TaskContext.get()
+    return generation, batch_id(), 0 if context is None else context.taskAttemptId()
+
+
+class SystemTimer:
+    """`stream.loop.Timer` of this process."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never decrease."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+class StopFile:
+    """Tells whether a file exists that requests a stop. It ends this process if its parent process is gone.
+
+    Then Spark is gone, too: nobody would take the state, and nobody could request a stop.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self._parent = path, os.getppid()
+        self._checked_s, self._found = float("-inf"), False
+
+    def __call__(self) -> bool:
+        """Return whether a stop is requested. The answer may be `CHECK_EVERY_S` old."""
+        now_s = time.monotonic()
+        if now_s - self._checked_s >= CHECK_EVERY_S:
+            self._checked_s = now_s
+            if os.getppid() != self._parent:
+                os._exit(1)
+            self._found = os.path.exists(self._path)  # noqa: PTH110 (it is called twenty times a second)
+        return self._found
