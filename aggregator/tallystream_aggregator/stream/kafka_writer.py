@@ -41,6 +41,7 @@ def open_writer(kafka: Mapping[str, Any], transactional_id: str, timeouts: Timeo
     A transaction that is open takes about a second more: the broker has to end it first.
 
     Raises:
+        FencedError: another writer with this ID was opened at the same time.
         RejectedError: the ID is not allowed, or the time limit of its transactions.
         BrokerError: the broker did not answer in time.
         ConfigError: librdkafka rejects an option.
