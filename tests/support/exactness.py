@@ -95,11 +95,16 @@ def dead_letters(broker: KafkaBroker, topics: Topics) -> set[tuple[int, int]]:
 
 
 def assert_ledger_has_no_gaps(broker: KafkaBroker, topics: Topics) -> None:
-    """Check that the batches of the ledger have no gap up to the end of `metrics`, and that epochs increase."""
+    """Check that the batches of the ledger have no gap up to the end of `metrics`, and that epochs increase.
+
+    A row may be written twice.
+    """
     rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
-    batches = {row["batch"]: row for row in rows if row["kind"] == "batch"}
-    end = 0
-    for _, row in sorted(batches.items()):
+    end, seen = 0, set[tuple[int, int]]()
+    for row in rows:
+        if row["kind"] != "batch" or (row["epoch"], row["batch"]) in seen:
+            continue
+        seen.add((row["epoch"], row["batch"]))
         assert (row["start"][topics.metrics]["0"] if row.get("start") else 0) == end
         end = row["end"][topics.metrics]["0"]
     assert end == len(read_topic(broker.bootstrap_servers, topics.metrics))

@@ -163,13 +163,13 @@ class Driver:
         """Follow the query until it ends or has to end."""
         if not self._stop.is_set():
             self._stop.install()  # again: PySpark replaced the handler of SIGINT when the session was created
-        ready, began = self._settings.ready_file, self._listener.epochs
+        ready = self._settings.ready_file
         while query.isActive and not self._stop.wait(POLL_S):
             self._lease.check()
-            if ready is not None and self._listener.epochs > began:
+            self._follower.follow()
+            if ready is not None and self._follower.is_ready:
                 ready.touch()
                 ready = None
-            self._follower.follow()
             if self._follower.is_done:
                 self._stop.set()
 

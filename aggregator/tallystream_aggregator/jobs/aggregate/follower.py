@@ -36,7 +36,9 @@ log = logging.getLogger(__name__)
 WATCH_S = 1.0
 """Seconds between two looks at the ends of `metrics-table`."""
 
-WATCH_CATCH_UP_S = 0.2
+WATCH_SOON_S = 0.2
+"""The same while a query starts or catches up."""
+
 ENDS_S = 5.0
 """Seconds between two requests of the ends of the partitions that are read."""
 
@@ -97,6 +99,12 @@ class Follower:
         self.state_bytes: dict[int, int] = {}
 
     @property
+    def is_ready(self) -> bool:
+        """Whether the loop of every shard has published its claim in the present generation."""
+        claims = [row.claim[0] for row, _ in self._tail.newest.values() if row is not None]
+        return len(claims) == len(self._tail.newest) and min(claims) == self._generations.now
+
+    @property
     def is_done(self) -> bool:
         """Whether the end of a catch-up is reached."""
         return self._ends is not None and all(
@@ -110,7 +118,8 @@ class Follower:
             LeaseError: another driver has taken a generation.
         """
         now_s = time.monotonic()
-        if last or now_s - self._watched_s >= (WATCH_S if self._ends is None else WATCH_CATCH_UP_S):
+        soon = self._ends is not None or not self.is_ready
+        if last or now_s - self._watched_s >= (WATCH_SOON_S if soon else WATCH_S):
             self._watched_s = now_s
             try:
                 self._watch(now_s)
@@ -133,6 +142,8 @@ class Follower:
         for row in shards:
             row.state_bytes = self.state_bytes.get(row.shard, 0)
         ends = {place: max(end, self._published.get(place, 0)) for place, end in self._bounds.items()}
+        if self.is_ready:
+            self._health.status.checked()
         self._health.watched(by_topic(self._published), by_topic(ends), shards)
 
     def _write(self) -> None:
