@@ -94,6 +94,35 @@ def dead_letters(broker: KafkaBroker, topics: Topics) -> set[tuple[int, int]]:
     return {(row["partition"], row["offset"]) for row in rows}
 
 
+def assert_published_once(broker: KafkaBroker, topics: Topics) -> None:
+    """Check what a reader with `read_committed` has seen: no count fell but by a tombstone, no position went back.
+
+    Each dead letter, each event and each positions row is there once.
+    """
+    servers = broker.bootstrap_servers
+    tombstones = {(read.partition, read.offset) for read in read_topic(servers, topics.metrics) if read.value is None}
+    newest: dict[bytes | None, Any] = {}
+    for read in read_topic(servers, topics.agg):
+        row, before = json.loads(read.value or b"{}"), newest.get(read.key)
+        newest[read.key] = row
+        if before is None:
+            continue
+        then, now = (one["offsets"][topics.metrics] for one in (before, row))
+        assert all(now[p] >= offset for p, offset in then.items()), (before, row)
+        if (row.get("count") or 0) < (before.get("count") or 0):
+            forgotten = [at for at in tombstones if then.get(str(at[0]), -1) < at[1] <= now[str(at[0])]]
+            assert forgotten, (before, row)
+    for topic in (topics.dead, topics.events):
+        values = [read.value for read in read_topic(servers, topic)]
+        assert len(values) == len(set(values))
+    steps = [
+        json.loads(read.value or b"{}")["step"]
+        for read in read_topic(servers, topics.table)
+        if (read.key or b"").startswith(b'["positions",')
+    ]
+    assert steps == list(range(1, len(steps) + 1))
+
+
 def assert_ledger_has_no_gaps(broker: KafkaBroker, topics: Topics) -> None:
     """Check that the batches of the ledger have no gap up to the end of `metrics`, and that epochs increase.
 

@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
@@ -22,6 +23,7 @@ from support.exactness import (
     assert_exact,
     assert_exact_at_their_offsets,
     assert_ledger_has_no_gaps,
+    assert_published_once,
 )
 from support.fleet import Fleet, Shares
 from support.kafka import end_offsets, latest_sums, read_topic
@@ -49,15 +51,21 @@ DELETED, RECREATED = "records were deleted before they were read", "it was delet
 
 @dataclass(frozen=True)
 class Faults:
-    """The number of faults. `outages_s` has the length of each outage of the broker, in seconds."""
+    """The number of faults. `outages_s` has the length of each outage of the broker, in seconds.
+
+    A lost checkpoint comes with a kill of all processes.
+    """
 
     driver_kills: int
     worker_kills: int
     outages_s: Sequence[float]
+    lost_checkpoints: int = 0
 
 
 def random_kills(broker: KafkaBroker, topics: Topics, folder: Path, faults: Faults, seed: int) -> None:
-    """Kill the aggregator, its workers and the broker at random times, under load. Check that sums are exact.
+    """Kill the aggregator, its workers and the broker at random times, under load, and lose its checkpoint.
+
+    Check that sums are exact, and that nothing was published twice or fell meanwhile.
 
     The first kills of the aggregator are one of each kind.
     """
@@ -65,9 +73,10 @@ def random_kills(broker: KafkaBroker, topics: Topics, folder: Path, faults: Faul
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed)
     fleet.publish(300)
     steps: list[float | str] = ["driver"] * faults.driver_kills + ["worker"] * faults.worker_kills + [*faults.outages_s]
+    steps += ["lost"] * faults.lost_checkpoints
     chance.shuffle(steps)
     victims = itertools.chain(get_args(Victim), iter(lambda: chance.choice(get_args(Victim)), None))
-    recovery_s: dict[str, list[float]] = {"driver": [], "worker": [], "broker": []}
+    recovery_s: dict[str, list[float]] = {"driver": [], "worker": [], "broker": [], "lost": []}
     with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--latency", "low") as aggregator:
         aggregator.start().wait_ready()
         with fleet.publishing():
@@ -81,6 +90,11 @@ def random_kills(broker: KafkaBroker, topics: Topics, folder: Path, faults: Faul
                 elif step == "worker":
                     assert aggregator.kill_worker()
                     kind, limit = "worker", RECOVERY_S
+                elif step == "lost":
+                    aggregator.kill("tree")
+                    shutil.rmtree(aggregator.checkpoint)
+                    aggregator.start()
+                    kind, limit = "lost", RECOVERY_S
                 else:
                     aggregator.kill(next(victims))
                     if number % 5 == 4:  # and again while it starts
@@ -95,7 +109,10 @@ def random_kills(broker: KafkaBroker, topics: Topics, folder: Path, faults: Faul
                 )
         assert_exact(broker, topics)
         assert_as_acknowledged(broker, topics, [fleet])
+        began = time.monotonic()
         assert aggregator.stop() == 0, aggregator.output()
+        print(f"stopped in {time.monotonic() - began:.1f} s")  # noqa: T201
+    assert_published_once(broker, topics)
     assert_ledger_has_no_gaps(broker, topics)
     for kind, seconds in recovery_s.items():
         if seconds:
