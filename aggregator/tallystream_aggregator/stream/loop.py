@@ -84,7 +84,10 @@ class LoopSettings:
 
 @dataclass(slots=True)
 class EpochReport:
-    """What an epoch did: counts of steps, records, sums and rows, the positions at its end, and seconds of waiting."""
+    """What an epoch did: counts of steps, records, sums and rows, and seconds of waiting.
+
+    `positions` are those at its end, and `state_bytes` is the size of the stored table.
+    """
 
     steps: int = 0
     records: int = 0
@@ -92,6 +95,7 @@ class EpochReport:
     rows: int = 0
     restarts: int = 0
     waited_s: float = 0.0
+    state_bytes: int = 0
     positions: Positions = field(default_factory=dict)
 
 
@@ -365,4 +369,5 @@ class ShardLoop:
         if self._rows_wait:
             self._publish(session, rows=True)
         session.stored.save(store)
+        self._report.state_bytes = session.stored.log.size
         self._report.positions = positions_of(session.stored.table.state)
