@@ -17,7 +17,7 @@ from tallystream_aggregator.stream.broker import BrokerError, FencedError, LostR
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.pace import MAX_FAILURES, Pace
-from tallystream_aggregator.stream.positions import PositionsRow, by_topic, newest_row
+from tallystream_aggregator.stream.positions import PositionsRow, by_topic, newest_row, visible_row
 from tallystream_aggregator.stream.restore import Begin, Restorer, StoppedError, positions_of
 from tallystream_aggregator.table.limits import TableSettings
 
@@ -193,8 +193,10 @@ class ShardLoop:
     def _open(self, store: Store, claim: Claim) -> _Session:
         """Fence earlier writers, and return the table at the published positions.
 
-        The writer comes first: what an earlier one has committed until then is found, and later it can't commit.
+        The writer comes first: what an earlier one has committed until then is found, and later it can't commit. Only
+        a claim is looked up before: Spark of a replaced driver runs a fenced task again, which must not fence others.
         """
+        self._require_highest(claim, visible_row(self._broker, self._settings.rows, self._settings.begin.shard))
         writer = self._broker.writer(self._settings.transactional_id)
         source = self._broker.source()
         try:
@@ -213,8 +215,7 @@ class ShardLoop:
         published = newest_row(self._broker, settings.rows, settings.begin.shard)
         if published is None:
             self._require_no_sums()
-        elif published.claim > claim:
-            raise FencedError(f"shard {published.shard}: a newer task has it, with the claim {published.claim}.")
+        self._require_highest(claim, published)
         return published
 
     def _table(self, store: Store, source: Source) -> StoredTable:
@@ -225,6 +226,13 @@ class ShardLoop:
         self._topic_ids = self._last.topics
         self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
         return self._restorer.table_at(self._last, store, source)
+
+    def _require_highest(self, claim: Claim, published: PositionsRow | None) -> None:
+        if published is not None and published.claim > claim:
+            raise FencedError(
+                f"shard {published.shard}: a newer task has it, with the claim {published.claim} (generation, batch, "
+                f"attempt); this one has {claim}."
+            )
 
     def _require_no_sums(self) -> None:
         agg = Place(self._settings.topics.agg, 0)

@@ -101,6 +101,18 @@ def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
     return found
 
 
+def visible_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
+    """Return the newest positions row of a shard that is visible now, or None. Nobody is fenced for it.
+
+    Another writer may be about to commit a newer one.
+
+    Raises:
+        BrokerError: the broker did not answer in time.
+    """
+    bounds = broker.bounds([place]).get(place)
+    return None if bounds is None else _search(broker, place, key_of(shard), bounds)
+
+
 def _search(broker: Broker, place: Place, key: bytes, bounds: Bounds) -> PositionsRow | None:
     end, size = bounds.stable, FIRST_READ
     while end > bounds.first:
