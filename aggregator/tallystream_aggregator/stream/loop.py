@@ -200,22 +200,32 @@ class ShardLoop:
         writer = self._broker.writer(self._settings.transactional_id)
         source = self._broker.source()
         try:
-            return self._claimed(_Session(self._table(store, claim, source), writer, source), claim)
+            self._last = self._published(claim)
+            session = _Session(self._table(store, source), writer, source)
+            self._claim_shard(session, claim)
         except BaseException:
             writer.close()
             source.close()
             raise
+        return session
 
-    def _table(self, store: Store, claim: Claim, source: Source) -> StoredTable:
+    def _published(self, claim: Claim) -> PositionsRow | None:
+        """Return the newest positions row, or None for a new table."""
         settings = self._settings
-        self._last = published = newest_row(self._broker, settings.rows, settings.begin.shard)
+        published = newest_row(self._broker, settings.rows, settings.begin.shard)
         if published is None:
             self._require_no_sums()
-            return self._restorer.new_table()
         self._require_highest(claim, published)
-        self._topic_ids = published.topics
-        self._require_same(self._broker.topic_ids(published.topics.keys()))
-        return self._restorer.table_at(published, store, source)
+        return published
+
+    def _table(self, store: Store, source: Source) -> StoredTable:
+        """Return the table at the published positions."""
+        if self._last is None:
+            self._topic_ids = {}
+            return self._restorer.new_table()
+        self._topic_ids = self._last.topics
+        self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
+        return self._restorer.table_at(self._last, store, source)
 
     def _require_highest(self, claim: Claim, published: PositionsRow | None) -> None:
         if published is not None and published.claim > claim:
@@ -233,14 +243,12 @@ class ShardLoop:
                 "wrote them; restore that topic, or delete both and begin a new table with --from earliest."
             )
 
-    def _claimed(self, session: _Session, claim: Claim) -> _Session:
+    def _claim_shard(self, session: _Session, claim: Claim) -> None:
         """Publish the claim of this task, with the rows of a new table, and begin to read."""
         self._claim = claim
-        self._topic_ids = {} if self._last is None else self._last.topics
         self._discover(session, first=True)
         self._rows_wait, self._rows_s = True, self._timer.monotonic()
         self._publish(session, is_claim=True)
-        return session
 
     def _discover(self, session: _Session, *, first: bool = False) -> None:
         """Read partitions and topics that were added since the last call, too."""

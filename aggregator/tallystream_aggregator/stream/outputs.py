@@ -8,7 +8,7 @@ from tallystream_aggregator.stream import positions
 from tallystream_aggregator.stream.broker import Output, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.positions import PositionsRow
@@ -34,10 +34,7 @@ class Step(NamedTuple):
         for total in self.changes.totals:
             yield Output(agg, total.key(), total.value(epoch=claim[0], batch=step))
         table = Place(topics.table, shard)
-        yield from _rows(self.rows, table, claim[0], step)
+        for row in self.rows:
+            # No version: the newest committed record of a key is the one that counts.
+            yield Output(table, row.key, row.value(epoch=0, batch=0))
         yield Output(table, positions.key_of(shard), positions.encode(self.row))
-
-
-def _rows(rows: Iterable[TableRecord], table: Place, generation: int, step: int) -> Iterator[Output]:
-    for row in rows:
-        yield Output(table, row.key, row.value(epoch=generation, batch=step))

@@ -12,7 +12,7 @@ import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import Place, Positions
+from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
 
 if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord
@@ -94,7 +94,23 @@ def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
             f"topic {place.topic}, partition {place.partition}: a transaction is open from offset {bounds.stable} on, "
             "and no writer of the table has it; find it with kafka-transactions.sh find-hanging, and abort it."
         )
-    return _search(broker, place, key_of(shard), bounds)
+    found = _search(broker, place, key_of(shard), bounds)
+    if found is None and broker.bounds([place])[place].end != bounds.end:
+        # Another writer has the shard. Compaction may have removed the row that was the newest a moment ago.
+        raise BrokerError(f"topic {place.topic}, partition {place.partition}: it grows while it is searched.")
+    return found
+
+
+def visible_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
+    """Return the newest positions row of a shard that is visible now, or None. Nobody is fenced for it.
+
+    Another writer may be about to commit a newer one.
+
+    Raises:
+        BrokerError: the broker did not answer in time.
+    """
+    bounds = broker.bounds([place]).get(place)
+    return None if bounds is None else _search(broker, place, key_of(shard), bounds)
 
 
 def visible_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:

@@ -229,6 +229,14 @@ class SimulatedCluster:
         """Return the transactions that have no outcome yet."""
         return [transaction for transaction in self._current.values() if transaction.outcome is None]
 
+    def close_transactions(self) -> None:
+        """Abort all open transactions, and write all markers that are missing."""
+        for transaction in self.open_transactions():
+            self.expire(transaction.transactional_id)
+        for transaction in list(self._current.values()):
+            for place in list(transaction.unmarked):
+                self._mark(transaction, place)
+
     def _require(self, transactional_id: str, epoch: int) -> None:
         newest = self.epochs.get(transactional_id)
         if newest != epoch:
@@ -252,13 +260,13 @@ class SimulatedCluster:
 
     # What happens on the cluster's own time.
 
-    def actions(self, weight: int = 4) -> Iterator[Action]:
+    def actions(self, weight: int = 40) -> Iterator[Action]:
         """Yield what the cluster can do now: write a marker, or take a request that was delayed."""
         for transaction in self._current.values():
             for place in transaction.unmarked:
                 yield Action(weight, f"marker {place}", partial(self._mark, transaction, place))
         for number, (name, _) in enumerate(self.in_flight):
-            yield Action(1, f"late {name}", partial(self._arrive, number))
+            yield Action(5, f"late {name}", partial(self._arrive, number))
 
     def _arrive(self, number: int) -> None:
         _, request = self.in_flight.pop(number)

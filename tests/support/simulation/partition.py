@@ -42,6 +42,10 @@ class Partition:
         """The transactions that are open here, by number, and the offset of the first record of each."""
         self.outcomes: dict[int, Outcome] = {}
         """How the other transactions ended here. It survives the compaction of their markers."""
+        self.history: list[Entry] = []
+        """All entries that were ever appended, but for truncated ones. Only observers may read it."""
+        self.compacted = 0
+        """The end of the last compaction."""
         self._offsets: list[int] = []
 
     @property
@@ -68,6 +72,7 @@ class Partition:
 
     def _add(self, entry: Entry) -> int:
         self.entries.append(entry)
+        self.history.append(entry)
         self._offsets.append(entry.offset)
         self.end += 1
         return entry.offset
@@ -98,6 +103,7 @@ class Partition:
         too; with `tombstones`, so do null values.
         """
         end = min(end, self.stable)
+        self.compacted = max(self.compacted, end)
         cleaned = [entry for entry in self.entries if entry.offset < end]
         newest = {entry.key: entry.offset for entry in cleaned if self.is_committed(entry)}
         kept = [entry for entry in cleaned if self.is_committed(entry) and newest[entry.key] == entry.offset]
@@ -114,6 +120,7 @@ class Partition:
         A transaction whose marker is lost is open again. The coordinator believes that it has ended: it hangs.
         """
         self._keep([entry for entry in self.entries if entry.offset < end])
+        del self.history[end:]
         self.start, self.end = min(self.start, end), min(self.end, end)
         self.open = {number: first for number, first in self.open.items() if first < end}
         ended = {entry.transaction for entry in self.entries if entry.marker is not None}

@@ -58,7 +58,7 @@ class Scheduler:
         *,
         faults: Faults = Faults(),  # noqa: B008 (a tuple)
         expected: tuple[type[Exception], ...] = (),
-        weight: int = 10,
+        weight: int = 100,
         log_size: int | None = 10_000,
     ) -> None:
         self.cluster, self.faults, self.expected = cluster, faults, expected
@@ -110,7 +110,7 @@ class Scheduler:
         ready = [process for process in self.processes if process.is_ready()]
         actions = [*self.cluster.actions(), *(Action(weight, p.name, partial(self._advance, p)) for p in ready)]
         actions += self.actions()
-        actions += [Action(1, f"wake {p.name}", p.wake) for p in self.processes if p.frozen]
+        actions += [Action(5, f"wake {p.name}", p.wake) for p in self.processes if p.frozen]
         total = sum([action.weight for action in actions])
         if not total:
             return False
@@ -126,9 +126,12 @@ class Scheduler:
         return True
 
     def run(self, steps: int, until: Callable[[], bool] = lambda: False) -> bool:
-        """Make up to this many steps, and tell whether `until` became true. It stops when nothing can happen."""
-        for _ in range(steps):
-            if until():
+        """Make up to this many steps, and tell whether `until` became true. It stops when nothing can happen.
+
+        `until` may cost much: it is asked every 20 steps.
+        """
+        for number in range(steps):
+            if not number % 20 and until():
                 return True
             if not self.step():
                 break

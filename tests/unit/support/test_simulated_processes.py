@@ -52,8 +52,8 @@ def run(choices: Choices, steps: int, faults: Faults = ALL_FAULTS) -> tuple[Simu
     with Scheduler(choices, cluster, faults=faults, expected=(BrokerError, FencedError), log_size=None) as scheduler:
 
         def actions() -> list[Action]:
-            spawn = Action(2, "spawn", lambda: scheduler.spawn("copier", lambda p: copy_records(p, cluster)))
-            append = Action(3, "append", lambda: cluster.append(IN, b"k", b"v"))
+            spawn = Action(20, "spawn", lambda: scheduler.spawn("copier", lambda p: copy_records(p, cluster)))
+            append = Action(30, "append", lambda: cluster.append(IN, b"k", b"v"))
             return [append, spawn] if len(scheduler.processes) < 2 else [append]
 
         scheduler.actions = actions
