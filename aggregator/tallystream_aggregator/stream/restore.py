@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, Place, Positions
 from tallystream_aggregator.stream.compaction import StepRecords
+from tallystream_aggregator.stream.epochs import StoppedError
 from tallystream_aggregator.stream.positions import by_place
 from tallystream_aggregator.table import storage
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
@@ -35,10 +36,6 @@ log = logging.getLogger(__name__)
 
 READ_AT_ONCE = 50_000
 """How many offsets of `metrics-table` are read at a time. Between two reads a stop is noticed."""
-
-
-class StoppedError(Exception):
-    """A stop was requested."""
 
 
 class ReplayError(TallystreamError):

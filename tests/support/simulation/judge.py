@@ -142,6 +142,6 @@ class Judge:
         wanted = oracle.replay(self._records(), **self._rules).sums
         for total in table.changes().totals:
             fields = wanted[total.metric]
-            for name, value in total.totals.items():
-                if name in fields and value != fields[name]:
-                    raise Violation(f"rows at {self._positions}: {total.metric} {name} {value}, not {fields[name]}")
+            for name, number in total.totals.items():
+                if name in fields and number != fields[name]:
+                    raise Violation(f"rows at {self._positions}: {total.metric} {name} {number}, not {fields[name]}")

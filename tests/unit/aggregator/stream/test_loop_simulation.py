@@ -74,9 +74,9 @@ def test_the_simulation_has_what_it_is_for() -> None:
 class LooksUpFirst(ShardLoop):
     """Looks up what is published before it fences earlier writers."""
 
-    def _open(self, store: Any, claim: Any) -> Any:
+    def _open(self, store: Any, claim: Any) -> None:
         self._early = newest_row(self._broker, self._settings.rows, 0)
-        return super()._open(store, claim)
+        super()._open(store, claim)
 
     def _published(self, claim: Any) -> Any:  # noqa: ARG002
         return self._early
@@ -85,7 +85,7 @@ class LooksUpFirst(ShardLoop):
 class ReplaysAloud(ShardLoop):
     """Publishes what a replay gives."""
 
-    def _table(self, store: Any, source: Any) -> Any:  # noqa: ARG002
+    def _table_at(self, store: Any, source: Any) -> Any:  # noqa: ARG002
         stored = self._restorer._from_state(store) if self._last is not None else self._restorer.new_table()
         return stored or self._restorer.new_table()
 
@@ -93,9 +93,9 @@ class ReplaysAloud(ShardLoop):
 class StoresWithoutRows(ShardLoop):
     """Stores the state at the end of an epoch though rows wait."""
 
-    def _end_epoch(self, session: Any, store: Any) -> None:
+    def _end_epoch(self, store: Any) -> None:
         self._rows_wait = False
-        super()._end_epoch(session, store)
+        super()._end_epoch(store)
 
 
 class OwnTransactionalId(SimulatedBroker):
