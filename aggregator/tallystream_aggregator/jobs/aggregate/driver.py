@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tallystream_aggregator.jobs.aggregate.begin import Beginning
-    from tallystream_aggregator.jobs.aggregate.follower import EpochListener, Follower
     from tallystream_aggregator.jobs.aggregate.generations import Generations
+    from tallystream_aggregator.jobs.aggregate.query_watch import EpochListener, QueryWatch
+    from tallystream_aggregator.jobs.aggregate.table_start import TableStart
     from tallystream_aggregator.kafka.lease import Lease
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.spark.query.settings import AggregateSettings
@@ -71,16 +71,16 @@ class Driver:
         session: SparkSession,
         settings: AggregateSettings,
         kafka: Mapping[str, str],
-        beginning: Beginning,
+        table: TableStart,
         *,
         lease: Lease,
         generations: Generations,
-        follower: Follower,
+        watch: QueryWatch,
         listener: EpochListener,
         stop: StopRequest,
     ) -> None:
-        self._session, self._settings, self._kafka, self._beginning = session, settings, kafka, beginning
-        self._lease, self._generations, self._follower = lease, generations, follower
+        self._session, self._settings, self._kafka, self._table_start = session, settings, kafka, table
+        self._lease, self._generations, self._watch = lease, generations, watch
         self._listener, self._stop = listener, stop
         self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
 
@@ -121,17 +121,17 @@ class Driver:
         return None
 
     def _opened(self, generation: int) -> LedgerRow:
-        beginning = self._beginning
+        table = self._table_start
         return LedgerRow(
             kind="opened",
             query=QUERY,
             epoch=generation,
             ts=int(time.time() * 1000),
-            start=beginning.offsets,
-            partial=beginning.partial,
-            shards=beginning.shards,
-            drop_tags=beginning.sum_tags.drop,
-            keep_tags=beginning.sum_tags.keep,
+            start=table.offsets,
+            partial=table.partial,
+            shards=table.shards,
+            drop_tags=table.sum_tags.drop,
+            keep_tags=table.sum_tags.keep,
         )
 
     def _run(self, generation: int) -> Failure | None:
@@ -155,7 +155,7 @@ class Driver:
                     finish(query, stop_file, self._listener)
         finally:
             stop_file.unlink(missing_ok=True)
-        self._follower.follow(last=True)
+        self._watch.follow(last=True)
         failure = query.exception()
         return None if failure is None else failure_of(failure, settings.checkpoint)
 
@@ -166,22 +166,22 @@ class Driver:
         ready = self._settings.ready_file
         while query.isActive and not self._stop.wait(POLL_S):
             self._lease.check()
-            self._follower.follow()
-            if ready is not None and self._follower.is_ready:
+            self._watch.follow()
+            if ready is not None and self._watch.is_ready:
                 ready.touch()
                 ready = None
-            if self._follower.is_done:
+            if self._watch.is_done:
                 self._stop.set()
 
     def _epoch_settings(self, generation: int, stop_file: Path) -> EpochSettings:
-        settings, beginning = self._settings, self._beginning
+        settings, table = self._settings, self._table_start
         return EpochSettings(
             topics=settings.topics,
             generation=generation,
             stop_file=str(stop_file.absolute()),
-            begin=by_place(beginning.offsets),
-            shards=beginning.shards,
-            sum_tags=beginning.sum_tags,
+            begin=by_place(table.offsets),
+            shards=table.shards,
+            sum_tags=table.sum_tags,
             table=settings.table,
             spacing_s=settings.spacing_s,
             epoch_s=settings.epoch_s,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator import files
 from tallystream_aggregator.health import Health
-from tallystream_aggregator.jobs.aggregate.begin import beginning
 from tallystream_aggregator.jobs.aggregate.driver import Driver
-from tallystream_aggregator.jobs.aggregate.follower import EpochListener, Follower, last_end
 from tallystream_aggregator.jobs.aggregate.generations import Generations
+from tallystream_aggregator.jobs.aggregate.query_watch import EpochListener, QueryWatch, last_end
+from tallystream_aggregator.jobs.aggregate.table_start import table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import check_login
@@ -57,7 +57,7 @@ def run(settings: AggregateSettings) -> int:
             tail = TableTail(topics.table, 1, kafka)
             stack.callback(tail.close)
             tail.poll()
-            begin = beginning(settings, topics, kafka, tail.newest)  # rejected before the wait for the lease
+            begin = table_start(settings, topics, kafka, tail.newest)  # rejected before the wait for the lease
             require_partitions(admin, topics, shards=begin.shards)
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
@@ -78,7 +78,7 @@ def run(settings: AggregateSettings) -> int:
                 return 0
             # Another aggregator may have begun the table meanwhile.
             tail.poll()
-            begin = beginning(settings, topics, kafka, tail.newest)
+            begin = table_start(settings, topics, kafka, tail.newest)
             selection = settings.selection(topics)
             broker = KafkaBroker(kafka, selection, topics.prefix + GROUP, Timeouts(stopped=stop.is_set))
             generations = Generations(broker, topics, shards=begin.shards)
@@ -93,7 +93,7 @@ def run(settings: AggregateSettings) -> int:
                 committer.keep(selection.reads, topic=next(iter(read)))
                 committer.begin(begin.offsets)
             rows = ledger.read_rows(topics.ledger, kafka)
-            follower = Follower(
+            watch = QueryWatch(
                 listener,
                 tail,
                 broker,
@@ -111,7 +111,7 @@ def run(settings: AggregateSettings) -> int:
                 begin,
                 lease=lease,
                 generations=generations,
-                follower=follower,
+                watch=watch,
                 listener=listener,
                 stop=stop,
             )

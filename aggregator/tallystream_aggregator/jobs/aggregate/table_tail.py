@@ -30,7 +30,7 @@ _decode_positions = json_decoder(PositionsRow)
 _decode_shard = json_decoder(ShardRow)
 
 
-class Newest(NamedTuple):
+class ShardRows(NamedTuple):
     """The newest rows of a shard that were found so far."""
 
     positions: PositionsRow | None = None
@@ -47,7 +47,7 @@ class TableTail:
     def __init__(self, topic: str, shards: int, kafka: Mapping[str, str]) -> None:
         self._topic = topic
         self._ends = dict.fromkeys(range(shards), -1)
-        self.newest = {shard: Newest() for shard in range(shards)}
+        self.newest = {shard: ShardRows() for shard in range(shards)}
         self._consumer = clients.reading_consumer(
             kafka,
             options={"isolation.level": "read_committed", "queued.max.messages.kbytes": 8192, "fetch.wait.max.ms": 100},

@@ -15,7 +15,7 @@ from tallystream_aggregator.table.sum_tags import SumTags
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tallystream_aggregator.jobs.aggregate.table_tail import Newest
+    from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.spark.query.settings import AggregateSettings
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Beginning(NamedTuple):
+class TableStart(NamedTuple):
     """How a table begins or continues, with which shards and tags.
 
     `offsets` are those at which a new table begins, topic → partition → offset; empty for one that exists. `partial`
@@ -36,9 +36,9 @@ class Beginning(NamedTuple):
     partial: bool = False
 
 
-def beginning(
-    settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], newest: Mapping[int, Newest]
-) -> Beginning:
+def table_start(
+    settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], newest: Mapping[int, ShardRows]
+) -> TableStart:
     """Return how the table begins. `newest` are the newest rows of the shards on `metrics-table`.
 
     A table that is on `metrics-table` takes precedence over the setting `start`.
@@ -70,12 +70,12 @@ def beginning(
             ",".join(given.drop if given.keep is None else given.keep),
             f"the sums of the table have {tags}: leave the option out, or run tallystream rebuild with it",
         )
-    return Beginning({}, shards, tags)
+    return TableStart({}, shards, tags)
 
 
 def _new(
     settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], read: Mapping[str, list[int]]
-) -> Beginning:
+) -> TableStart:
     start = parse_start(settings.start or "earliest")
     offsets = resolve(start, read, settings.topic_prefix + GROUP, topics.ledger, kafka)
     missing = {t: late for t, firsts in offsets.items() if (late := {p: first for p, first in firsts.items() if first})}
@@ -86,7 +86,7 @@ def _new(
             f"a new table would begin in the middle (topic → partition → offset: {missing}), so the sums would lack "
             "what came before: accept that with --accept-partial",
         )
-    return Beginning(offsets, settings.shards or 1, settings.sum_tags or SumTags(), partial=bool(missing))
+    return TableStart(offsets, settings.shards or 1, settings.sum_tags or SumTags(), partial=bool(missing))
 
 
 def _require_selected(ends: Offsets, selection: Selection, topics: Topics) -> None:

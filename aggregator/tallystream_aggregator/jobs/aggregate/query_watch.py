@@ -69,7 +69,7 @@ class EpochListener(HealthListener):
         self._health.epoch(parsed, records=sum(row.records for row in rows))
 
 
-class Follower:
+class QueryWatch:
     """Follows the queries of one driver. For one thread.
 
     `begin` is the position of the ledger's last row, or where a new table begins. With `ends`, `is_done` tells whether
@@ -93,7 +93,7 @@ class Follower:
         self._committer, self._generations, self._health = committer, generations, health
         self._at, self._otlp, self._ends = begin, sorted(otlp), ends
         self._unwritten: list[LedgerRow] = []
-        self._watched_s = self._asked_s = float("-inf")
+        self._watched_s = self._polled_s = float("-inf")
         self._bounds: Positions = {}
         self._published: Positions = {}
         self.state_bytes: dict[int, int] = {}
@@ -135,8 +135,8 @@ class Follower:
         if len(positions) == len(self._tail.newest):
             self._published = _lowest(positions)
             self._committer.commit(by_topic(self._published))
-        if now_s - self._asked_s >= ENDS_S:
-            self._asked_s = now_s
+        if now_s - self._polled_s >= ENDS_S:
+            self._polled_s = now_s
             self._bounds = {place: found.end for place, found in self._broker.bounds(self._published).items()}
         shards = [one.shard for one in newest if one.shard is not None]
         for row in shards:

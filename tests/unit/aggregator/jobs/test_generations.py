@@ -1,0 +1,139 @@
+"""Generations of drivers: unique and rising, whatever fails and whoever else takes one at the same time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.fuzz import examples
+from support.simulation.broker import Action, SimulatedCluster
+from support.simulation.choices import DrawnChoices, ListedChoices
+from support.simulation.client import SimulatedBroker
+from support.simulation.scheduler import Faults, Scheduler
+from tallystream_aggregator.jobs.aggregate.generations import Generations
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.lease import LeaseError
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place
+from tallystream_aggregator.stream.positions import PositionsRow, encode, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.simulation.processes import Process
+
+TOPICS = Topics()
+LEDGER = Place(TOPICS.ledger, 0)
+
+
+def opened(generation: int) -> LedgerRow:
+    return LedgerRow(kind="opened", query=QUERY, epoch=generation, ts=0)
+
+
+def epoch_of(generation: int, batch: int) -> LedgerRow:
+    return LedgerRow(kind="batch", query=QUERY, epoch=generation, batch=batch, ts=0)
+
+
+def new_cluster() -> SimulatedCluster:
+    cluster = SimulatedCluster()
+    for topic in (TOPICS.ledger, TOPICS.table):
+        cluster.create(topic, 1)
+    return cluster
+
+
+def generations(process: Process, cluster: SimulatedCluster) -> Generations:
+    return Generations(SimulatedBroker(process, cluster, lambda _: False), TOPICS, shards=1)
+
+
+def rows_of(cluster: SimulatedCluster) -> list[LedgerRow]:
+    partition = cluster.partition(LEDGER)
+    return list(ledger.rows(entry.value for entry in partition.committed(0, len(partition.entries))))
+
+
+def alone(run: Callable[[Process, SimulatedCluster], object], cluster: SimulatedCluster | None = None) -> object:
+    """Run a process by itself, without faults, and return what it returned. Raises what it raised."""
+    with Scheduler(ListedChoices([]), cluster or new_cluster(), expected=(LeaseError,)) as scheduler:
+        process = scheduler.spawn("driver", lambda one: run(one, scheduler.cluster))
+        while scheduler.step():
+            pass
+        assert process.ended
+        if process.error is not None:
+            raise process.error
+        return process.result
+
+
+def test_each_start_takes_a_higher_generation() -> None:
+    """The ledger has a row of each. Rows of epochs follow it."""
+    cluster = new_cluster()
+
+    def run(process: Process, cluster: SimulatedCluster) -> list[int]:
+        mine = generations(process, cluster)
+        taken = [mine.take(opened)]
+        mine.write([epoch_of(mine.now, 0)])
+        return [*taken, mine.take(opened)]
+
+    assert alone(run, cluster) == [1, 2]
+    assert [(row.kind, row.epoch) for row in rows_of(cluster)] == [("opened", 1), ("batch", 1), ("opened", 2)]
+    assert alone(lambda process, cluster: generations(process, cluster).take(opened), cluster) == 3
+
+
+def test_a_deleted_ledger_gives_no_generation_again() -> None:
+    """The positions row names the generation of its writer, so the next one is higher."""
+    cluster = new_cluster()
+    row = PositionsRow(shard=0, claim=(7, 0, 0), step=1, positions={}, topics={})
+    cluster.append(Place(TOPICS.table, 0), key_of(0), encode(row))
+    assert alone(lambda process, cluster: generations(process, cluster).take(opened), cluster) == 8
+
+
+def test_a_replaced_driver_writes_no_row() -> None:
+    """Its writer is fenced, and the ledger says who has replaced it."""
+    cluster = new_cluster()
+
+    def run(process: Process, cluster: SimulatedCluster) -> None:
+        first, second = generations(process, cluster), generations(process, cluster)
+        first.take(opened)
+        second.take(opened)
+        first.write([epoch_of(first.now, 0)])
+
+    with pytest.raises(LeaseError, match="took over with generation 2, ours was 1"):
+        alone(run, cluster)
+    assert [row.kind for row in rows_of(cluster)] == ["opened", "opened"]
+
+
+def take_and_write(process: Process, cluster: SimulatedCluster) -> None:
+    """Take a generation and write rows, as a driver that has the lease does, until it is replaced."""
+    mine, batch = generations(process, cluster), 0
+    while True:
+        try:
+            mine.take(opened)
+        except (BrokerError, FencedError):
+            continue
+        while batch < 5:
+            try:
+                mine.write([epoch_of(mine.now, batch)])
+            except BrokerError:
+                continue
+            batch += 1
+
+
+@given(st.data())
+@examples(60)
+def test_two_drivers_never_have_the_same_generation(data: st.DataObject) -> None:
+    """Through kills, pauses and lost answers, generations rise in the ledger, and no row of a lower one follows."""
+    cluster = new_cluster()
+    faults = Faults(kill_before=100, kill_after=100, lose_answer=300, fail=100, late=300, freeze=300)
+    with Scheduler(DrawnChoices(data), cluster, faults=faults, expected=(BrokerError, FencedError, LeaseError)) as run:
+        run.actions = lambda: (
+            [Action(2, "spawn", lambda: run.spawn("driver", lambda p: take_and_write(p, cluster)))]
+            if sum(not process.ended for process in run.processes) < 2
+            else []
+        )
+        run.run(300)
+    rows = rows_of(cluster)
+    assert [row.epoch for row in rows] == sorted(row.epoch for row in rows)
+    taken = [row.epoch for row in rows if row.kind == "opened"]
+    assert len(taken) == len(set(taken))

@@ -1,0 +1,142 @@
+"""The stateful processor of the loop, run by Spark's tester without Spark, around a loop that only takes notes."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.spark.epochs import processor as module
+from tallystream_aggregator.spark.epochs.processor import (
+    EPOCH_ROW,
+    EpochProcessor,
+    EpochSettings,
+    StopFile,
+    transactional_id,
+)
+from tallystream_aggregator.spark.epochs.query import rows_of
+from tallystream_aggregator.stream.broker import FencedError, Place
+from tallystream_aggregator.stream.epochs import EpochReport
+from tallystream_aggregator.stream.loop import LoopSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tallystream_aggregator.stream.positions import Claim
+    from tallystream_aggregator.table.storage import Store
+
+TOPICS = Topics("t-")
+
+
+class NotedLoop:
+    """Stands in for `ShardLoop`: notes the epochs, and stores a head. A list in `failures` makes the next ones fail."""
+
+    made: list[NotedLoop] = []  # noqa: RUF012 (the test clears it)
+    failures: list[Exception] = []  # noqa: RUF012
+
+    def __init__(self, settings: LoopSettings, *_: object) -> None:
+        self.settings, self.epochs, self.closed = settings, list[tuple[Any, float]](), False
+        self.made.append(self)
+
+    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochReport:
+        """Note the epoch."""
+        if self.failures:
+            raise self.failures.pop()
+        self.epochs.append((claim, seconds))
+        store.set_head(b"%d" % len(self.epochs))
+        return EpochReport(steps=3, records=2, state_bytes=9, positions={Place("t-metrics", 1): 7})
+
+    def close(self) -> None:
+        """Note that it is closed."""
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NotedLoop]]:
+    """The loops that a test made."""
+    monkeypatch.setattr(module, "ShardLoop", NotedLoop)
+    NotedLoop.made.clear()
+    module._in_memory.clear()
+    yield NotedLoop.made
+    module._in_memory.clear()
+
+
+class Job(TwsTester):
+    """Runs epochs of shard 0."""
+
+    def __init__(self, generation: int = 3) -> None:
+        settings = EpochSettings(topics=TOPICS, generation=generation, stop_file="/none", begin={}, epoch_s=5.0)
+        self._batch = 0
+        super().__init__(
+            EpochProcessor(settings, lambda _: None, claim=lambda generation: (generation, self._batch, 0)),  # type: ignore[arg-type, return-value]
+            outputMode="Update",
+        )
+
+    def epoch(self) -> pd.DataFrame:
+        """Run one epoch, and return its rows."""
+        self._batch += 1
+        return self.testInPandas("0", pd.DataFrame({"shard": [0]}))
+
+
+def test_a_loop_stays_in_memory_and_its_epochs_grow(loops: list[NotedLoop]) -> None:
+    """The first epoch takes a second, each further one twice as long, up to the limit. The claim names the batch."""
+    job = Job()
+    for _ in range(5):
+        job.epoch()
+    (loop,) = loops
+    assert [seconds for _, seconds in loop.epochs] == [1, 2, 4, 5, 5]
+    assert [claim for claim, _ in loop.epochs] == [(3, number, 0) for number in range(1, 6)]
+    assert loop.settings.transactional_id == transactional_id(TOPICS, 0) == "t-tallystream-aggregator-0"
+
+
+def test_a_failed_epoch_leaves_no_loop_in_memory(loops: list[NotedLoop]) -> None:
+    """A loop that was fenced is never used again."""
+    job = Job()
+    job.epoch()
+    NotedLoop.failures.append(FencedError("x"))
+    with pytest.raises(FencedError):
+        job.epoch()
+    job.epoch()
+    assert [len(loop.epochs) for loop in loops] == [1, 1]
+
+
+def test_a_new_generation_begins_with_a_new_loop(loops: list[NotedLoop]) -> None:
+    """The loop of the query that ended is closed."""
+    Job(3).epoch()
+    Job(4).epoch()
+    assert [(loop.closed, loop.epochs[0][0][0]) for loop in loops] == [(True, 3), (False, 4)]
+
+
+def test_the_row_of_an_epoch_is_read_from_the_progress() -> None:
+    """Spark's progress has the rows as JSON objects, with the positions as a text."""
+    frame = Job().epoch()
+    assert list(frame.columns) == EPOCH_ROW.names
+    fields = json.loads(frame.to_json(orient="records"))
+    (row,) = rows_of({"observedMetrics": {"epochs": {"shards": fields}}})
+    assert (row.shard, row.records, row.steps, row.state_bytes) == (0, 2, 3, 9)
+    assert row.positions == {"t-metrics": {"1": 7}}
+
+
+def test_a_stop_file_is_seen_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer may be as old as `CHECK_EVERY_S`."""
+    monkeypatch.setattr(module, "CHECK_EVERY_S", 0.0)
+    stopped = StopFile(str(tmp_path / "stop"))
+    assert not stopped()
+    (tmp_path / "stop").touch()
+    assert stopped()
+
+
+def test_a_worker_without_its_parent_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task whose Spark is gone holds nothing open."""
+    codes: list[int] = []
+    stopped = StopFile("/none")
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    stopped()
+    assert codes == [1]
