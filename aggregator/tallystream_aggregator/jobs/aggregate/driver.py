@@ -11,6 +11,7 @@ import logging
 import time
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -113,6 +114,7 @@ class Driver:
                 generation = self._generations.take(self._opened)
             except (FencedError, BrokerError) as error:
                 log.warning("no generation was taken yet: %s", error)
+                self._lease.set_epoch(self._generations.now)  # it may be in the ledger
             else:
                 self._lease.set_epoch(generation)
                 log.info("aggregating into %s, generation %d", self._settings.topics.agg, generation)
@@ -248,7 +250,8 @@ def set_aside(checkpoint: Path) -> Path:
     Raises:
         OSError: the folder can't be renamed.
     """
-    aside = checkpoint.with_name(f"{checkpoint.name}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+    names = (checkpoint.with_name(f"{checkpoint.name}.damaged-{number}") for number in count(1))
+    aside = next(path for path in names if not path.exists())
     checkpoint.rename(aside)
     files.make_folder(checkpoint)
     return aside

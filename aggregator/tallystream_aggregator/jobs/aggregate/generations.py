@@ -33,7 +33,10 @@ def lease_id(topics: Topics) -> str:
 
 
 class Generations:
-    """The access of one driver to the generations of a table with so many shards. `now` is the highest that it took."""
+    """The access of one driver to the generations of a table with so many shards.
+
+    `now` is the last generation that it took, or tried to take.
+    """
 
     def __init__(self, broker: Broker, topics: Topics, *, shards: int) -> None:
         self._broker, self._topics, self._shards = broker, topics, shards
@@ -54,11 +57,12 @@ class Generations:
             # If the ledger was deleted, the positions have the generations of their writers.
             claimed = (visible_row(self._broker, Place(self._topics.table, n), n) for n in range(self._shards))
             generation = 1 + max(self._highest(), *(0 if row is None else row.claim[0] for row in claimed))
+            self.now = generation
             writer.commit([self._output(opened(generation))])
         except BaseException:
             writer.close()
             raise
-        self._writer, self.now = writer, generation
+        self._writer = writer
         return generation
 
     def write(self, rows: Sequence[LedgerRow]) -> None:

@@ -22,12 +22,12 @@ from tallystream_aggregator.spark.epochs.processor import (
 from tallystream_aggregator.spark.epochs.query import rows_of
 from tallystream_aggregator.stream.broker import FencedError, Place
 from tallystream_aggregator.stream.epochs import EpochReport
-from tallystream_aggregator.stream.loop import LoopSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tallystream_aggregator.stream.loop import LoopSettings
     from tallystream_aggregator.stream.positions import Claim
     from tallystream_aggregator.table.storage import Store
 

@@ -1,0 +1,169 @@
+"""The driver of the loop: what it does after each kind of failure, with a query that only fails or ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.jobs.aggregate import driver as module
+from tallystream_aggregator.jobs.aggregate.driver import Driver, stop_path
+from tallystream_aggregator.jobs.aggregate.table_start import TableStart
+from tallystream_aggregator.kafka.lease import LeaseError
+from tallystream_aggregator.shutdown import StopRequest
+from tallystream_aggregator.spark.query.settings import AggregateSettings
+from tallystream_aggregator.stream.broker import BrokerError, FencedError
+from tallystream_aggregator.table.sum_tags import SumTags
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FENCED = "tallystream_aggregator.stream.broker.FencedError: a newer task has it."
+LOST = "tallystream_aggregator.stream.broker.LostRecordsError: it is gone."
+DAMAGED = "[CANNOT_LOAD_STATE_STORE] x"
+CRASHED = "Python worker exited unexpectedly (crashed)"
+
+
+class ScriptedSystem:
+    """Stands in for Spark, the lease and the ledger. Each start of the query ends with the next failure of `script`.
+
+    After the last one the query runs until the stop that it requests itself. `finishes` are the numbers of the starts,
+    from 0, that finish an epoch before they fail.
+    """
+
+    def __init__(self, script: list[str], finishes: tuple[int, ...] = ()) -> None:
+        self.script, self.finishes = script, finishes
+        self.generations: list[int] = []
+        self.stop = StopRequest()
+        self.now = self.epochs = self.epoch = 0
+        self.held, self.takes_fail = True, list[Exception]()
+        self.stopped = False
+
+    # The query.
+
+    def start_query(self, _session: object, settings: Any, *_: object) -> ScriptedSystem:
+        """Start the query."""
+        self.generations.append(settings.generation)
+        self.stopped = False
+        self._fails = self.script.pop(0) if self.script else None
+        self.epochs += len(self.generations) - 1 in self.finishes
+        if self._fails is None:
+            self.stop.set()
+        return self
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 (Spark's name)
+        """Whether it runs."""
+        return self._fails is None and not self.stopped
+
+    def exception(self) -> Exception | None:
+        """Return why it ended."""
+        return None if self._fails is None else RuntimeError(self._fails)
+
+    # The lease, the generations, and what follows the query.
+
+    def check(self) -> None:
+        """Keep the lease."""
+        if not self.held:
+            raise LeaseError("another aggregator took over")
+
+    def set_epoch(self, epoch: int) -> None:
+        """Note the generation."""
+        self.epoch = epoch
+
+    def take(self, _opened: object) -> int:
+        """Take a generation."""
+        self.now += 1
+        if self.takes_fail:
+            raise self.takes_fail.pop()
+        return self.now
+
+    is_ready, is_done = False, False
+
+    def follow(self, **_: object) -> None:
+        """Do nothing."""
+
+
+def run(script: ScriptedSystem, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run a driver on the scripted system."""
+    monkeypatch.setattr(module, "start_query", script.start_query)
+    monkeypatch.setattr(module, "finish", lambda *_: setattr(script, "stopped", True))
+    monkeypatch.setattr(module, "MIN_BACK_OFF_S", 0.001)
+    checkpoint.mkdir()
+    return Driver(
+        None,  # type: ignore[arg-type]
+        AggregateSettings("b:9092", checkpoint),
+        {},
+        TableStart({}, 1, SumTags()),
+        lease=script,  # type: ignore[arg-type]
+        generations=script,  # type: ignore[arg-type]
+        watch=script,  # type: ignore[arg-type]
+        listener=script,  # type: ignore[arg-type]
+        stop=script.stop,
+    ).run()
+
+
+def test_a_fenced_query_starts_again_in_a_new_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does so as often as it takes, while the lease is held. The checkpoint stays."""
+    system = ScriptedSystem([FENCED] * 7)
+    checkpoint = tmp_path / "checkpoint"
+    assert run(system, checkpoint, monkeypatch) == 0
+    assert system.generations == list(range(1, 9))
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_an_error_for_a_person_ends_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is the sentence of the task's error, which has the remedy."""
+    system = ScriptedSystem([CRASHED, LOST])
+    with pytest.raises(TallystreamError, match=r"^query aggregate: it is gone\.$"):
+        run(system, tmp_path / "checkpoint", monkeypatch)
+    assert system.generations == [1, 2]
+
+
+def test_a_damaged_checkpoint_is_set_aside_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start has an empty one. If that one can't be used either, something else is wrong."""
+    system = ScriptedSystem([DAMAGED, DAMAGED])
+    checkpoint = tmp_path / "checkpoint"
+    with pytest.raises(TallystreamError, match="can't be read"):
+        run(system, checkpoint, monkeypatch)
+    assert sorted(path.name.partition("-")[0] for path in tmp_path.iterdir()) == ["checkpoint", "checkpoint.damaged"]
+
+
+def test_a_checkpoint_is_set_aside_again_after_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished epoch shows that the new one was good."""
+    system = ScriptedSystem([DAMAGED, DAMAGED], finishes=(1,))
+    assert run(system, tmp_path / "checkpoint", monkeypatch) == 0
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_failures_of_unknown_kind_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After five in a row the checkpoint is set aside, in case it is the reason. After five more the driver stops."""
+    system = ScriptedSystem([CRASHED] * 20)
+    with pytest.raises(TallystreamError, match="crashed"):
+        run(system, tmp_path / "checkpoint", monkeypatch)
+    assert len(system.generations) == 10
+
+
+def test_a_generation_is_tried_again_while_the_lease_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generation whose commit is unknown counts as taken: it may be in the ledger."""
+    system = ScriptedSystem([])
+    system.takes_fail = [BrokerError("no answer"), FencedError("another one")]
+    assert run(system, tmp_path / "checkpoint", monkeypatch) == 0
+    assert (system.generations, system.epoch) == ([3], 3)
+
+
+def test_without_the_lease_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver ends, as another one has taken over."""
+    system = ScriptedSystem([])
+    system.held = False
+    with pytest.raises(LeaseError):
+        run(system, tmp_path / "checkpoint", monkeypatch)
+    assert not system.generations
+
+
+def test_stop_files_of_killed_drivers_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the same generation can't exist: each start takes a new one. This only keeps the folder clean."""
+    stop_path(tmp_path / "checkpoint", 3).touch()
+    run(ScriptedSystem([]), tmp_path / "checkpoint", monkeypatch)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]

@@ -1,0 +1,114 @@
+"""What the driver tells others about a query: offsets, the ledger, and when a catch-up is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.jobs.aggregate.query_watch import Epoch, EpochListener, QueryWatch, last_end
+from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
+from tallystream_aggregator.spark.epochs.processor import EpochRow
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
+from tallystream_aggregator.stream.positions import PositionsRow
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.kafka.ledger import LedgerRow
+
+
+def row(shard: int, end: int) -> EpochRow:
+    positions = {"metrics": {"0": end}} if end else {}
+    return EpochRow(shard, 1, 1, 1, 1, 0, 1.0, 0.0, 9, positions)
+
+
+class Outside:
+    """Stands in for the end of `metrics-table`, the group, the ledger and the broker."""
+
+    def __init__(self, shards: int = 1) -> None:
+        self.newest = {shard: ShardRows() for shard in range(shards)}
+        self.now = 2
+        self.committed: list[Any] = []
+        self.written: list[LedgerRow] = []
+        self.fails = False
+
+    def publish(self, shard: int, end: int, generation: int = 2) -> None:
+        """Move a shard."""
+        positions = {"metrics": {"0": end}}
+        found = PositionsRow(shard=shard, claim=(generation, 0, 0), step=1, positions=positions, topics={})
+        self.newest[shard] = ShardRows(found)
+
+    def poll(self) -> bool:
+        """There is always something new."""
+        return True
+
+    def commit(self, offsets: Any) -> None:
+        """Note the offsets of the group."""
+        self.committed.append(offsets)
+
+    def bounds(self, places: Any) -> dict[Place, Bounds]:
+        """Return ends."""
+        return {place: Bounds(0, 100, 100) for place in places}
+
+    def write(self, rows: list[LedgerRow]) -> None:
+        """Note rows of the ledger."""
+        if self.fails:
+            raise BrokerError("no answer")
+        self.written += rows
+
+
+def watch(outside: Outside, **options: Any) -> tuple[QueryWatch, EpochListener]:
+    health = Health("aggregate", HealthSettings())
+    listener = EpochListener(health)
+    one: Any = outside
+    return QueryWatch(listener, one, one, one, one, health=health, begin={}, otlp=(), **options), listener
+
+
+def test_the_group_has_what_all_shards_have_published() -> None:
+    """Each shard reads every partition, so the lowest position counts. Before all have one, nothing is committed."""
+    outside = Outside(shards=2)
+    outside.publish(0, 9)
+    watched, _ = watch(outside)
+    watched.follow(last=True)
+    outside.publish(1, 7)
+    watched.follow(last=True)
+    assert outside.committed == [{"metrics": {"0": 7}}]
+
+
+def test_a_query_is_ready_when_all_shards_have_claimed() -> None:
+    """The positions of an earlier generation do not count."""
+    outside = Outside(shards=2)
+    watched, _ = watch(outside)
+    ready = []
+    for shard, generation in ((0, 2), (1, 1), (1, 2)):
+        outside.publish(shard, 5, generation)
+        ready.append(watched.is_ready)
+    assert ready == [False, False, True]
+
+
+def test_a_catch_up_is_done_at_its_ends() -> None:
+    """Its ends are those of the partitions at the start."""
+    outside = Outside()
+    watched, _ = watch(outside, ends={"metrics": {"0": 8}})
+    done = []
+    for end in (7, 8):
+        outside.publish(0, end)
+        watched.follow(last=True)
+        done.append(watched.is_done)
+    assert done == [False, True]
+
+
+def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
+    """Rows follow each other without a gap, also if the broker does not answer for a while.
+
+    An epoch that did not reach the published positions has no row.
+    """
+    outside = Outside()
+    watched, listener = watch(outside)
+    for batch, end in enumerate((5, 5, 0, 8)):
+        outside.fails = batch == 0
+        listener.finished.append(Epoch(batch, 1000 + batch, [row(0, end)]))
+        watched.follow()
+    assert [(one.epoch, one.batch, one.ts, one.start, one.end) for one in outside.written] == [
+        (2, 0, 1000, {}, {"metrics": {"0": 5}}),
+        (2, 3, 1003, {"metrics": {"0": 5}}, {"metrics": {"0": 8}}),
+    ]
+    assert last_end(outside.written, {}) == {"metrics": {"0": 8}}
