@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
 
-def test_a_stopped_aggregator_is_replaced_and_changes_nothing(
+def test_a_stopped_writer_is_replaced_and_changes_nothing(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
     """A second aggregator is refused; a standby on the same checkpoint takes over from a stopped one.
