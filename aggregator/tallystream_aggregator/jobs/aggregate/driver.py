@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from tallystream.errors import TallystreamError
@@ -137,7 +137,11 @@ class Driver:
         )
 
     def _run(self, generation: int) -> Failure | None:
-        """Run the query until it ends, and return why it failed, None if it was stopped."""
+        """Run the query until it ends, and return why it failed, None if it was stopped.
+
+        Raises:
+            Py4JError: Spark's JVM has ended. The end of the session says why.
+        """
         settings = self._settings
         stop_file = stop_path(settings.checkpoint, generation)
         query: StreamingQuery | None = None
@@ -150,7 +154,7 @@ class Driver:
                     settings.checkpoint,
                 )
                 self._follow(query)
-            except (Py4JError, PySparkException) as error:
+            except (Py4JJavaError, PySparkException) as error:
                 return failure_of(error, settings.checkpoint)
             finally:
                 if query is not None and query.isActive:

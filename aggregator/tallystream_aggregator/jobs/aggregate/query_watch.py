@@ -23,6 +23,8 @@ from tallystream_aggregator.stream.positions import by_place, by_topic
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pyspark.sql.streaming.listener import QueryTerminatedEvent
+
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.jobs.aggregate.generations import Generations
     from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
@@ -67,6 +69,10 @@ class EpochListener(HealthListener):
         self.finished.append(Epoch(int(parsed["batchId"]), ts_ms, rows))
         self.epochs += 1
         self._health.epoch(parsed, records=sum(row.records for row in rows))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Note that the query is not ready. The driver starts it again, or ends."""
+        self._health.status.run()
 
 
 class QueryWatch:
