@@ -28,7 +28,8 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     """The positions of `shard` after its step with the number `step`: topic → partition → the next offset to read.
 
     `topics` has the ID of each topic. `records`, `dead` and `stale` count what the table has read since it began: a
-    replay to these positions finds the same numbers.
+    replay to these positions finds the same numbers. The combiner has the number after the last shard's, positions in
+    `metrics-shards`, and in `shards` the positions of each shard at that moment.
     """
 
     v: int = 1
@@ -37,6 +38,7 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     step: int
     positions: ByTopic
     topics: dict[str, str]
+    shards: dict[str, ByTopic] = {}
     records: int = 0
     dead: int = 0
     stale: int = 0
