@@ -324,7 +324,6 @@ class RecordApplier:
         With `forget`, the content of a forget record, only the lives that it names lose their rows. Sums of forgotten
         lives stay.
         """
-        self._lives.load_all(instance)
         self._lives.mark_dirty(instance)
         for life in list(self._lives.lives_of(instance)):
             if forget is not None and not forget.has_life(life.app, life.life):
@@ -333,7 +332,7 @@ class RecordApplier:
             all_parts = set(life.parts) or {0}
             parts = {part for part in all_parts if not _includes(life, part, record)}
             removed = [number for number, row in life.rows.items() if row.part in parts]
-            self._lives.sums.prepare_removal(life, removed)
+            self._lives.sums.mark_dirty(life, removed)
             if removed:
                 self._lives.add_event("tombstone" if forget is None else "forget", life, record, clock)
             for number in removed:
