@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from support.simulation.processes import Process
     from tallystream_aggregator.stream.epochs import EpochLoop
 
-TABLE = TableSettings(short_form_every_ms=5_000, retire_after_ms=10**15)
+TABLE = TableSettings(short_form_every_ms=5_000)
 TOPICS = Topics()
 
 FAULTS = Faults(kill_before=10, kill_after=15, lose_answer=10, fail=15, late=15, freeze=10)
