@@ -33,7 +33,7 @@ def by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, in
     return {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
 
 
-EXCLUDED = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead)$)"
+EXCLUDED = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead|shards)$)"
 """Comes before every pattern: excludes Kafka's own topics and the outputs of aggregators, with any prefix."""
 
 

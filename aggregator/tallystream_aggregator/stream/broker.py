@@ -87,7 +87,7 @@ class LostRecordsError(TallystreamError):
 
 
 class Source(Protocol):
-    """Reads partitions from given positions. It joins no group, and reads records of open transactions, too."""
+    """Reads partitions from given positions. It joins no group."""
 
     def assign(self, positions: Mapping[Place, int]) -> None:
         """Read exactly these partitions from these positions on. What was fetched before is dropped."""
@@ -137,8 +137,8 @@ class Broker(Protocol):
             BrokerError: the broker did not answer in time.
         """
 
-    def source(self) -> Source:
-        """Return a source without partitions."""
+    def source(self, *, committed: bool = False) -> Source:
+        """Return a source without partitions. It reads records of open transactions, too, unless `committed`."""
 
     def partitions(self) -> dict[str, Collection[int]]:
         """Return the partitions that exist now of the topics that the table reads: topic → partitions.

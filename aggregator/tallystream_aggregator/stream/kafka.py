@@ -71,9 +71,10 @@ class KafkaBroker:
         """Fence all earlier writers with this ID, end their transaction, and return a new one."""
         return open_writer(self._kafka, transactional_id, self._timeouts)
 
-    def source(self) -> Source:
-        """Return a source without partitions."""
-        return KafkaSource({**self._kafka, **_UNCOMMITTED}, self._group, self.bounds)
+    def source(self, *, committed: bool = False) -> Source:
+        """Return a source without partitions. It reads records of open transactions, too, unless `committed`."""
+        isolation = {"isolation.level": "read_committed"} if committed else _UNCOMMITTED
+        return KafkaSource({**self._kafka, **isolation}, self._group, self.bounds)
 
     def partitions(self) -> dict[str, Collection[int]]:
         """Return the partitions that exist now of the topics that the table reads: topic → partitions."""

@@ -212,7 +212,7 @@ class ShardLoop(EpochLoop):
             dead=state.dead,
             stale=state.stale,
         )
-        step = Step(changes, table.rows() if with_rows else [], row)
+        step = Step(changes, table.rows() if with_rows else [], row, self._settings.begin.shards)
         self._commit(step.records(self._settings.topics), row, is_claim=is_claim)
         self._report.sums += len(changes.totals) + len(changes.shard_sums)
         self._report.rows += len(step.rows)

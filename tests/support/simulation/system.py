@@ -18,6 +18,7 @@ from support.simulation.scheduler import Faults, Scheduler
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import FencedError, Place
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table import TableSettings
@@ -25,16 +26,16 @@ from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from support.schedules import TopicRecord
     from support.simulation.choices import Choices
     from support.simulation.partition import Entry
     from support.simulation.processes import Process
+    from tallystream_aggregator.stream.epochs import EpochLoop
 
-TABLE = TableSettings(short_form_every_ms=5_000, retire_after_ms=10**15)
+TABLE = TableSettings(short_form_every_ms=5_000)
 TOPICS = Topics()
-TRANSACTIONAL_ID = "tallystream-0"
 
 FAULTS = Faults(kill_before=10, kill_after=15, lose_answer=10, fail=15, late=15, freeze=10)
 
@@ -56,8 +57,8 @@ class Disasters(NamedTuple):
 class Programs(Play):
     """The applications. `records` are what the schedules' programs publish."""
 
-    def __init__(self, now_ms: int, *, removals: bool) -> None:
-        super().__init__()
+    def __init__(self, now_ms: int, shards: int, *, removals: bool) -> None:
+        super().__init__(shards)
         self.now, self._removals = now_ms, removals
 
     def _remove_lives(self, chance: random.Random, instance: str) -> None:
@@ -93,14 +94,19 @@ class System:
         self,
         choices: Choices,
         disasters: Disasters = Disasters(),  # noqa: B008 (a tuple)
+        *,
         faults: Faults = FAULTS,
         loop: type[ShardLoop] = ShardLoop,
         broker: type[SimulatedBroker] = SimulatedBroker,
+        shards: int = 1,
     ) -> None:
-        self.cluster = RecordingCluster()
-        for name in (TOPICS.agg, TOPICS.table, TOPICS.events, TOPICS.dead):
+        self.cluster, self.shards = RecordingCluster(), shards
+        for name in (TOPICS.agg, TOPICS.events, TOPICS.dead):
             self.cluster.create(name, 1)
+        self.cluster.create(TOPICS.table, shards)
         self.cluster.create(TOPICS.metrics, 2)
+        if shards > 1:
+            self.cluster.create(TOPICS.shards, shards + 1)
         self.scheduler = Scheduler(
             choices,
             self.cluster,
@@ -110,43 +116,62 @@ class System:
             log_size=400,
         )
         self.scheduler.actions = self._actions
-        self.checkpoint = Checkpoint()
+        self.checkpoints = [Checkpoint() for _ in range(shards)]
         self.generation = 0
         self.records: list[TopicRecord] = []
         self.feeding = True
         self.disasters = disasters
         self.errors: list[Exception] = []
         self._loop, self._broker = loop, broker
-        self._programs = Programs(self.cluster.now_ms, removals=disasters.removals)
-        self._drivers: list[Process] = []
+        self._programs = Programs(self.cluster.now_ms, shards, removals=disasters.removals)
+        self._tasks: list[Process] = []
 
     # The aggregator.
 
     def start(self) -> None:
-        """Start an aggregator, which takes the lease."""
+        """Start an aggregator, which takes the lease: a task for each shard, and one for the combiner."""
         self.generation += 1
-        run = partial(self._aggregate, generation=self.generation)
-        self._drivers.append(self.scheduler.spawn(f"aggregator {self.generation}", run))
+        for shard in range(self.shards):
+            self._spawn(f"shard {shard}", self._loop_of(shard), self.checkpoints[shard])
+        if self.shards > 1:
+            self._spawn("combiner", self._combiner, Checkpoint())
 
-    def _aggregate(self, process: Process, generation: int) -> None:
-        broker = self._broker(process, self.cluster, lambda topic: topic == TOPICS.metrics)
-        begin = Begin(0, 1, SumTags(), {})
-        settings = LoopSettings(TOPICS, begin, TRANSACTIONAL_ID, TABLE, spacing_s=0.01, max_records=20)
-        attempt, loop = 0, self._loop(settings, broker, process)
+    def _spawn(self, name: str, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint) -> None:
+        run = partial(self._run_task, loop=loop, checkpoint=checkpoint, generation=self.generation)
+        self._tasks.append(self.scheduler.spawn(f"{name} of {self.generation}", run))
+
+    def _loop_of(self, shard: int) -> Callable[[Process], EpochLoop]:
+        settings = LoopSettings(
+            TOPICS, Begin(shard, self.shards, SumTags(), {}), f"tallystream-{shard}", TABLE, 0.01, max_records=20
+        )
+        return lambda process: self._loop(settings, self._access(process), process)
+
+    def _combiner(self, process: Process) -> EpochLoop:
+        settings = CombinerSettings(TOPICS, self.shards, "tallystream-combiner", 0.01)
+        return CombinerLoop(settings, self._access(process), process)
+
+    def _access(self, process: Process) -> SimulatedBroker:
+        return self._broker(process, self.cluster, lambda topic: topic == TOPICS.metrics)
+
+    def _run_task(
+        self, process: Process, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint, generation: int
+    ) -> None:
+        attempt, one = 0, loop(process)
         while process.call("lease", lambda: self.generation == generation, may_fail=False):
-            batch = process.call("begin a batch", self.checkpoint.begin, may_fail=False)
+            batch = process.call("begin a batch", checkpoint.begin, may_fail=False)
             try:
-                loop.run_epoch(batch, (generation, batch.number, attempt), process.choose(3, "epoch") + 0.2)
+                one.run_epoch(batch, (generation, batch.number, attempt), process.choose(3, "epoch") + 0.2)
             except FencedError:
-                attempt, loop = attempt + 1, self._loop(settings, broker, process)
+                attempt, one = attempt + 1, loop(process)
                 process.sleep(0.5)
                 continue
-            process.call("commit the batch", partial(self.checkpoint.commit, batch), may_fail=False)
+            process.call("commit the batch", partial(checkpoint.commit, batch), may_fail=False)
 
     @property
     def is_running(self) -> bool:
-        """Whether an aggregator is running."""
-        return any(not process.ended for process in self._drivers)
+        """Whether all tasks of an aggregator are running."""
+        running = [process for process in self._tasks if not process.ended]
+        return len(running) >= self.shards + (self.shards > 1)
 
     # The world.
 
@@ -155,7 +180,7 @@ class System:
         if self.feeding:
             yield Action(50, "feed", self._feed)
             yield Action(d.takeover, "take over", self.start)
-            yield Action(d.lose_checkpoint, "lose the checkpoint", self.checkpoint.lose)
+            yield Action(d.lose_checkpoint, "lose a checkpoint", self._lose)
             yield Action(d.old_checkpoint, "put back a checkpoint", self._put_back)
             yield Action(d.damage_checkpoint, "damage the checkpoint", self._damage)
             yield Action(d.compact, "compact", self._compact)
@@ -165,8 +190,8 @@ class System:
             yield Action(100, "start", self._restart)
 
     def _restart(self) -> None:
-        self.errors += [process.error for process in self._drivers if process.error is not None]
-        self._drivers.clear()
+        self.errors += [process.error for process in self._tasks if process.error is not None]
+        self._tasks = [process for process in self._tasks if not process.ended]
         self.start()
 
     def _feed(self) -> None:
@@ -180,20 +205,29 @@ class System:
             assert offset == record.offset
             self.records.append(record)
 
+    def _checkpoint(self) -> Checkpoint:
+        return self.checkpoints[self.scheduler.choose(self.shards, "shard")]
+
+    def _lose(self) -> None:
+        self._checkpoint().lose()
+
     def _put_back(self) -> None:
-        self.checkpoint.put_back(self.scheduler.choose(len(self.checkpoint.batches) + 1, "batches"))
+        checkpoint = self._checkpoint()
+        checkpoint.put_back(self.scheduler.choose(len(checkpoint.batches) + 1, "batches"))
 
     def _damage(self) -> None:
-        self.checkpoint.damage(self.scheduler.choose(10, "entry"), self.scheduler.choose(200, "size"))
+        self._checkpoint().damage(self.scheduler.choose(10, "entry"), self.scheduler.choose(200, "size"))
 
     def _compact(self) -> None:
         end = self.scheduler.choose(10_000, "end of compaction")
-        for topic in (TOPICS.agg, TOPICS.table):
-            self.cluster.partition(Place(topic, 0)).compact(end, markers=True, tombstones=True)
+        for place in self.cluster.places(TOPICS.agg, TOPICS.table, TOPICS.shards):
+            self.cluster.partition(place).compact(end, markers=True, tombstones=True)
 
     def _delete_records(self) -> None:
         """Delete records of `metrics` that the newest rows include, as retention does."""
-        for place, position in self._newest(b'["shard",0]').items():
+        cuts = [self._newest(shard, b'["shard",%d]' % shard) for shard in range(self.shards)]
+        for place in cuts[0]:
+            position = min(cut.get(place, 0) for cut in cuts)
             self.cluster.partition(place).delete_before(self.scheduler.choose(position + 1, "first offset"))
 
     def _add_partition(self) -> None:
@@ -205,26 +239,37 @@ class System:
         ends = {place: self.cluster.partition(place).end for place in self.cluster.places(TOPICS.metrics)}
 
         def is_published() -> bool:
-            return self.published() == ends
+            is_visible = not any(transaction.unmarked for transaction in self.cluster.transactions[-50:])
+            return is_visible and all(positions == ends for positions in self.published().values())
 
-        return self.scheduler.settle(20_000, is_published)
+        return self.scheduler.settle(20_000 * self.shards, is_published)
 
-    def published(self) -> dict[Place, int]:
-        """Return the positions of the newest committed positions row."""
-        return self._newest(b'["positions",0]')
+    def published(self) -> dict[int, dict[Place, int]]:
+        """Return the positions of each shard that the sums include, by the newest committed positions row."""
+        if self.shards == 1:
+            return {0: self._newest(0, b'["positions",0]')}
+        partition = self.cluster.partition(Place(TOPICS.shards, self.shards))
+        rows = [entry.value for entry in partition.committed(partition.start, partition.end) if entry.value]
+        found = json.loads(rows[-1])["shards"] if rows else {}
+        return {shard: by_place(found.get(str(shard), {})) for shard in range(self.shards)}
 
-    def _newest(self, key: bytes) -> dict[Place, int]:
-        partition = self.cluster.partition(Place(TOPICS.table, 0))
+    def _newest(self, shard: int, key: bytes) -> dict[Place, int]:
+        partition = self.cluster.partition(Place(TOPICS.table, shard))
         for entry in reversed(partition.committed(partition.start, partition.end)):
             if entry.key == key and entry.value is not None:
                 return positions_in(entry.value)
         return {}
 
 
+def by_place(positions: dict[str, dict[str, int]]) -> dict[Place, int]:
+    """Return positions by partition. They are given as topic → partition → position."""
+    return {Place(topic, int(p)): at for topic, found in positions.items() for p, at in found.items()}
+
+
 def positions_in(value: bytes) -> dict[Place, int]:
     """Return the positions in a positions row, or in the record of a shard, which has the last offsets."""
     row = json.loads(value)
     if "positions" in row:
-        return {Place(topic, int(p)): at for topic, ps in row["positions"].items() for p, at in ps.items()}
+        return by_place(row["positions"])
     names = {name.rpartition(":"): offset + 1 for name, offset in row["offsets"].items()}
     return {Place(topic, int(p)): position for (topic, _, p), position in names.items()}

@@ -136,8 +136,6 @@ class AggregateSettings:
         parse_latency(self.latency)
         if not MIN_EPOCH_S <= self.epoch_s <= MAX_EPOCH_S:
             raise ConfigError("--epoch", self.epoch_s, f"give {MIN_EPOCH_S:g} to {MAX_EPOCH_S:g} seconds")
-        if self.table.retire_after_ms < 1:
-            raise ConfigError("--retire-after-h", self.table.retire_after_ms / HOUR_MS, "give hours above zero")
         if self.table.forget_after_ms < 7 * 24 * HOUR_MS:
             days = self.table.forget_after_ms / (24 * HOUR_MS)
             raise ConfigError("--forget-after-days", days, "give 7 or more: a broker's clock may jump by days")

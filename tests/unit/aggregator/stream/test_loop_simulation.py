@@ -23,15 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 RULES = {"short_form_every_ms": 5_000}
-STEPS = 2_000
 
 
-def run(seed: int, disasters: Disasters, **parts: Any) -> tuple[System, Judge]:
+def run(seed: int, disasters: Disasters, steps: int = 2_000, **parts: Any) -> tuple[System, Judge]:
     """Run a system, judge what it publishes, and let it come to its end."""
     system = System(RandomChoices(seed), disasters, **parts)
     judge = Judge(system, RULES, every=5)
     with system.scheduler as scheduler:
-        for _ in range(STEPS // 50):
+        for _ in range(steps // 50):
             scheduler.run(50)
             judge.judge()
             require_only_taken_batches(system)
@@ -57,6 +56,16 @@ def test_everything_that_is_published_is_a_function_of_the_positions(seed: int, 
     No count falls, no position goes back, and at the end all records are read, whatever was killed, paused or lost.
     """
     run(seed, Disasters(removals=removals))
+
+
+@examples(4)
+@given(st.integers(0, 2**32), st.integers(2, 3))
+def test_the_sums_of_shards_are_a_function_of_their_positions(seed: int, shards: int) -> None:
+    """The combiner publishes the oracle's sums when all shards are at the same positions; no count falls before.
+
+    Each task of a shard and that of the combiner is killed, paused, replaced and delayed by itself.
+    """
+    run(seed, Disasters(removals=False), shards=shards, steps=4_000)
 
 
 def test_the_simulation_has_what_it_is_for() -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table import Changes, Total
     from tallystream_aggregator.table.state import MetricId
 
-SMALL = TableSettings(short_form_every_ms=5_000, max_metrics=8, retire_after_ms=10**12)
+SMALL = TableSettings(short_form_every_ms=5_000, max_metrics=8)
 jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
 
 
