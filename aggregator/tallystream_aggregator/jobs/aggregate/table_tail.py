@@ -84,6 +84,9 @@ class TableTail:
             error = message.error()
             if error is None:
                 self._add(message)
+                # While records are appended, the event below may never come. The last offset may be a marker's.
+                if (message.offset() or 0) + 2 >= self._ends.get(message.partition() or 0, 0):
+                    left.discard(message.partition() or 0)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
                 left.discard(message.partition())
             else:
