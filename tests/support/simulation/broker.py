@@ -233,6 +233,10 @@ class SimulatedCluster:
         """Abort all open transactions, and write all markers that are missing."""
         for transaction in self.open_transactions():
             self.expire(transaction.transactional_id)
+        self.write_markers()
+
+    def write_markers(self) -> None:
+        """Write all markers that are missing."""
         for transaction in list(self._current.values()):
             for place in list(transaction.unmarked):
                 self._mark(transaction, place)
