@@ -76,19 +76,21 @@ class DrawnChoices:
 def shrink(listed: Sequence[int], fails: Callable[[ListedChoices], bool], runs: int = 1_000) -> list[int]:
     """Return choices with which `fails` is still true: fewer ones, and more of them 0. It makes about so many runs."""
     best = list(listed)
-    size = len(best)
-    while size and runs > 0:
-        begin = len(best) - size
-        while begin > -size and runs > 0:
-            first, end = max(0, begin), begin + size
-            for block in ([], [0] * (end - first)):
-                runs -= 1
-                found = _failing(best[:first] + block + best[end:], fails)
-                if found is not None and _cost(found) < _cost(best):
-                    best = found
-                    break
-            begin = min(begin - size, len(best) - size)
-        size //= 2
+    before = None
+    while runs > 0 and best != before:
+        before, size = best, len(best)
+        while size and runs > 0:
+            begin = len(best) - size
+            while begin > -size and runs > 0:
+                first, end = max(0, begin), begin + size
+                for block in ([], [0] * (end - first)):
+                    runs -= 1
+                    found = _failing(best[:first] + block + best[end:], fails)
+                    if found is not None and _cost(found) < _cost(best):
+                        best = found
+                        break
+                begin = min(begin - size, len(best) - size)
+            size //= 2
     return best
 
 

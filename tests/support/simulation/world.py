@@ -175,7 +175,7 @@ class World:
 
     def _add_partition(self) -> None:
         topic = self._inputs[self.choose(len(self._inputs), "topic")]
-        self.cluster.create(topic, min(5, len(self.cluster.topics[topic].partitions) + 1))
+        self.cluster.create(topic, min(5, len(self.cluster.topics[topic].partitions) + 1), known=False)
 
     def _compact(self) -> None:
         partition = self.cluster.partition(self._place(self._compacted))
