@@ -154,7 +154,7 @@ SCALING = (
     Goal("20 histograms among the 100: core seconds a million updates", "s", None, 4, _own(_HISTOGRAMS, _CORES)),
     Goal("memory for a million rows of counters", "MB", 300, 150, _memory_mb),
     Goal(
-        "10 M rows in memory, 10 M on disk: restart until the first new sum, exact",
+        "10 M rows: restart until the first new sum, exact",
         *("s", 90, 30, _own(_LARGE, "restart_s"), _exact(_LARGE)),
     ),
     Goal("the same: rebuild, exact", "s", 300, 120, _own(_LARGE, "rebuild_s"), _exact(_LARGE)),

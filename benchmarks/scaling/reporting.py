@@ -8,8 +8,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from benchmarks.aggregator.backlog import stays_exact, wait_for_sums
 from benchmarks.aggregator.batch_cost import SETTLE_S
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates
@@ -18,7 +16,6 @@ from benchmarks.aggregator.sides import COMMAND, Ours, Running, SideError
 from benchmarks.aggregator.topic import admin, producer_of
 from benchmarks.aggregator.usage import Meter
 from benchmarks.aggregator.watch import Watcher
-from benchmarks.scaling.retiring import GROUP, RETIRE_AFTER_H, publish_retired
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_cli.servers.process import free_port
 
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
 METRICS = 100
@@ -43,12 +41,11 @@ class _Reports:
         self._producer = producer_of(bootstrap_servers, {"linger.ms": 5})
         self._updates = Updates(fleet)
         self._snapshots = Snapshots(fleet, int(time.time() * 1000), every_ms=int(every_s * 1000))
-        self.retired: NDArray[np.int64] = np.zeros(fleet.metrics, np.int64)
 
     @property
     def sums(self) -> NDArray[np.int64]:
         """The sums of everything published, by metric."""
-        return self._updates.sums + self.retired
+        return self._updates.sums
 
     def publish(self, instances: int) -> None:
         """Publish the next instances' snapshots without waiting for their delivery."""
@@ -81,21 +78,19 @@ class _Reports:
 
 
 def measure(
-    bootstrap_servers: str, side: Ours, folder: Path, *, fleet: Fleet, every_s: float, seconds: float, **more: int
+    bootstrap_servers: str, side: Ours, folder: Path, *, fleet: Fleet, every_s: float, seconds: float, shards: int
 ) -> dict[str, Any]:
     """Measure `seconds` of reports after as many that are not measured, then a restart, and a rebuild.
 
-    `more` are the `shards`, and the `retired` lives of other instances, which have reported once before. `exact` tells
-    whether the sums were right at the end of each, and those lives on disk.
+    `exact` tells whether the sums were right at the end of each.
 
     Raises:
         SideError: the aggregator ended, or did not come to the right sums, before the restart.
     """
     topics, port = Topics(f"s{time.time_ns():x}-"), free_port()
-    served = side.with_options("--shards", str(more["shards"]), "--http-port", str(port))
-    create_topics(admin(bootstrap_servers), topics, shards=more["shards"])
+    served = side.with_options("--shards", str(shards), "--http-port", str(port))
+    create_topics(admin(bootstrap_servers), topics, shards=shards)
     reports = _Reports(bootstrap_servers, topics.metrics, fleet, every_s)
-    reports.retired = publish_retired(bootstrap_servers, topics.metrics, more["retired"], fleet.metrics)
     reports.all_once()
     with Watcher(bootstrap_servers, topics.agg, fleet.names) as watcher:
 
@@ -106,18 +101,9 @@ def measure(
             wait(running)
             return stays_exact(watcher, reports.sums, SETTLE_S)
 
-        loaded_s = 0.0
-        if more["retired"]:
-            # Batches of a group each, so that no more than the fleet and a group are ever in memory.
-            paced = ("--mode", "live", "--max-records", str(GROUP), "--retire-after-h", str(RETIRE_AFTER_H))
-            filling = served.with_latency("low").with_options(*paced)
-            with Running(filling, bootstrap_servers, topics.prefix, folder) as running:
-                wait(running)
-                loaded_s = running.passed()
-            reports.one()
         with Running(served, bootstrap_servers, topics.prefix, folder) as running, Meter(running.pid) as meter:
             wait(running)
-            found = {"loaded_s": loaded_s or running.passed(), "lives": fleet.instances, **more}
+            found = {"loaded_s": running.passed(), "lives": fleet.instances, "shards": shards}
             reports.one()  # its sum comes from a later batch: the one with the first snapshots has ended by then
             wait(running)
             time.sleep(SETTLE_S)  # until that batch's time is on /metrics
@@ -147,7 +133,7 @@ def measure(
         except SideError as error:  # the earlier measurements are still useful
             print(f"bench: {error}", file=sys.stderr)
             exact = False
-    return {**found, "exact": exact and found["disk"] == more["retired"]}
+    return {**found, "exact": exact}
 
 
 class _Place(NamedTuple):
@@ -179,7 +165,6 @@ def _report(place: _Place, reports: _Reports, seconds: float, wait: Callable[[],
     bytes_of = [(has - had) / sent for has, had in zip(place.log_bytes(), logs, strict=True)]
     return {
         "rows": int(after["tallystream_table_rows", "", ""]),
-        "disk": int(after["tallystream_table_disk", "", ""]),
         "records_per_s": sent / took,
         "record_bytes": bytes_of[0],
         "table_record_bytes": bytes_of[1],

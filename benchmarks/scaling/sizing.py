@@ -119,11 +119,11 @@ def tables(found: Found) -> str:
 
 
 def _stages(found: Found) -> str:
-    heads = ["stage", "rows", "lives on disk", "records/s", "cores", "CPU s a million updates", "ms a batch"]
+    heads = ["stage", "rows", "records/s", "cores", "CPU s a million updates", "ms a batch"]
     heads += ["CPU ms a batch", "slowest ms", "last sum after s", "others' cores", "sums"]
     rows = [
         [
-            *(name, f"{one['rows']:,}", f"{one['disk']:,}", f"{one['records_per_s']:,.0f}", f"{one['cores']:.2f}"),
+            *(name, f"{one['rows']:,}", f"{one['records_per_s']:,.0f}", f"{one['cores']:.2f}"),
             *(f"{one['cpu_s_per_million']:.1f}", f"{one['batch_ms']:,.0f}", f"{one['cpu_ms_per_batch']:,.0f}"),
             *(f"{one['slowest_ms']:,.0f}", f"{one['drain_s']:.1f}", f"{one['others_cores']:.2f}"),
             "exact" if one["exact"] else "**wrong**",

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Stage(NamedTuple):
-    """A fleet of `instances` with 100 metrics each, which report every `every_s`; `retired` lives are already retired.
+    """A fleet of `instances` with 100 metrics each, which report every `every_s`.
 
     It reports for `seconds` without measurement, and then for `seconds` that are measured. `scale` multiplies
-    instances, retired lives and seconds.
+    instances and seconds.
     """
 
     name: str
@@ -27,17 +27,16 @@ class Stage(NamedTuple):
     shards: int = 1
     every_s: float = 10.0
     histograms: int = 0
-    retired: int = 0
     seconds: float = 60.0
     sides: tuple[str, ...] = (OURS,)
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
         """Measure our side."""
         fleet = Fleet(max(10, int(self.instances * scale)), METRICS, histograms=self.histograms)
-        retired, seconds = int(self.retired * scale), max(5.0, self.seconds * scale)
-        size = {"shards": self.shards, "retired": retired}
+        seconds = max(5.0, self.seconds * scale)
+        ours, shards = only_ours(side), self.shards
         return measure(
-            bootstrap_servers, only_ours(side), folder, fleet=fleet, every_s=self.every_s, seconds=seconds, **size
+            bootstrap_servers, ours, folder, fleet=fleet, every_s=self.every_s, seconds=seconds, shards=shards
         )
 
 
@@ -48,5 +47,5 @@ STAGES = (
     Stage("rows-1m-histograms", 10_000, every_s=50, histograms=20),
     Stage("rows-1m-2-shards", 10_000, shards=2),
     Stage("rows-3m", 30_000, every_s=30),
-    Stage("rows-10m", 100_000, every_s=100, retired=100_000, seconds=300),
+    Stage("rows-10m", 100_000, every_s=100, seconds=300),
 )

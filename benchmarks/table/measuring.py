@@ -12,7 +12,6 @@ import msgspec
 
 from benchmarks.table.loads import OTLP_TOPIC
 from tallystream import record
-from tallystream_aggregator.table.disk import MemoryChunks
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.state import State
 from tallystream_aggregator.table.storage import StoredTable
@@ -70,11 +69,10 @@ class Expected:
                     self.sums[metric.name] += metric.count - before
 
 
-class MemoryStore(MemoryChunks):
+class MemoryStore:
     """A table's store in memory."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._head: bytes | None = None
         self._entries: dict[int, bytes] = {}
 
@@ -122,7 +120,7 @@ class _Timed(Table):
 def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
     """Apply the batches to a new table, as an aggregator does. Return the cost of those after the first `skip`."""
     store = MemoryStore()
-    table = _Timed(State(), TableSettings(otlp_topics=(OTLP_TOPIC,)), chunks=store)
+    table = _Timed(State(), TableSettings(otlp_topics=(OTLP_TOPIC,)))
     stored, spent, updates = StoredTable(table), list[tuple[float, ...]](), list[int]()
     expected, sums = Expected(), dict[str, int]()
     for number, batch in enumerate(batches):

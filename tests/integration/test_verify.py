@@ -38,11 +38,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-RETIRE_AFTER_H = "0.005"
 """18 s: lives retire while the test runs, and their values are merged into the retired sums."""
 
 INSTANCES, BURSTS = 12, 4
-TICK = json.dumps({"name": "runs", "value": 1}).encode()
 
 
 @dataclass(frozen=True)
@@ -74,13 +72,6 @@ class Application:
             self._restart(instance)
         for _ in range(records):
             self._step(self._random.randrange(INSTANCES), self._random.random())
-        assert self._producer.flush(60) == 0
-
-    def tick(self) -> None:
-        """Publish one record, of a life that does not retire, to each partition, so that its clock advances."""
-        for partition in (0, 1):
-            self.records += 1
-            self._producer.produce(self._topic, key=f"tick-{partition}", value=TICK, partition=partition)
         assert self._producer.flush(60) == 0
 
     def _restart(self, instance: int) -> None:
@@ -135,20 +126,19 @@ class Application:
 
 @pytest.fixture(scope="module")
 def summed(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Summed:
-    """Two partitions of records in several batches, summed; lives are silent and on disk."""
+    """Two partitions of records in several batches, summed; lives are silent."""
     servers, folder = broker.bootstrap_servers, tmp_path_factory.mktemp("verify")
     topics = Topics(f"t{uuid.uuid4().hex[:8]}-")
     create_topics(AdminClient({"bootstrap.servers": servers}), topics, partitions=2)
     application = Application(servers, topics.metrics)
     application.burst(200)
-    with running_aggregator(servers, topics.prefix, folder, "--retire-after-h", RETIRE_AFTER_H) as process:
+    with running_aggregator(servers, topics.prefix, folder) as process:
         _wait_for_the_end(servers, topics)
         after_first_burst = f"ledger:{_utc(time.time())}"
         for _ in range(BURSTS - 1):
             application.burst(200)
             _wait_for_the_end(servers, topics)
         wait_until(lambda: _living(servers, topics) == 0, 120, "all lives are silent")
-        wait_until(lambda: _retired(application, servers, topics), 300, "lives have retired", poll=1)
         _wait_for_the_end(servers, topics)
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
@@ -165,13 +155,6 @@ def _wait_for_the_end(servers: str, topics: Topics) -> None:
 
 def _living(servers: str, topics: Topics) -> int:
     return sum(row.lives for key, row in latest_sums(servers, topics.agg).items() if key[0] == "orders")
-
-
-def _retired(application: Application, servers: str, topics: Topics) -> bool:
-    """Return whether a life is on disk; a record is published, because clocks advance only with records."""
-    application.tick()
-    rows = [read for read in read_topic(servers, topics.table) if (read.key or b"").startswith(b'["shard"')]
-    return bool(rows) and json.loads(rows[-1].value or b"{}").get("disk", 0) > 0
 
 
 def _verify(summed: Summed, *options: str) -> subprocess.CompletedProcess[str]:

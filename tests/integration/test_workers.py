@@ -20,6 +20,7 @@ import pytest
 from support.examples import EXAMPLES, ROOT, System
 from support.guides import commands
 from support.kafka import read_topic
+from support.processes import children, kill_tree
 from support.wait import wait_until
 from tallystream_cli.servers.process import free_port
 
@@ -66,7 +67,7 @@ class WebServer:
     def workers(self) -> set[psutil.Process]:
         """Return the processes that serve. Another child of uvicorn tracks the resources of multiprocessing."""
         found = set()
-        for child in psutil.Process(self.process.pid).children():
+        for child in children(psutil.Process(self.process.pid)):
             with contextlib.suppress(psutil.Error):  # it has ended
                 if "resource_tracker" not in " ".join(child.cmdline()):
                     found.add(child)
@@ -74,9 +75,7 @@ class WebServer:
 
     def kill(self) -> None:
         """Kill what a failed test has left: the workers of uvicorn do not end with it."""
-        for process in [*self.workers(), self.process] if self.process.poll() is None else ():
-            process.kill()
-        self.process.wait()
+        kill_tree(self.process)
 
     def order(self, items: int) -> None:
         """Order some items."""

@@ -11,7 +11,7 @@ import psutil
 
 from support.commands import start
 from support.kafka import committed
-from support.processes import children, end, kill_tree, send, tree
+from support.processes import children, end, kill_tree, named, send, tree
 from support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ class Aggregator:
             kill_tree(self.process)
             return
         processes = tree(self.process.pid)
-        java = _java(processes)
+        java = named(processes, "java")
         send(processes[:1] if victim == "driver" else java, signal.SIGKILL)
         self.process.wait(90)  # a driver without its JVM logs an error and ends
         psutil.wait_procs(java, timeout=60)
 
     def kill_worker(self) -> bool:
         """Kill one of Spark's Python workers with SIGKILL; return False if none runs now."""
-        daemons = [child for parent in _java(tree(self.process.pid)) for child in children(parent)]
+        daemons = [child for parent in named(tree(self.process.pid), "java") for child in children(parent)]
         workers = [worker for daemon in daemons for worker in children(daemon)]
         send(workers[-1:], signal.SIGKILL)
         return bool(workers)
@@ -123,7 +123,3 @@ def running_aggregator(
         yield aggregator.wait_ready().process
     finally:
         aggregator.stop(300)
-
-
-def _java(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [process for process in processes if process.is_running() and process.name() == "java"]

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.table.compaction import Span
 
-SETTINGS = TableSettings(retire_after_ms=10_000 * 3_600_000)
-"""No life retires in these tests."""
+SETTINGS = TableSettings()
 LIFE = "01HF7YAT00AAAAAAAAAAAAAAAA"
 """A life whose ULID has the time BEGIN_MS."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tallystream_cli.servers.broker import KafkaBroker
 
 LARGE = 10_000_000
-RETIRE_S = 20.0
+SILENT_S = 5.0
 DAY_MS = 86_400_000
 NAMES = (
     '"epoch":9,"batch":9}',
@@ -71,16 +71,15 @@ def check_limits(broker: KafkaBroker, topics: Topics, folder: Path, names: int) 
 
 
 def check_late_lives(broker: KafkaBroker, topics: Topics, folder: Path) -> None:
-    """Check two lives that retire after 20 s and return, one of them within 24 h after its `prev`, the other later."""
+    """Check two lives that fall silent and return, one of them within 24 h after its `prev`, the other later."""
     sender = _Sender(broker, topics)
-    retire = ("--retire-after-h", repr(RETIRE_S / 3600))
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, *retire) as aggregator:
+    with Aggregator(broker.bootstrap_servers, topics.prefix, folder) as aggregator:
         aggregator.start().wait_ready()
         early, late = (new_ulid(int(time.time() * 1000)) for _ in range(2))
         for life in (early, late):
             sender.send(life.encode(), snapshot(life, 1, [counter("n", 100)]))
         prev = sender.appended_ms
-        wait_until(lambda: time.time() * 1000 > prev + RETIRE_S * 1000 + 500, 60, "they have retired")
+        wait_until(lambda: time.time() * 1000 > prev + SILENT_S * 1000, 60, "they are silent")
         sender.send(early.encode(), snapshot(early, 2, [counter("n", 150)], prev=prev))
         refused = sender.send(late.encode(), snapshot(late, 2, [counter("n", 999)], prev=prev - DAY_MS))
         successor = new_ulid(int(time.time() * 1000))

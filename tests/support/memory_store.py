@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tallystream_aggregator.table.disk import MemoryChunks
-
 
 class MemoryStore:
     """`tallystream_aggregator.table.storage.Store` in memory."""
@@ -11,7 +9,6 @@ class MemoryStore:
     def __init__(self) -> None:
         self.heads: list[bytes] = []
         self.entries: dict[int, bytes] = {}
-        self.chunks = MemoryChunks()
 
     def head(self) -> bytes | None:
         """Return the newest head."""
@@ -32,11 +29,3 @@ class MemoryStore:
     def clear(self) -> None:
         """Remove the entries, not the head."""
         self.entries.clear()
-
-    def chunk(self, number: int) -> bytes | None:
-        """Return a chunk of lives on disk, or None if there is none."""
-        return self.chunks.chunk(number)
-
-    def set_chunk(self, number: int, chunk: bytes | None) -> None:
-        """Set a chunk; None removes it."""
-        self.chunks.set_chunk(number, chunk)

@@ -239,14 +239,8 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
                     if old_part != part:
                         raise InvalidError("in another part")  # noqa: TRY301
                     if falls(key, fields, old):
+                        widen(old, fields)
                         raise InvalidError("a count fell")  # noqa: TRY301
-                    for name, choose in (("min", min), ("max", max)):
-                        if key[2] in ("histogram", "timer"):
-                            known = [value for value in (fields[name], old[name]) if value is not None]
-                            fields[name] = choose(known, default=None)
-                    if key[2] == "position":
-                        fields["start"] = min(fields["start"], old["start"])
-                        fields["position"] = max(fields["position"], old["position"])
                     widen(fields, old)
             except InvalidError:
                 refused += 1
@@ -265,11 +259,11 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
     return out
 
 
-def widen(fields: dict[str, Any], old: dict[str, Any]) -> None:
-    """Keep the min and max of a life: they only widen."""
-    for name, choose in (("min", min), ("max", max)):
-        if old.get(name) is not None:
-            fields[name] = old[name] if fields[name] is None else choose(old[name], fields[name])
+def widen(fields: dict[str, Any], other: dict[str, Any]) -> None:
+    """Widen min, max and positions of a life by those of another snapshot."""
+    for name, choose in (("min", min), ("max", max), ("start", min), ("position", max)):
+        if other.get(name) is not None:
+            fields[name] = other[name] if fields[name] is None else choose(other[name], fields[name])
 
 
 def add_older(
@@ -279,7 +273,7 @@ def add_older(
     seen: set[Key],
     limit_of: Callable[[Life, Key], str | None],
 ) -> None:
-    """Add the metrics of an older snapshot that have no newer value: the highest seq wins.
+    """Add the metrics of an older snapshot: the highest count wins, then the highest seq, and min and max widen.
 
     Metrics that would have been refused in the right order are ignored.
     """
@@ -298,15 +292,13 @@ def add_older(
                 seen.add(key)
             continue
         part, seq, old = life.rows[key]
-        newer = seq < header["seq"]
-        if part != header["part"] or (newer and falls(key, fields, old)):
+        if part != header["part"]:
             continue
-        if key[2] == "position":
-            fields = {name: f(fields[name], old[name]) for name, f in (("start", min), ("position", max))}
-        elif not newer:
-            continue
-        widen(fields, old)
-        life.rows[key] = (part, max(seq, header["seq"]), fields)
+        if falls(key, old, fields) or (seq < header["seq"] and not falls(key, fields, old)):
+            widen(fields, old)
+            life.rows[key] = (part, header["seq"], fields)
+        else:
+            widen(old, fields)
 
 
 def falls(key: Key, fields: dict[str, Any], old: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Signals to a process and to its descendants."""
+"""Signals to a process and to its descendants. Each of them may end at any time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def tree(pid: int) -> list[psutil.Process]:
-    """Return a process and its descendants. The process comes first."""
+    """Return a process and its descendants. The process comes first.
+
+    Raises:
+        psutil.NoSuchProcess: it has ended, and its exit code was read.
+    """
     root = psutil.Process(pid)
     return [root, *root.children(recursive=True)]
 
@@ -27,6 +31,16 @@ def children(process: psutil.Process) -> list[psutil.Process]:
     return []
 
 
+def named(processes: Iterable[psutil.Process], name: str) -> list[psutil.Process]:
+    """Return the processes of this name that still exist."""
+    found = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if process.name() == name:
+                found.append(process)
+    return found
+
+
 def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     """Send a signal to each process that still exists."""
     for process in processes:
@@ -35,8 +49,11 @@ def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its descendants with SIGKILL, and wait until all have ended."""
-    processes = tree(process.pid)
+    """Kill a process and its descendants with SIGKILL, and wait until all have ended.
+
+    Does nothing if it has ended: its children have another parent then.
+    """
+    processes = tree(process.pid) if process.poll() is None else []
     send(processes, signal.SIGKILL)
     process.wait(90)
     psutil.wait_procs(processes, timeout=60)
@@ -59,10 +76,9 @@ def end(process: subprocess.Popen[bytes], log: Path, timeout: float) -> int:
 
 
 def _abort(process: subprocess.Popen[bytes]) -> None:
-    for child in psutil.Process(process.pid).children():
-        if child.name() == "java":
-            child.send_signal(signal.SIGQUIT)  # a JVM writes the stacks of its threads, and continues
-            psutil.wait_procs([child], 2)
+    java = named(children(psutil.Process(process.pid)), "java")
+    send(java, signal.SIGQUIT)  # a JVM writes the stacks of its threads, and continues
+    psutil.wait_procs(java, 2)
     process.send_signal(signal.SIGABRT)
     try:
         process.wait(30)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from support import oracle
 from support.batches import DAY_MS, HOUR_MS, Batch
 from support.oracle_decode import LASTING, without_tags
-from support.schedules import RETIRE_AFTER_MS, TopicRecord, may_lower_counts
+from support.schedules import TopicRecord, may_lower_counts
 from support.tables import Tables, table_settings
 from tallystream_aggregator.jobs.aggregate.wake_up import instances as wake_up_instances
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -31,8 +31,8 @@ UNLIMITED: dict[str, Any] = {"short_form_every_ms": 5_000}
 
 
 def new_tables(records: Iterable[TopicRecord], rules: Mapping[str, Any], *args: Any, **kwargs: Any) -> Tables:
-    """Return tables whose lives retire after a minute."""
-    return Tables(records, table_settings(retire_after_ms=RETIRE_AFTER_MS, **rules), *args, **kwargs)
+    """Return tables with these settings."""
+    return Tables(records, table_settings(**rules), *args, **kwargs)
 
 
 def check_live(
@@ -151,9 +151,7 @@ def wake_all(tables: Tables, records: list[TopicRecord]) -> list[TopicRecord]:
 
 def random_settings(chance: random.Random, **chosen: int) -> Any:
     """Return settings with random times, on which no count depends."""
-    retire = chance.choice([1, 6, 12, 24, 48, 240]) * HOUR_MS
-    times = {"retire_after_ms": retire, "forget_after_ms": chance.choice([7, 7, 10, 30]) * DAY_MS}
-    return table_settings(**times | chosen)
+    return table_settings(**{"forget_after_ms": chance.choice([7, 7, 10, 30]) * DAY_MS} | chosen)
 
 
 def lasting(sums: Sums) -> Sums:

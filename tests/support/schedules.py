@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from support.malformed import BAD_METRICS, ODD, POISON
 
-RETIRE_AFTER_MS = 60_000
 EVERY_MS = 1_000
 BEGIN_MS = 1_700_000_000_000
 DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
+from support.processes import kill_tree
 from tallystream_aggregator import jars
 from tallystream_cli.servers.process import spawn
 
@@ -96,17 +95,8 @@ class SparkJob:
 
     def kill(self) -> None:
         """Kill the driver, its JVM and its Python, with SIGKILL."""
-        if self._process is None:
-            return
-        try:
-            tree = psutil.Process(self._process.pid)
-            processes = [tree, *tree.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            processes = []
-        for process in processes:
-            process.kill()
-        self._process.wait(60)
-        psutil.wait_procs(processes, 60)
+        if self._process is not None:
+            kill_tree(self._process)
 
     def wait(self, timeout: float) -> int:
         """Wait until the driver has ended, and return its exit code."""

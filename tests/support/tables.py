@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from support.batches import Batch
     from support.schedules import TopicRecord
     from tallystream_aggregator.table import Changes, Record
-    from tallystream_aggregator.table.state import Life
     from tallystream_aggregator.table.storage import StoredTable
     from tallystream_aggregator.versions import Version
 
@@ -117,11 +116,6 @@ class Tables:
     def states(self) -> list[State]:
         """The state of each shard at the start of the next batch."""
         return [self._load(shard).table.state for shard in range(self.shards)]
-
-    @property
-    def lives_on_disk(self) -> list[Life]:
-        """The lives on disk, of all shards."""
-        return [life for shard in range(self.shards) for life in self._load(shard).table.disk]
 
     @property
     def has_read(self) -> bool:

@@ -86,8 +86,7 @@ INTERNAL_METRICS = (
     ),
     InternalMetric("tallystream.table.dead_letters", "total", "Records and metrics that were sent to metrics-dead."),
     InternalMetric("tallystream.table.forgotten", "total", "Forgotten lives. Their counts stay in the sums."),
-    InternalMetric("tallystream.table.lives", "gauge", "Lives in memory, living and silent ones."),
-    InternalMetric("tallystream.table.disk", "gauge", "Silent lives on disk."),
+    InternalMetric("tallystream.table.lives", "gauge", "Lives, living and silent ones."),
     InternalMetric("tallystream.table.living", "gauge", "Lives with a record within three reporting intervals."),
     InternalMetric("tallystream.table.instances", "gauge", "Instance IDs of the living lives."),
     InternalMetric("tallystream.table.rows", "gauge", "Rows of the table: metrics of lives."),
@@ -179,7 +178,7 @@ READ = "read"
 """The name of the observed metrics of a catch-up batch: `{"read": {"records": N}}`, including compacted records."""
 
 _TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "forgotten": "forgotten"}
-_NOW = ("lives", "disk", "living", "instances", "rows", "state_bytes")
+_NOW = ("lives", "living", "instances", "rows", "state_bytes")
 _decode_shard = json_decoder(ShardRow)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from confluent_kafka import Consumer
+    from confluent_kafka.admin import TopicMetadata
 
 Offsets = dict[str, dict[str, int]]
 """topic → partition → the next offset to read, as Spark writes them."""
@@ -32,7 +33,7 @@ def by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, in
     return {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
 
 
-EXCLUDED = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead)$)"
+EXCLUDED = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead|shards)$)"
 """Comes before every pattern: excludes Kafka's own topics and the outputs of aggregators, with any prefix."""
 
 
@@ -105,7 +106,10 @@ class Selection:
         Raises:
             KafkaException: the broker did not answer in time.
         """
-        topics = consumer.list_topics(timeout=clients.TIMEOUT_S).topics
+        return self.among(consumer.list_topics(timeout=clients.TIMEOUT_S).topics)
+
+    def among(self, topics: Mapping[str, TopicMetadata]) -> dict[str, list[int]]:
+        """Return the partitions that are read of these topics, by name: topic → partitions."""
         read = {t: [p for p in sorted(found.partitions) if self.reads(t, p)] for t, found in sorted(topics.items())}
         return {topic: partitions for topic, partitions in read.items() if partitions}
 

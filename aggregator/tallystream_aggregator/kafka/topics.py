@@ -36,13 +36,14 @@ class Topics:
     events: str = field(init=False, default="metrics-events")
     ledger: str = field(init=False, default="metrics-ledger")
     dead: str = field(init=False, default="metrics-dead")
+    shards: str = field(init=False, default="metrics-shards")
 
     def __post_init__(self) -> None:
         if not _ALLOWED.fullmatch(self.prefix):
             raise ConfigError(
                 "--topic-prefix", self.prefix, "use up to 200 letters, digits, dots, hyphens, underscores"
             )
-        for name in ("metrics", "agg", "table", "events", "ledger", "dead"):
+        for name in ("metrics", "agg", "table", "events", "ledger", "dead", "shards"):
             object.__setattr__(self, name, self.prefix + str(getattr(self, name)))
 
 

@@ -1,7 +1,10 @@
 """What the loop needs of Kafka, as protocols. `stream.kafka` is Kafka itself; the simulation has a broker in memory.
 
-A `Broker` is the access of one task to one cluster. No call blocks for much longer than a second, except
-`Broker.writer`, which waits for the transaction that it ends.
+A `Broker` is the access of one task to one cluster. While a broker does not answer, a call blocks for a limited time:
+30 s for `Broker.writer`, which waits for the transaction that it ends, 10 s for the others. A stop ends the wait within
+about a second or two. `Source.read` returns after its own time limit.
+
+Every call may also raise RejectedError.
 """
 
 from __future__ import annotations
@@ -60,20 +63,31 @@ class BrokerError(TallystreamError):
 
 
 class FencedError(TallystreamError):
-    """Another writer has taken the transactional ID. This one must end for good: it never opens a writer again."""
+    """Another writer has taken the transactional ID. This one must end for good: it never opens a writer again.
+
+    The error is the same if the broker has ended its transaction because it was open for 30 s, as after a pause.
+    """
+
+
+class RejectedError(TallystreamError):
+    """Kafka rejects it, and only a person can change that: a permission is missing, or a limit is too low."""
 
 
 class LostRecordsError(TallystreamError):
-    """Records were deleted before they were read. `place` has no record at `position`."""
+    """Records were deleted before they were read: `place` has no record at `position` any more, or not yet again."""
 
     def __init__(self, place: Place, position: int, bounds: Bounds | None) -> None:
         has = "it is gone" if bounds is None else f"it has offsets {bounds.first} to {bounds.end}"
-        super().__init__(f"topic {place.topic}, partition {place.partition}: {has}, and {position} is the next.")
+        super().__init__(
+            f"topic {place.topic}, partition {place.partition}: {has}, and {position} is the next to read, so records "
+            "were deleted before they were read; to continue without them: --on-data-loss continue, or begin a new "
+            "table with --from earliest."
+        )
         self.place, self.position, self.bounds = place, position, bounds
 
 
 class Source(Protocol):
-    """Reads partitions from given positions. It joins no group, and reads records of open transactions, too."""
+    """Reads partitions from given positions. It joins no group."""
 
     def assign(self, positions: Mapping[Place, int]) -> None:
         """Read exactly these partitions from these positions on. What was fetched before is dropped."""
@@ -81,10 +95,12 @@ class Source(Protocol):
     def read(self, max_records: int, timeout_s: float) -> list[Chunk]:
         """Return what is there: up to `max_records` records, one chunk for each partition that moved.
 
-        If nothing is there, wait for up to `timeout_s` seconds for a first record.
+        If nothing is there, wait for up to `timeout_s` seconds for a first record. Nothing is there, either, while no
+        broker can be reached, and often when the topic or the partition is gone: ask `Broker.partitions` and
+        `Broker.topic_ids`. After an error, call `assign` before the next `read`: records may have been dropped.
 
         Raises:
-            LostRecordsError: a position is out of range, or the topic or the partition is gone.
+            LostRecordsError: a position is out of range, or the topic or the partition is gone. The leader says so.
             BrokerError: the broker rejects the request.
         """
 
@@ -103,6 +119,7 @@ class Writer(Protocol):
         Raises:
             FencedError: another writer has the transactional ID.
             BrokerError: it failed or timed out. The transaction may be visible now, or later until a writer opens.
+                One reason is a record that is too large for the broker: a smaller step may have smaller records.
         """
 
     def close(self) -> None:
@@ -116,14 +133,17 @@ class Broker(Protocol):
         """Fence all earlier writers with this ID, end their transaction, and return a new one.
 
         Raises:
+            FencedError: another writer with this ID was opened at the same time.
             BrokerError: the broker did not answer in time.
         """
 
-    def source(self) -> Source:
-        """Return a source without partitions."""
+    def source(self, *, committed: bool = False) -> Source:
+        """Return a source without partitions. It reads records of open transactions, too, unless `committed`."""
 
     def partitions(self) -> dict[str, Collection[int]]:
         """Return the partitions that exist now of the topics that the table reads: topic → partitions.
+
+        A topic that was created a moment ago may be missing, here and in the answers of the calls below.
 
         Raises:
             BrokerError: the broker did not answer in time.

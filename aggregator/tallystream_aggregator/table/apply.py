@@ -114,19 +114,23 @@ def replace_all(
 def _replace_row(
     lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, *, sketch: bytes | None, before: int
 ) -> str | None:
-    """Replace the values and the sketch of a row and return None, or return why they are refused."""
+    """Replace the values and the sketch of a row and return None, or return why they are refused.
+
+    The result does not depend on the order of snapshots: of all of them, the one with the highest count and then the
+    highest seq gives the values, and every one of them widens extremes and positions.
+    """
     row, kind = life.rows[number], lives.state.metrics[number][2]
-    if snapshot.seq > row.seq and count_falls(kind, row.values, values):
-        return f"the count fell within a life, from {row.values[0]} to {values[0]}"
-    if snapshot.seq <= row.seq and kind != "position":
-        return None
-    if row.seq != before or snapshot.seq <= before or not life.complete:
-        lives.sums.mark_dirty(life, (number,))
-    if snapshot.seq > row.seq:
-        row.seq, row.sketch, row.values = snapshot.seq, sketch, merge_values(kind, row.values, values)
-    else:  # a position: the program has processed the offsets of an older snapshot, too
-        row.values = merge_values(kind, row.values, values)
-    return None
+    is_newer = snapshot.seq > row.seq
+    fell = is_newer and count_falls(kind, row.values, values)
+    if fell or not (is_newer or count_falls(kind, values, row.values)):
+        seq, sketch, merged = row.seq, row.sketch, merge_values(kind, values, row.values)
+    else:
+        seq, merged = snapshot.seq, merge_values(kind, row.values, values)
+    if (seq, merged) != (row.seq, row.values):
+        if row.seq != before or snapshot.seq <= before or not life.complete:
+            lives.sums.mark_dirty(life, (number,))
+        row.seq, row.sketch, row.values = seq, sketch, merged
+    return f"the count fell within a life, from {row.values[0]} to {values[0]}" if fell else None
 
 
 def _reason(error: OverflowError | ValueError) -> str:
@@ -320,7 +324,6 @@ class RecordApplier:
         With `forget`, the content of a forget record, only the lives that it names lose their rows. Sums of forgotten
         lives stay.
         """
-        self._lives.load_all(instance)
         self._lives.mark_dirty(instance)
         for life in list(self._lives.lives_of(instance)):
             if forget is not None and not forget.has_life(life.app, life.life):
@@ -329,7 +332,7 @@ class RecordApplier:
             all_parts = set(life.parts) or {0}
             parts = {part for part in all_parts if not _includes(life, part, record)}
             removed = [number for number, row in life.rows.items() if row.part in parts]
-            self._lives.sums.prepare_removal(life, removed)
+            self._lives.sums.mark_dirty(life, removed)
             if removed:
                 self._lives.add_event("tombstone" if forget is None else "forget", life, record, clock)
             for number in removed:

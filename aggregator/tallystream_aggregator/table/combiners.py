@@ -44,11 +44,12 @@ class CombinerGroup:
         self.dirty: set[MetricId] = set()
         self._changed: set[MetricId] = set()
 
-    def update(self, shard_sums: Iterable[ShardSum]) -> None:
-        """Replace the partial sums of shards by newer ones."""
+    def update(self, shard_sums: Iterable[ShardSum], *, is_new: bool = True) -> None:
+        """Replace the partial sums of shards by newer ones. Those that are not new are published already."""
         for one in shard_sums:
             self.metrics.setdefault(one.metric, Combiner({})).shard_sums[one.shard] = one
-            self._changed.add(one.metric)
+            if is_new:
+                self._changed.add(one.metric)
 
     def changes(self) -> tuple[list[Total], list[Event]]:
         """Return the sums that changed since the last call, by metric, and the events, and clear both."""

@@ -82,12 +82,11 @@ def _keys(life: Life) -> list[bytes]:
 
 
 def forget_metric(lives: Lives, forget: Forget, record: Record, clock: int) -> set[int]:
-    """Remove metrics from the lives of the record's partition, in memory and on disk, and from the forgotten sums.
+    """Remove metrics from the lives of the record's partition and from the forgotten sums.
 
     Return the metrics whose forgotten sums are empty now. A living life has the metric again with its next snapshot.
     """
     numbers = {number for number, metric in enumerate(lives.state.metrics) if forget.has_metric(metric)}
-    lives.load_with_metrics(numbers, record.partition_name)
     removed: set[int] = set()
     for life in lives:
         if life.partition == record.partition_name and not numbers.isdisjoint(lives.layouts.numbers(life)):
@@ -104,7 +103,7 @@ def _remove_metrics(lives: Lives, life: Life, numbers: set[int], record: Record)
     removed = {number for number in numbers if life.offsets.get(life.rows[number].part, -1) < record.offset}
     if removed:
         lives.mark_dirty(life.instance)
-        lives.sums.prepare_removal(life, removed)
+        lives.sums.mark_dirty(life, removed)
     for number in removed:
         part = life.rows.pop(number).part
         lives.mark_changed(life, part, record)

@@ -26,8 +26,6 @@ APPS = 4
 class TableSettings:
     """The settings of the rules. Times are in milliseconds.
 
-    `retire_after_ms`: the time after its last record at which a silent life moves from memory to disk. It has no effect
-    on any result.
     `forget_after_ms`: the time after its last record at which a life's rows are deleted and only its counts are kept,
     at least 7 days.
     `short_form_every_ms`: the assumed reporting interval of a program that publishes the short form.
@@ -37,7 +35,6 @@ class TableSettings:
     `otlp_topics`: the topics whose records are OTLP metrics (tallystream_aggregator.otlp).
     """
 
-    retire_after_ms: int = 24 * HOUR_MS
     forget_after_ms: int = 30 * 24 * HOUR_MS
     short_form_every_ms: int = 60_000
     max_record_bytes: int = 1_048_576

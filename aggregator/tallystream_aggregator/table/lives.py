@@ -1,55 +1,50 @@
-"""The lives of a shard: finds them by instance, moves them to disk and back (rule 3), and collects what changed.
-
-A record finds a life in memory and on disk alike, so no result depends on when a life moves.
-"""
+"""The lives of a shard: finds them by instance, forgets them, and collects what changed."""
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.arithmetic.partial_sums import is_kept
 from tallystream_aggregator.table.layouts import Layouts, counts_of, metric_count
 from tallystream_aggregator.table.outputs import Event
-from tallystream_aggregator.table.rows import MemoryCounts, TableRecord, life_key, life_row, metric_json
+from tallystream_aggregator.table.rows import LifeNumbers, TableRecord, life_key, life_row, metric_json
 from tallystream_aggregator.table.state import ListedLife, Row
 from tallystream_aggregator.table.sums.metric_sums import MetricSums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from tallystream_aggregator.table.decode import Record
-    from tallystream_aggregator.table.disk import Disk
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.state import Life, MetricId, State
 
 
 class LifeCounts:
-    """Counts the `lives` in memory, the `living` ones, the `instances` that have one of these, and the `rows`.
+    """Counts the `lives`, the `living` ones, the `instances` that have one of these, and the `rows`.
 
     The counts are as of the last `flush()`. It also has lower bounds of the times at which the next life falls silent
-    or retires. A record makes its life due later and leaves the bound unchanged. When a bound is reached, `rescan`
-    visits all lives and makes the bounds exact, which happens once in several reporting intervals.
+    or can be forgotten. A record makes its life due later and leaves the bound unchanged. When a bound is reached,
+    `rescan` visits all lives and makes the bounds exact, which happens once in several reporting intervals.
 
     Args:
         state: whose lives are counted.
-        retires_ms: returns the time of its partition's clock at which a life retires.
+        forget_after_ms: the time after its last record at which a life is forgotten.
     """
 
-    def __init__(self, state: State, retires_ms: Callable[[Life], int]) -> None:
-        self._state, self._retires_ms = state, retires_ms
+    def __init__(self, state: State, forget_after_ms: int) -> None:
+        self._state, self._forget_after_ms = state, forget_after_ms
         self._changed = set(state.lives)
         self._counted: dict[str, tuple[int, int, int]] = {}  # by instance: its lives, living ones, and rows
-        # By partition: the time of its clock before which no life falls silent, or retires.
+        # By partition: the time of its clock before which no life falls silent, or is forgotten.
         self._next_silence_ms: dict[str, int] = {}
-        self._next_retirement_ms: dict[str, int] = {}
+        self._next_forgetting_ms: dict[str, int] = {}
         self.lives = self.living = self.instances = self.rows = 0
 
     @property
-    def counts(self) -> MemoryCounts:
+    def counts(self) -> LifeNumbers:
         """The counts as of the last `flush()`."""
-        return MemoryCounts(self.lives, self.living, self.instances, self.rows)
+        return LifeNumbers(self.lives, self.living, self.instances, self.rows)
 
     def mark_dirty(self, instance: str) -> None:
         """Have the next `flush` count the lives of an instance again."""
@@ -75,7 +70,7 @@ class LifeCounts:
     def rescan(self) -> None:
         """Visit all lives, and make the bounds exact."""
         self.flush()
-        self._next_silence_ms, self._next_retirement_ms = {}, {}
+        self._next_silence_ms, self._next_forgetting_ms = {}, {}
         for lives in self._state.lives.values():
             for life in lives:
                 self._include_in_bounds(life)
@@ -85,33 +80,31 @@ class LifeCounts:
         self.flush()
         return self._next_silence_ms
 
-    def may_any_retire(self) -> bool:
-        """Tell whether a life may be due to retire, by the clocks of the partitions."""
+    def next_forgetting_ms(self) -> Mapping[str, int]:
+        """Return, by partition, the time of its clock before which no life is forgotten."""
         self.flush()
-        return any(self._state.clocks.get(partition, 0) >= due for partition, due in self._next_retirement_ms.items())
+        return self._next_forgetting_ms
 
     def _include_in_bounds(self, life: Life) -> None:
         partition = life.partition
         if life.living:
             due = life.deadline_ms
             self._next_silence_ms[partition] = min(self._next_silence_ms.get(partition, due), due)
-        retires = self._retires_ms(life)
-        self._next_retirement_ms[partition] = min(self._next_retirement_ms.get(partition, retires), retires)
+        if life.life:
+            due = life.keep_ms + self._forget_after_ms
+            self._next_forgetting_ms[partition] = min(self._next_forgetting_ms.get(partition, due), due)
 
 
 SHORT_FORM_LIFE = ""
 
 MAX_MOVED = 1_000
-"""The most lives that one batch moves to disk, or forgets. The next batch continues."""
+"""The most lives that one batch forgets. The next batch continues."""
 
 MAX_SEARCHED = 16
 """The most lives of an instance that are searched one by one. Of an instance with more, an index finds a life."""
 
 MAX_COLLECTION_NS = 60_000_000_000
 """How long the collection of an SDK may take, in ns."""
-
-MAX_SILENT_LIVES = 8
-"""The most silent lives of one instance that stay in memory. Older ones move to disk."""
 
 
 class Lives:
@@ -120,21 +113,18 @@ class Lives:
     `dirty` are the instances whose lives have changed since the state was last stored.
     """
 
-    def __init__(self, state: State, settings: TableSettings, disk: Disk) -> None:
+    def __init__(self, state: State, settings: TableSettings) -> None:
         self.state = state
-        self.disk = disk
         self.layouts = Layouts(state.metrics)
-        self.sums = MetricSums(state, disk, self.layouts)
+        self.sums = MetricSums(state, self.layouts)
         self.events: list[Event] = []
         self.dirty: set[str] = set()
-        self.life_counts = LifeCounts(state, self._retires_ms)
+        self.life_counts = LifeCounts(state, settings.forget_after_ms)
         self._settings = settings
         self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
         self._index: dict[str, dict[tuple[str, str], Life]] = {}  # of instances with many lives, by app and life
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._deleted: list[TableRecord] = []
-        self._due: list[Life] = []
-        self._over_silent_limit: set[str] = set()
 
     def __iter__(self) -> Iterator[Life]:
         for lives in self.state.lives.values():
@@ -150,16 +140,7 @@ class Lives:
         return self.state.lives.get(instance, [])
 
     def find(self, instance: str, app: str, life: str) -> Life | None:
-        """Return a life, or None if there is none. A life on disk is moved to memory."""
-        known = self._in_memory(instance, app, life)
-        if known is not None:
-            return known
-        on_disk = self.disk.find(instance, app, life)
-        if on_disk is not None:
-            self._load(on_disk)
-        return on_disk
-
-    def _in_memory(self, instance: str, app: str, life: str) -> Life | None:
+        """Return a life, or None if there is none."""
         lives = self.lives_of(instance)
         if len(lives) > MAX_SEARCHED:
             index = self._index.get(instance)
@@ -168,25 +149,6 @@ class Lives:
             return index.get((app, life))
         # The newest life is the one that most records are of.
         return next((one for one in reversed(lives) if one.life == life and one.app == app), None)
-
-    def _append(self, life: Life) -> list[Life]:
-        lives = self.state.lives.setdefault(life.instance, [])
-        lives.append(life)
-        if life.instance in self._index:
-            self._index[life.instance][life.app, life.life] = life
-        return lives
-
-    def load_all(self, instance: str) -> None:
-        """Move every life of an instance from disk to memory."""
-        for life in self.disk.all_of(instance):
-            self._load(life)
-
-    def load_with_metrics(self, numbers: set[int], partition: str) -> None:
-        """Move the lives of a partition that have one of these metrics to memory. Reads all lives on disk."""
-        if numbers.isdisjoint(self.state.disk_sums):  # no life that went to disk had one of them
-            return
-        for life in [life for life in self.disk if life.partition == partition and numbers & life.rows.keys()]:
-            self._load(life)
 
     def is_being_forgotten(self, instance: str, app: str, life: str) -> bool:
         """Tell whether a life is being forgotten."""
@@ -197,8 +159,9 @@ class Lives:
         """Add a new life, whose first snapshot has this `seq`. If its instance restarted, that is a `restart` event."""
         if life.life != SHORT_FORM_LIFE and self._is_restart(life, self.lives_of(life.instance), seq):
             self.add_event("restart", life, record, clock)
-        if len(self._append(life)) > MAX_SILENT_LIVES:
-            self._over_silent_limit.add(life.instance)
+        self.state.lives.setdefault(life.instance, []).append(life)
+        if life.instance in self._index:
+            self._index[life.instance][life.app, life.life] = life
         return life
 
     def _is_restart(self, life: Life, others: list[Life], seq: int) -> bool:
@@ -209,14 +172,13 @@ class Lives:
         the SDK collects may have a start after the time of its point, which is `seq`: then it begins at that time.
         """
         if life.complete:
-            known = any(other.app == life.app and other.life != SHORT_FORM_LIFE for other in others)
-            return known or self.disk.has_life_of(life.instance, life.app)
+            return any(other.app == life.app and other.life != SHORT_FORM_LIFE for other in others)
         begin_ns = ulid_ms(life.life) * 1_000_000
         if 0 < begin_ns - seq < MAX_COLLECTION_NS:
             begin_ns = seq
         is_restart = False
         # The newest lives come first: most new streams begin while other streams of their process go on.
-        for other in chain(reversed(others), self._on_disk_of(life.instance, life.app)):
+        for other in reversed(others):
             if other.app != life.app or other.life == SHORT_FORM_LIFE or not (other.complete or ulid_ms(other.life)):
                 continue
             if not begin_ns or (not other.complete and max(other.parts.values(), default=0) >= begin_ns):
@@ -224,12 +186,8 @@ class Lives:
             is_restart = True
         return is_restart
 
-    def _on_disk_of(self, instance: str, app: str) -> Iterator[Life]:
-        if self.disk.has_life_of(instance, app):
-            yield from self.disk.all_of(instance)
-
     def remove(self, life: Life) -> None:
-        """Remove a life and its rows from memory."""
+        """Remove a life and its rows."""
         self.mark_dirty(life.instance)
         self._index.pop(life.instance, None)
         others = [other for other in self.lives_of(life.instance) if other is not life]
@@ -238,39 +196,27 @@ class Lives:
         else:
             del self.state.lives[life.instance]
 
-    def retire(self) -> None:
-        """Move lives that are due to disk, at most `MAX_MOVED`. No sum changes."""
-        excess = [
+    def forget(self, now_ms: int) -> None:
+        """Forget lives without a record for `forget_after`, by their partition's clock and by `now_ms`."""
+        clocks, after_ms = self.state.clocks, self._settings.forget_after_ms
+        if not any(
+            min(clocks.get(one, 0), now_ms) >= due for one, due in self.life_counts.next_forgetting_ms().items()
+        ):
+            return
+        due = [
             life
-            for instance in sorted(self._over_silent_limit)
-            for life in self._silent_of(instance)[:-MAX_SILENT_LIVES]
+            for life in self
+            if life.life and not life.living and min(clocks.get(life.partition, 0), now_ms) >= life.keep_ms + after_ms
         ]
-        self._over_silent_limit.clear()
-        if not self._due and self.life_counts.may_any_retire():
-            self._due = [life for life in self if self._is_due(life)]
-            self._due.reverse()
-            self.life_counts.rescan()
-        retiring = {id(life): life for life in excess}
-        while self._due and len(retiring) < MAX_MOVED:
-            life = self._due.pop()
-            if self._is_due(life) and any(life is known for known in self.lives_of(life.instance)):
-                retiring[id(life)] = life
-        for life in retiring.values():
+        for life in due[:MAX_MOVED]:
             self.remove(life)
             self.layouts.blocks_to_rows(life)
-            self.sums.move_to_disk(life)
-        self.disk.add(retiring.values())
-
-    def forget(self, now_ms: int) -> None:
-        """Forget lives on disk without a record for `forget_after`, by their partition's clock and by `now_ms`."""
-        due = self.disk.due_lives(self.state.clocks, now_ms, self._settings.forget_after_ms, MAX_MOVED)
-        for life in due:
-            self.disk.remove(life)
             for number in [number for number in life.rows if not is_kept(self.state.metrics[number][2])]:
                 del life.rows[number]
             self.sums.forget(life)
             self.state.listed.append(ListedLife(self.state.list_id + 1, life))
             self.state.forgotten += 1
+        self.life_counts.rescan()
 
     def number_of(self, metric_id: MetricId) -> int:
         """Return the number of a metric, or -1 if it is new."""
@@ -331,7 +277,7 @@ class Lives:
 
     def _all_parts(self) -> list[tuple[Life, set[int]]]:
         self.dirty.update(self.state.lives)
-        lives = [*self, *self.disk, *(listed.life for listed in self.state.listed)]
+        lives = [*self, *(listed.life for listed in self.state.listed)]
         return [(life, set(life.parts or (0,))) for life in lives]
 
     def add_event(self, kind: str, life: Life, record: Record, clock: int, detail: str = "") -> None:
@@ -343,19 +289,3 @@ class Lives:
         if limit not in life.limits:
             life.limits.append(limit)
             self.add_event("limit", life, record, clock, limit)
-
-    def _load(self, life: Life) -> None:
-        self.disk.remove(life)
-        self.sums.move_to_memory(life)
-        self._append(life)
-        self.mark_dirty(life.instance)
-
-    def _silent_of(self, instance: str) -> list[Life]:
-        return [life for life in self.lives_of(instance) if not life.living]
-
-    def _is_due(self, life: Life) -> bool:
-        return not life.living and self.state.clocks.get(life.partition, 0) >= self._retires_ms(life)
-
-    def _retires_ms(self, life: Life) -> int:
-        retires_ms = life.keep_ms + self._settings.retire_after_ms
-        return max(retires_ms, life.deadline_ms) if life.living else retires_ms

@@ -29,6 +29,12 @@ Offsets = dict[str, dict[str, int]]
 _json = msgspec.json.Encoder()
 
 
+def key_of(metric: MetricId) -> bytes:
+    """Return the key of a metric's sum."""
+    app, name, type_, tags = metric
+    return sums.key(app, (name, type_, tags))
+
+
 class Total(NamedTuple):
     """The absolute totals of a metric over all instances. They replace earlier ones. `ts_ms` is the table's clock.
 
@@ -69,8 +75,7 @@ class Total(NamedTuple):
 
     def key(self) -> bytes:
         """The record's key on `metrics-agg`."""
-        app, name, type_, tags = self.metric
-        return sums.key(app, (name, type_, tags))
+        return key_of(self.metric)
 
     def value(self, *, epoch: int, batch: int) -> bytes:
         """The record's value on `metrics-agg`, as written by the given batch of the given writer."""

@@ -132,8 +132,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     `judged` maps "topic:partition" → the time by which lives were last found silent.
 
     Counts since the table began: `records`, `stale` ones among them, `dead` letters, `forgotten` lives. Present counts:
-    `lives` in memory, `living` ones, `instances` of living ones, `rows` in memory, lives on `disk`, `metrics`
-    (identities), `state_bytes` (packed).
+    `lives`, `living` ones, `instances` of living ones, `rows`, `metrics` (identities), `state_bytes` (packed).
 
     `due_ms` is the wall-clock time before which no further life falls silent, epoch ms, 0 if none is living. A shard
     without records by then needs one (jobs.aggregate.wake_up). `repaired` is the number of the last request to publish
@@ -154,7 +153,6 @@ class ShardRow(msgspec.Struct, kw_only=True):
     records: int = 0
     dead: int = 0
     forgotten: int = 0
-    disk: int = 0
     lives: int = 0
     living: int = 0
     instances: int = 0
@@ -168,8 +166,8 @@ class ShardRow(msgspec.Struct, kw_only=True):
     batch: int = 0
 
 
-class MemoryCounts(NamedTuple):
-    """The lives in memory, the living ones among them, the instances that have one of these, and the rows."""
+class LifeNumbers(NamedTuple):
+    """The lives, the living ones among them, the instances that have one of these, and the rows."""
 
     lives: int
     living: int
@@ -264,7 +262,7 @@ def forgetting_rows(shard: int, list_id: int, ids: list[LifeId]) -> list[TableRe
     ]
 
 
-def shard_row(state: State, counts: MemoryCounts, disk: int) -> TableRecord:
+def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
     """Return the record with the progress of the shard and the numbers of its lives."""
     row = ShardRow(
         shard=state.shard,
@@ -280,7 +278,6 @@ def shard_row(state: State, counts: MemoryCounts, disk: int) -> TableRecord:
         records=state.records,
         dead=state.dead,
         forgotten=state.forgotten,
-        disk=disk,
         lives=counts.lives,
         living=counts.living,
         instances=counts.instances,

@@ -7,7 +7,7 @@ import msgspec
 from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.table.arithmetic.metric_types import Values
-from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums, StoredPartialSum
+from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums
 from tallystream_aggregator.table.sum_tags import SumTags
 
 STATE_VERSION = 1
@@ -50,7 +50,7 @@ class Life(msgspec.Struct, array_like=True):
     `blocks` maps part → the counters of its newest snapshot. These counters have no rows.
 
     `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq
-    (or the ULID's time, if that is later), by which the life retires and is forgotten. `partition` is the one whose
+    (or the ULID's time, if that is later), by which the life is forgotten. `partition` is the one whose
     clock applies. `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition`
     that the part's rows include. After a rebuild, records up to this offset are not applied again. A part whose newest
     snapshot is from another partition has no offset. `complete` tells whether its snapshots have all metrics of a part.
@@ -92,24 +92,13 @@ class ListedLife(msgspec.Struct, array_like=True):
     life: Life
 
 
-class Chunk(msgspec.Struct, array_like=True):
-    """A chunk: lives on disk that are stored as one value. `lives` is how many of them are still on disk.
-
-    `oldest_ms` maps partition → the lowest `keep_ms` of its lives that can be forgotten.
-    """
-
-    lives: int
-    oldest_ms: dict[str, int]
-
-
 class State(msgspec.Struct, array_like=True):
     """The table of one shard.
 
     `clocks` maps partition → the highest append time so far, `offsets` partition → the last offset.
 
-    `lives` maps instance → its lives in memory, oldest first. `disk` maps the key of each life on disk (table.disk) →
-    the number of its chunk, `chunks` this number → a summary of the chunk. `held` maps the metric's number → the
-    partial sums of the lives on disk, `forgotten_sums` → those of the forgotten lives.
+    `lives` maps instance → its lives, oldest first. `forgotten_sums` maps the metric's number → the partial sums of the
+    forgotten lives.
 
     `out_ms` is the time of the newest output. `read_ms` maps partition → the wall-clock time of the last batch that had
     records of it. `judged` maps partition → the time by which its lives were last found silent. `due_ms` is a
@@ -135,11 +124,7 @@ class State(msgspec.Struct, array_like=True):
     version: int = STATE_VERSION
     metrics: list[MetricId] = []
     lives: dict[str, list[Life]] = {}
-    disk: dict[bytes, int] = {}
-    disk_sums: dict[int, StoredPartialSum] = {}
     forgotten_sums: dict[int, ForgottenSums] = {}
-    chunks: dict[int, Chunk] = {}
-    last_chunk: int = 0
     clocks: dict[str, int] = {}
     offsets: dict[str, int] = {}
     overflowed: list[int] = []

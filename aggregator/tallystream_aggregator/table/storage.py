@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tallystream.decoding import msgpack_decoder
-from tallystream_aggregator.table.disk import DELETED, Chunks
 from tallystream_aggregator.table.state import STATE_VERSION, State, damaged, pack, require_version, unpack
 from tallystream_aggregator.table.table import Table
 
@@ -32,8 +31,8 @@ MAX_ENTRIES = 500
 """The most entries after a copy, whatever their size: they are read one by one."""
 
 
-class Store(Chunks, Protocol):
-    """The store of one log: a head, entries by number, and the chunks of lives on disk by number."""
+class Store(Protocol):
+    """The store of one log: a head, and entries by number."""
 
     def head(self) -> bytes | None:
         """Return the head, or None for a new log."""
@@ -153,13 +152,11 @@ class StoredTable:
 
     def save(self, store: Store) -> None:
         """Store the changes since the last call."""
-        self.table.disk.use_store(store)
         difference = list(_entries(self.table.pop_difference()))
         self.log.append(store, difference, lambda: _entries(self.table.state))
-        self.table.disk.flush()
 
 
-_LARGE = ("metrics", "lives", "disk", "disk_sums", "forgotten_sums", "chunks")
+_LARGE = ("metrics", "lives", "forgotten_sums")
 """The parts of a state that grow with the table."""
 
 
@@ -182,38 +179,25 @@ def load(store: Store, settings: TableSettings, begin: Callable[[], State] = Sta
     """
     head = store.head()
     if head is None:
-        return StoredTable(Table(begin(), settings, store))
+        return StoredTable(Table(begin(), settings))
     log, entries = read_log(store, head)
     if not entries:
         raise damaged("it has no entries")
     state = unpack(entries[0])
     for entry in entries[1:]:
         state = _merge(state, unpack(entry))
-    return StoredTable(Table(state, settings, store), log)
+    return StoredTable(Table(state, settings), log)
 
 
 def _merge(state: State, entry: State) -> State:
     """Return `state` with the changes of `entry`."""
-    lives, disk, chunks = state.lives, state.disk, state.chunks
+    lives = state.lives
     for instance, changed in entry.lives.items():
         if changed:
             lives[instance] = changed
         else:
             lives.pop(instance, None)
-    for key, number in entry.disk.items():
-        if number == DELETED:
-            disk.pop(key, None)
-        else:
-            disk[key] = number
-    for number, chunk in entry.chunks.items():
-        if chunk.lives:
-            chunks[number] = chunk
-        else:
-            chunks.pop(number, None)
-    entry.lives, entry.disk, entry.chunks = lives, disk, chunks
+    entry.lives = lives
     entry.metrics = state.metrics + entry.metrics
-    entry.disk_sums, entry.forgotten_sums = (
-        state.disk_sums | entry.disk_sums,
-        state.forgotten_sums | entry.forgotten_sums,
-    )
+    entry.forgotten_sums = state.forgotten_sums | entry.forgotten_sums
     return entry

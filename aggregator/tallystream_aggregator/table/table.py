@@ -22,7 +22,6 @@ from tallystream_aggregator.table.decode import (
     read_key,
     read_value,
 )
-from tallystream_aggregator.table.disk import Disk, MemoryChunks
 from tallystream_aggregator.table.forget import advance_forgetting, close_list, forget_metric, forgotten_rows
 from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limit_letters
 from tallystream_aggregator.table.lives import Lives
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.table.compaction import Span
-    from tallystream_aggregator.table.disk import Chunks
     from tallystream_aggregator.table.rows import TableRecord
     from tallystream_aggregator.table.state import State
 
@@ -100,22 +98,20 @@ class Changes(NamedTuple):
 
 
 class Table:
-    """The table over `state`, which it changes in place. Lives on disk are in `chunks`. Not thread-safe."""
+    """The table over `state`, which it changes in place. Not thread-safe."""
 
-    def __init__(self, state: State, settings: TableSettings | None = None, chunks: Chunks | None = None) -> None:
+    def __init__(self, state: State, settings: TableSettings | None = None) -> None:
         self.state = state
-        self.disk = Disk(state, MemoryChunks() if chunks is None else chunks)
         self._settings = settings or TableSettings()
         self._dead: list[DeadLetter] = []
         self._quotable_bytes = MAX_QUOTED_BYTES_OF_A_BATCH
-        self._lives = Lives(state, self._settings, self.disk)
+        self._lives = Lives(state, self._settings)
         self._outputs = SumOutputs(state, self._lives.sums)
         self._applier = RecordApplier(self._lives, self._settings)
         self._forgetting_rows: list[TableRecord] = []
         self._shard_row_changed = False
         self._republished: set[bytes] = set()
         self._changed_forgotten: set[int] = set()
-        self._dirty_disk_sums: set[int] = set()
         self._metrics = len(state.metrics)
 
     def begin_batch(self) -> None:
@@ -135,24 +131,33 @@ class Table:
         for record in records:
             if included and self._is_included(record, included):
                 continue
-            clock = self._advance_clock(record)
-            refused = limit_letters(self._apply_record(record, clock))
-            self.state.records += record.record_count
-            if refused:
-                self._add_dead_letters(record, refused)
-                self.state.dead += len(refused)
+            self._apply(record, self._advance_clock(record), record.record_count)
         if self._applier.unexpanded:
             raise ExpansionNeededError(self._applier.unexpanded)
 
-    def apply_first(self, record: Record) -> int:
-        """Apply the first record of a run (table.compaction), and return how far the run may go, -1 for nowhere.
+    def apply_record(self, record: Record, records: int = 1) -> int:
+        """Apply a record that stands for `records`: those that it supersedes, and itself. Its time is `clock_ms`.
 
-        That is the highest seq, or value of the short form, whose records may be left out if a later one of the run is
-        applied: each of them would be accepted completely, and replaced by the next one.
+        Return the highest seq, or value of the short form, up to which later records of its run may be left out if a
+        still later one is applied; -1 for none. Each of them would be accepted completely, and replaced by the next.
         """
         self._applier.run_limit = -1
-        self.apply((record,))
+        self._apply(record, record.clock_ms, records)
         return self._applier.run_limit
+
+    def advance(self, partition: str, offset: int, clock_ms: int) -> None:
+        """Note that a partition is read up to `offset`, included, and that its time is `clock_ms`."""
+        state = self.state
+        state.offsets[partition], state.clocks[partition] = offset, clock_ms
+        state.out_ms = max(state.out_ms, clock_ms)
+        self._shard_row_changed = True
+
+    def _apply(self, record: Record, clock: int, records: int) -> None:
+        refused = limit_letters(self._apply_record(record, clock))
+        self.state.records += records
+        if refused:
+            self._add_dead_letters(record, refused)
+            self.state.dead += len(refused)
 
     def record_read_times(self, records: Iterable[Record], now_ms: int) -> None:
         """Set the time at which the partitions of a batch's records were read to `now_ms`, the time of the batch."""
@@ -244,7 +249,6 @@ class Table:
 
     def changes(self) -> Changes:
         """Return the changes since the last call, and clear them."""
-        self._lives.retire()
         list_rows = close_list(self.state)
         outputs = self.outputs()
         return outputs._replace(rows=self._table_rows(list_rows))
@@ -256,7 +260,6 @@ class Table:
             self._outputs.publish_empty(self.state.emptied)
             self.state.emptied = []
         changed = self._lives.sums.flush()
-        self._dirty_disk_sums |= self._lives.sums.store_disk_sums()
         totals, shard_sums = list[Total](), list[ShardSum]()
         if self.state.shards > 1:
             shard_sums = self.shard_sums(sorted(changed, key=self._lives.sums.numbers.identity))
@@ -279,19 +282,9 @@ class Table:
         state = self.state
         lives = {instance: state.lives.get(instance, []) for instance in self._lives.dirty}
         forgotten_sums = {number: state.forgotten_sums[number] for number in self._changed_forgotten}
-        disk_sums = {number: state.disk_sums[number] for number in self._dirty_disk_sums}
         metrics, self._metrics = state.metrics[self._metrics :], len(state.metrics)
-        self._lives.dirty, self._changed_forgotten, self._dirty_disk_sums = set(), set(), set()
-        disk, chunks = self.disk.pop_difference()
-        return msgspec.structs.replace(
-            state,
-            metrics=metrics,
-            lives=lives,
-            forgotten_sums=forgotten_sums,
-            disk_sums=disk_sums,
-            disk=disk,
-            chunks=chunks,
-        )
+        self._lives.dirty, self._changed_forgotten = set(), set()
+        return msgspec.structs.replace(state, metrics=metrics, lives=lives, forgotten_sums=forgotten_sums)
 
     def _is_included(self, record: Record, included: Mapping[str, int]) -> bool:
         """Tell whether a rebuilt table includes a record already.
@@ -412,7 +405,7 @@ class Table:
         self._forgetting_rows, self._shard_row_changed = [], False
         # The shard's record is last: once it is written, all rows that it includes are written.
         self._lives.life_counts.flush()
-        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts, len(self.disk))]
+        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts)]
 
     def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return the partial sums of this shard for the sums of these metrics, for the combiners."""

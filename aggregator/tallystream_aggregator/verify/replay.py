@@ -196,8 +196,8 @@ class Replay:
     def _add_older(self, life: Life, snapshot: Snapshot) -> None:
         """Add the metrics of a stale snapshot that is not complete, or whose life moved.
 
-        Of each metric, the highest seq counts. A metric that would be refused in a snapshot in order is skipped without
-        a dead letter.
+        Of each metric, the highest count and then the highest seq counts. Every value widens min, max and positions. A
+        metric that would be refused in a snapshot in order is skipped without a dead letter.
         """
         seen: set[Identity] = set()
         for metric in snapshot.metrics:
@@ -210,19 +210,14 @@ class Replay:
                     self._replace(life, metric, snapshot, None)
             elif before.part != snapshot.part:
                 continue
-            elif before.seq >= snapshot.seq:
-                if metric.identity[1] == "position":  # the range of positions was consumed, so it counts
-                    before.numbers = _widened(before.numbers, Row(metric.numbers, None, 0, 0))
-            elif not _falls(metric, before):
-                self._set(
-                    life,
-                    metric.identity,
-                    Row(_widened(metric.numbers, before), metric.bins, snapshot.part, snapshot.seq),
-                )
+            elif (_count(metric.numbers), snapshot.seq) > (_count(before.numbers), before.seq):
+                self._replace(life, metric, snapshot, before)
+            else:
+                before.numbers = _widened(before.numbers, metric.numbers)
 
     def _replace(self, life: Life, metric: Metric, snapshot: Snapshot, before: Row | None) -> None:
-        row = Row(_widened(metric.numbers, before), metric.bins, snapshot.part, snapshot.seq)
-        self._set(life, metric.identity, row)
+        numbers = metric.numbers if before is None else _widened(metric.numbers, before.numbers)
+        self._set(life, metric.identity, Row(numbers, metric.bins, snapshot.part, snapshot.seq))
 
     def _replace_all(self, life: Life, snapshot: Snapshot) -> list[str]:
         refused: list[str] = []
@@ -239,14 +234,11 @@ class Replay:
                 exceeded.add(limit)
             elif before is not None and before.part != snapshot.part:
                 refused.append("the metric was in another part of this life")
-            elif before is not None and _falls(metric, before):
+            elif before is not None and _count(metric.numbers) < _count(before.numbers):
                 refused.append("the count falls")
+                before.numbers = _widened(before.numbers, metric.numbers)
             else:
-                self._set(
-                    life,
-                    metric.identity,
-                    Row(_widened(metric.numbers, before), metric.bins, snapshot.part, snapshot.seq),
-                )
+                self._replace(life, metric, snapshot, before)
             seen.add(metric.identity)
         if len(refused) > MAX_METRIC_LETTERS:
             refused[MAX_METRIC_LETTERS:] = ["more metrics of this record are refused"]
@@ -336,18 +328,18 @@ class Replay:
                     self._lives_by_metric[identity][replace(life, rows={identity: row}, uncertain=True)] = None
 
 
-def _falls(metric: Metric, before: Row) -> bool:
-    field = "sum" if metric.identity[1] == "float_counter" else "count"
-    return bool(metric.numbers.get(field, 0) < before.numbers.get(field, 0))
+def _count(numbers: dict[str, Any]) -> Any:
+    """Return what must not fall within a life: the count, the sum of a float counter, 0 for other types."""
+    return numbers["count"] if "count" in numbers else numbers.get("sum", 0)
 
 
-def _widened(numbers: dict[str, Any], before: Row | None) -> dict[str, Any]:
-    """Return the new numbers of a row. Positions, min and max only widen the range of the row before."""
+def _widened(numbers: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a row. The others only widen the range of positions, min and max."""
     kept = dict(numbers)
     for name, choose in WIDENING:
-        old = None if before is None else before.numbers.get(name)
-        if old is not None:
-            kept[name] = old if kept.get(name) is None else choose(kept[name], old)
+        other = others.get(name)
+        if other is not None:
+            kept[name] = other if kept.get(name) is None else choose(kept[name], other)
     return kept
 
 

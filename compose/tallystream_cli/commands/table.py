@@ -54,9 +54,6 @@ def aggregate(
     fetch_tries: o.FetchTries = 5,
     fetch_pause_ms: o.FetchPauseMs = 1000,
     fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
-    retire_after_h: Annotated[
-        float, typer.Option(help="Hours after which a silent life moves from memory to disk; no sum changes.")
-    ] = 24.0,
     forget_after_days: Annotated[
         float,
         typer.Option(help="Days after which a silent life's rows are deleted and only its counts are kept; 7 or more."),
@@ -105,7 +102,6 @@ def aggregate(
         catch_up=catch_up,
         on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # one_of checks it
         table=TableSettings(
-            retire_after_ms=o.whole_ms("--retire-after-h", retire_after_h, HOUR_MS),
             forget_after_ms=o.whole_ms("--forget-after-days", forget_after_days, 24 * HOUR_MS),
             max_app_metrics=max_app_metrics,
             otlp_topics=tuple(otlp_topic or ()),

@@ -137,8 +137,10 @@ class SimulatedCluster:
         """The time by the clock of a partition's leader, in epoch ms."""
         return self.now_ms + self.clock_offset_ms.get(place, 0)
 
-    def fetch(self, place: Place, position: int, limit: int) -> tuple[list[Entry], int]:
-        """Return up to `limit` records from a position on, as `read_uncommitted` does, and the position after them.
+    def fetch(self, place: Place, position: int, limit: int, *, committed: bool = False) -> tuple[list[Entry], int]:
+        """Return up to `limit` records from a position on, and the position after them.
+
+        A `committed` reader gets no record of an aborted transaction, and none after the last stable offset.
 
         Raises:
             LostRecordsError: the position is out of range, or there is no such partition.
@@ -146,13 +148,14 @@ class SimulatedCluster:
         partition = self.find(place)
         if partition is None or not partition.start <= position <= partition.end:
             raise LostRecordsError(place, position, None if partition is None else partition.bounds)
+        end = partition.stable if committed else partition.end
         records: list[Entry] = []
-        for entry in partition.between(position, partition.end):
-            if entry.marker is None:
+        for entry in partition.between(position, end):
+            if entry.marker is None and (not committed or partition.is_committed(entry)):
                 if len(records) == limit:
                     return records, entry.offset
                 records.append(entry)
-        return records, partition.end
+        return records, max(position, end)
 
     # Transactions. Each method is one request to the coordinator or to a partition's leader.
 

@@ -52,9 +52,9 @@ class SimulatedBroker:
         """Tell whether the metadata that a request gets have a partition."""
         return place not in self._cluster.unknown or not self._process.choose(2, "old metadata")
 
-    def source(self) -> SimulatedSource:
+    def source(self, *, committed: bool = False) -> SimulatedSource:
         """Return a source without partitions."""
-        return SimulatedSource(self._process, self._cluster)
+        return SimulatedSource(self._process, self._cluster, committed=committed)
 
     def partitions(self) -> dict[str, Collection[int]]:
         """Return the partitions that exist now of the topics that the table reads."""
@@ -88,8 +88,8 @@ class SimulatedBroker:
 class SimulatedSource:
     """`Source` of one process. Which partitions a call reads, and how far, is chosen by the scheduler."""
 
-    def __init__(self, process: Process, cluster: SimulatedCluster) -> None:
-        self._process, self._cluster = process, cluster
+    def __init__(self, process: Process, cluster: SimulatedCluster, *, committed: bool) -> None:
+        self._process, self._cluster, self._committed = process, cluster, committed
         self._positions: dict[Place, int] = {}
 
     def assign(self, positions: Mapping[Place, int]) -> None:
@@ -110,7 +110,7 @@ class SimulatedSource:
             left = min(left, 1 + choose(3, "records to read"))
         chunks = []
         for place in places:
-            records, end = self._cluster.fetch(place, positions[place], left)
+            records, end = self._cluster.fetch(place, positions[place], left, committed=self._committed)
             left -= len(records)
             if end > positions[place]:
                 positions[place] = end

@@ -109,7 +109,7 @@ BAD = [
     ("aggregate --checkpoint {tmp}/c --from yesterday", "--from: 'yesterday' can't be used; "),
     *(
         (f"aggregate --checkpoint {{tmp}}/c {option} {text}", f"{option}: {float(text)} can't be used; give ")
-        for option in ("--retire-after-h", "--forget-after-days")
+        for option in ("--forget-after-days",)
         for text in ("nan", "inf", "1e308", "-1")
     ),
     ("aggregate --checkpoint {tmp}/c --on-data-loss weep", "--on-data-loss: 'weep' can't be used; "),

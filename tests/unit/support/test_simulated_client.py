@@ -154,3 +154,34 @@ def test_a_writer_that_opens_may_be_fenced_by_one_that_opens_at_the_same_time() 
             assert scheduler.run(100, lambda ps=both: all(p.ended for p in ps))  # type: ignore[misc]
             errors.add(sum(isinstance(process.error, FencedError) for process in both))
     assert errors == {0, 1}
+
+
+def test_a_committed_source_stops_before_an_open_transaction_and_leaves_out_aborted_records() -> None:
+    """Others see both. It goes on after the marker."""
+    cluster = new_cluster()
+    cluster.append(IN, None, b"before")
+    for value in (b"aborted", b"committed"):
+        epoch = cluster.open_writer("x")
+        assert epoch is not None
+        cluster.add_partitions("x", epoch, [IN])
+        cluster.produce("x", epoch, IN, [(b"k", value)])
+        cluster.append(IN, None, b"after " + value)
+        if value == b"aborted":
+            cluster.expire("x")
+            cluster.write_markers()
+
+    def code(broker: SimulatedBroker) -> Any:
+        read = []
+        for committed in (True, False, True):
+            source = broker.source(committed=committed)
+            source.assign({IN: 0})
+            read.append([([row[3] for row in chunk.rows], chunk.end) for chunk in source.read(10, 1.0)])
+            if not committed:
+                cluster.end("x", epoch, "commit")
+                cluster.write_markers()
+        return read
+
+    first, uncommitted, last = run(cluster, code)
+    assert first == [([b"before", b"after aborted"], 4)]
+    assert uncommitted == [([b"before", b"aborted", b"after aborted", b"committed", b"after committed"], 6)]
+    assert last == [([b"before", b"after aborted", b"committed", b"after committed"], 7)]

@@ -58,7 +58,6 @@ class SparkStore:
     def __init__(self, handle: StatefulProcessorHandle) -> None:
         self._head = handle.getValueState("table", _PACKED)
         self._entries = handle.getMapState("log", _NUMBER, _PACKED)
-        self._chunks = handle.getMapState("disk", _NUMBER, _PACKED)
 
     def head(self) -> bytes | None:
         """Return the head."""
@@ -81,18 +80,6 @@ class SparkStore:
     def clear(self) -> None:
         """Remove all entries."""
         self._entries.clear()
-
-    def chunk(self, number: int) -> bytes | None:
-        """Return a chunk of lives on disk."""
-        stored = self._chunks.getValue((number,))
-        return None if stored is None else bytes(stored[0])
-
-    def set_chunk(self, number: int, chunk: bytes | None) -> None:
-        """Set a chunk; None removes it."""
-        if chunk is None:
-            self._chunks.removeKey((number,))
-        else:
-            self._chunks.updateValue((number,), (chunk,))
 
 
 OUTPUT = "topic string, key binary, value binary, partition int, writer binary"
@@ -222,7 +209,6 @@ class TableProcessor(StatefulProcessor):
         stored = _in_memory.pop(cached, None)  # if the batch fails, the table must be read again
         if stored is None or not stored.log.is_current(self._store):
             stored = self._load(shard)
-        stored.table.disk.use_store(self._store)
         if stored.table.state.shards != self._shards:
             raise StateVersionError(
                 f"state: shard {shard} is one of {stored.table.state.shards}, and the file CHECKPOINT.sharding says "

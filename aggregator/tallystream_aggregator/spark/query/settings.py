@@ -125,8 +125,6 @@ class AggregateSettings:
         if self.table.max_app_metrics < 1:
             raise ConfigError("--max-app-metrics", self.table.max_app_metrics, "give a whole number above zero")
         parse_latency(self.latency)
-        if self.table.retire_after_ms < 1:
-            raise ConfigError("--retire-after-h", self.table.retire_after_ms / HOUR_MS, "give hours above zero")
         if self.table.forget_after_ms < 7 * 24 * HOUR_MS:
             days = self.table.forget_after_ms / (24 * HOUR_MS)
             raise ConfigError("--forget-after-days", days, "give 7 or more: a broker's clock may jump by days")

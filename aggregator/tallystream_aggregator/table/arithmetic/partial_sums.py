@@ -93,30 +93,10 @@ class PartialSum:
         cell.terms += more  # type: ignore[union-attr]  # a counter's only cell is a sum
         cell.integers += difference  # type: ignore[union-attr]
 
-    def subtract(self, contribution: Contribution) -> None:
-        """Subtract a contribution that moves to other partial sums. Extremes stay: the total includes them anyway."""
-        for cell, (index, _, momentary) in zip(self.cells, _CELLS[self.kind], strict=True):
-            if isinstance(cell, Sum) and not momentary:
-                cell.replace(contribution.values[index], None)
-        if self.merged is not None:
-            self.merged.replace(_sketch(contribution), None)
-
-    def mark_extremes_lost(self, contribution: Contribution) -> None:
-        """Mark the extremes that a removed contribution may have held as lost."""
-        for cell, (index, _, momentary) in zip(self.cells, _CELLS[self.kind], strict=True):
-            if isinstance(cell, Extreme) and not momentary:
-                cell.mark_lost(contribution.values[index])
-
     @property
     def lost(self) -> bool:
         """Whether an extreme has to be found again among all lives."""
         return any(isinstance(cell, Extreme) and cell.lost for cell in self.cells)
-
-    @property
-    def lost_lasting_extreme(self) -> bool:
-        """Whether a lost extreme is one of a histogram, a timer or a position, whose lives on disk count too."""
-        momentary = (each for _, _, each in _CELLS[self.kind])
-        return any(isinstance(c, Extreme) and c.lost and not m for c, m in zip(self.cells, momentary, strict=True))
 
     def rescan(self, contributions: Iterable[Contribution], others: Iterable[PartialSum] = ()) -> None:
         """Find lost extremes again among the contributions of all lives and the partial sums `others`."""
@@ -148,10 +128,6 @@ class PartialSum:
                 cell.remove(removed)
         if self.merged is not None and other.merged is not None:
             self.merged.remove(other.merged)
-        self.mark_extremes_lost_with(other)
-
-    def mark_extremes_lost_with(self, other: PartialSum) -> None:
-        """Mark the extremes that removed partial sums may have held as lost."""
         for cell, removed in zip(self.cells, other.cells, strict=True):
             if isinstance(cell, Extreme) and isinstance(removed, Extreme):
                 cell.mark_lost(removed.value)
@@ -209,27 +185,22 @@ class StoredSketch(msgspec.Struct, array_like=True):
 
 
 class StoredPartialSum(msgspec.Struct, array_like=True):
-    """The partial sums of one metric as they are stored: sums, extremes and bins in the order of the cells.
-
-    `lost` has the indexes of extremes that are only bounds, because the life that held one was removed.
-    """
+    """The partial sums of one metric as they are stored: sums, extremes and bins in the order of the cells."""
 
     sums: list[StoredSum]
     extremes: list[Value]
     bins: StoredSketch | None = None
-    lost: list[int] = []
 
     def load(self, kind: str) -> PartialSum:
         """Return the partial sums for a metric of this type, with no living lives."""
         partial = PartialSum(kind)
         sums, extremes = iter(self.sums), iter(self.extremes)
-        for place, cell in enumerate(partial.cells):
+        for cell in partial.cells:
             if isinstance(cell, Sum):
                 stored = next(sums)
                 cell.merge(Sum(stored.terms, int(stored.integers, 16), stored.floats, int(stored.units, 16)))
             else:
                 cell.set(next(extremes))
-                cell.lost = place in self.lost
         if partial.merged is not None and self.bins is not None:
             partial.merged.bins = {
                 (scale, sign): {index: int(count, 16) for index, count in found}
@@ -252,7 +223,6 @@ def store_partial_sum(partial: PartialSum) -> StoredPartialSum:
         [StoredSum(c.terms, f"{c.integers:x}", c.floats, f"{c.units:x}") for c in partial.cells if isinstance(c, Sum)],
         [cell.value for cell in partial.cells if isinstance(cell, Extreme)],
         bins,
-        [place for place, cell in enumerate(partial.cells) if isinstance(cell, Extreme) and cell.lost],
     )
 
 

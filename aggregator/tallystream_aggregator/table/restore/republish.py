@@ -33,7 +33,7 @@ class Republish(NamedTuple):
 def republish(lives: Lives, keys: Iterable[bytes]) -> list[TableRecord]:
     """Return the records of forgotten sums and lists with these keys, and deletions of keys that the state lacks.
 
-    Lives in memory and on disk are only marked: `lives.pop_rows` returns their records. The shard's own record is
+    Lives are only marked: `lives.pop_rows` returns their records. The shard's own record is
     published with every batch.
     """
     keys = list(keys)
@@ -78,15 +78,14 @@ def _row(lives: Lives, key: bytes, *, sums_are_written: bool) -> TableRecord | N
 def _is_absent(lives: Lives, name: LifeId, part: int, key: bytes, *, sums_are_written: bool) -> bool:
     """Tell whether the shard has to delete the record of a part of a life. If the shard has the part, mark it."""
     state = lives.state
-    app, instance, life = name
+    instance = name[1]
     if any(_name(one.life) == name for one in state.deleting):
         return sums_are_written  # If not, the next batch deletes it, after this one has written these sums.
     listed = [one.life for one in state.listed if _name(one.life) == name]
     if not listed and shard_of(instance.encode(), state.shards) != state.shard:
         return False  # The row of another shard never counts here, or only until that shard has written its own.
-    on_disk = lives.disk.find(instance, app, life)
     known = [one for one in lives.lives_of(instance) if _name(one) == name]
-    for one in [*listed, *known, *([] if on_disk is None else [on_disk])]:
+    for one in [*listed, *known]:
         if (part in (one.parts or (0,)) or part in one.offsets) and life_key(one, part) == key:
             lives.publish(one, part)
             return False

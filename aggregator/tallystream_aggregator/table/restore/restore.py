@@ -3,7 +3,7 @@
 The topic may have only a part of the records of the last batches. The row of a life has the offset up to which it
 includes the records of its part, so no record is applied twice when `metrics` is read again from the offsets of the
 shard's record. A life that was being forgotten continues from the step that the newest records show (table.rows has
-the order). All other lives begin in memory, and retire again when they are due.
+the order).
 """
 
 from __future__ import annotations

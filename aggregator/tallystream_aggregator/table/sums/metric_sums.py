@@ -11,14 +11,13 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, store_partial_sum
+from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.sums.numbers import SumNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tallystream_aggregator.table.disk import Disk
     from tallystream_aggregator.table.layouts import Layout, Layouts
     from tallystream_aggregator.table.state import Life, State
 
@@ -29,20 +28,16 @@ Before = dict[int, Contribution | None]
 
 
 class MetricSums:
-    """The partial sums of all metrics of `state`, by number: of lives in memory, on disk and forgotten.
+    """The partial sums of all metrics of `state`, by number: of all lives and the forgotten ones.
 
-    Metrics that have one sum share its partial sums: `numbers` has the number of each metric's sum. The partial sums of
-    the lives on `disk` are also stored by themselves and for each metric, in `state.disk_sums`. So a restart does not
-    read these lives.
+    Metrics that have one sum share its partial sums: `numbers` has the number of each metric's sum.
     """
 
-    def __init__(self, state: State, disk: Disk, layouts: Layouts) -> None:
-        self._state, self._disk, self._layouts = state, disk, layouts
+    def __init__(self, state: State, layouts: Layouts) -> None:
+        self._state, self._layouts = state, layouts
         self.numbers = SumNumbers(state.metrics, state.sum_tags)
         self._sums_of_layouts: WeakKeyDictionary[Layout, frozenset[int]] = WeakKeyDictionary()
         self._partials: dict[int, PartialSum] = {}
-        self._on_disk: dict[int, PartialSum] = {}
-        self._dirty_on_disk: set[int] = set()
         self._before: dict[int, tuple[Life, Before]] = {}
         self._forced: set[int] = set()
         self._differences: dict[Layout, list[int]] = {}
@@ -53,7 +48,11 @@ class MetricSums:
         """Return the partial sums of a metric's sum, empty ones for a new sum."""
         partial = self._partials.get(number)
         if partial is None:
-            partial = self._partials[number] = self._of(self._partials, self.numbers.of(number))
+            of = self.numbers.of(number)
+            partial = self._partials.get(of)
+            if partial is None:
+                partial = self._partials[of] = PartialSum(self._state.metrics[of][2])
+            self._partials[number] = partial
         return partial
 
     def mark_dirty(self, life: Life, numbers: Iterable[int]) -> None:
@@ -101,38 +100,13 @@ class MetricSums:
         """Publish these metrics with this batch, whether they change or not."""
         self._forced.update(numbers)
 
-    def move_to_disk(self, life: Life) -> None:
-        """Move the contributions of a life from memory to disk. No sum changes."""
-        for number, contribution in _lasting_contributions(life):
-            self._of(self._on_disk, number).replace(None, contribution)
-            self._dirty_on_disk.add(number)
-
-    def move_to_memory(self, life: Life) -> None:
-        """Move the contributions of a life from disk to memory. No sum changes."""
-        for number, contribution in _lasting_contributions(life):
-            self._of(self._on_disk, number).subtract(contribution)
-            self._dirty_on_disk.add(number)
-
-    def prepare_removal(self, life: Life, numbers: Iterable[int]) -> None:
-        """Prepare the sums for the removal of these metrics from a life, which the caller removes next."""
-        self.mark_dirty(life, numbers)
-        for number in numbers:
-            contribution = self._contribution(life, number)
-            if number in self._on_disk and contribution is not None:
-                self._on_disk[number].mark_extremes_lost(contribution)
-                self._dirty_on_disk.add(number)
-
     def subtract_forgotten(self, number: int, removed: PartialSum) -> None:
         """Subtract the partial sums of forgotten lives, `removed`, from a metric."""
         self[number].remove(removed)
-        if number in self._on_disk:  # the extremes on disk may be those of forgotten lives
-            self._on_disk[number].mark_extremes_lost_with(removed)
-            self._dirty_on_disk.add(number)
         self._forced.add(number)
 
     def forget(self, life: Life) -> None:
-        """Forget a life that was on disk: its contributions stay in the sums and count as forgotten."""
-        self.move_to_memory(life)
+        """Forget a silent life: its contributions stay in the sums and count as forgotten."""
         for number in life.rows:
             self[number].forgotten += 1
         self.force_publish(life.rows)
@@ -163,18 +137,6 @@ class MetricSums:
         sums = self.numbers.of_all(changed)
         self._rescan({number for number in sums if self[number].lost})
         return sums
-
-    def store_disk_sums(self) -> set[int]:
-        """Update `state.disk_sums`, and return the metrics whose entries have changed."""
-        changed, self._dirty_on_disk = self._dirty_on_disk, set()
-        self._state.disk_sums.update((number, store_partial_sum(self._on_disk[number])) for number in changed)
-        return changed
-
-    def _of(self, partials: dict[int, PartialSum], number: int) -> PartialSum:
-        partial = partials.get(number)
-        if partial is None:
-            partial = partials[number] = PartialSum(self._state.metrics[number][2])
-        return partial
 
     def _sums_in(self, layout: Layout) -> Collection[int]:
         """Return the sums of a layout's counters, each once."""
@@ -235,16 +197,10 @@ class MetricSums:
         """Find lost extremes again. Lives on disk are read only if one of them may have lost its rows."""
         if not sums:
             return
-        of, kept = self.numbers.of, {number for number in sums if self[number].lost_lasting_extreme}
-        metrics = self.numbers.metrics_of(kept)
-        self._rescan_disk({number for number in metrics if number in self._on_disk and self._on_disk[number].lost})
         others: dict[int, list[PartialSum]] = defaultdict(list)
-        for number in metrics:
-            forgotten_sums = self._state.forgotten_sums.get(number)
-            if forgotten_sums is not None:
-                others[of(number)].append(forgotten_sums.stored.load(self[number].kind))
-            if number in self._on_disk:
-                others[of(number)].append(self._on_disk[number])
+        for number in self.numbers.metrics_of(sums) & self._state.forgotten_sums.keys():
+            forgotten_sums = self._state.forgotten_sums[number]
+            others[self.numbers.of(number)].append(forgotten_sums.stored.load(self[number].kind))
         for number, contributions in self._contributions(sums).items():
             self[number].rescan(contributions, others[number])
 
@@ -258,24 +214,8 @@ class MetricSums:
                 found[self.numbers.of(number)].append(Contribution(row.values, life.is_current(row), row.sketch))
         return found
 
-    def _rescan_disk(self, numbers: set[int]) -> None:
-        if not numbers:
-            return
-        log.info("reading %d lives on disk to find the extremes of %d metrics again", len(self._disk), len(numbers))
-        found = {number: PartialSum(self._on_disk[number].kind) for number in numbers}
-        for life in self._disk:
-            for number, contribution in _lasting_contributions(life):
-                if number in numbers:
-                    found[number].replace(None, contribution)
-        for number, partial in found.items():
-            self._on_disk[number].rescan((), [partial])
-            self._dirty_on_disk.add(number)
-
     def _build(self) -> None:
         state = self._state
-        for number, stored in state.disk_sums.items():
-            self._on_disk[number] = stored.load(state.metrics[number][2])
-            self[number].merge(self._on_disk[number])
         for number, forgotten_sums in state.forgotten_sums.items():
             self[number].merge(forgotten_sums.stored.load(state.metrics[number][2]))
             self[number].forgotten += forgotten_sums.lives
@@ -330,9 +270,3 @@ class MetricSums:
             yield from lives
         for listed in self._state.listed:
             yield listed.life
-
-
-def _lasting_contributions(life: Life) -> Iterator[tuple[int, Contribution]]:
-    """Yield the contributions of a life without their momentary values."""
-    for number, row in life.rows.items():
-        yield number, Contribution(row.values, current=False, sketch=row.sketch)

@@ -94,33 +94,29 @@ def otlp_record(offset: int, time_ns: int, *streams: tuple[str, int]) -> Record:
     return Record(otlp.TOPIC, 0, offset, time_ns // 1_000_000, None, value)
 
 
-def otlp_table(**settings: int) -> Table:
-    return Table(State(), TableSettings(otlp_topics=(otlp.TOPIC,), **settings))
+def otlp_table() -> Table:
+    return Table(State(), TableSettings(otlp_topics=(otlp.TOPIC,)))
 
 
-@pytest.mark.parametrize("retire_after_ms", [0, 10**9])
 @pytest.mark.parametrize(("begin_s", "restarts"), [(1800, 0), (3601, 1)])
-def test_a_restart_does_not_depend_on_what_is_on_disk(retire_after_ms: int, begin_s: int, restarts: int) -> None:
-    """A new stream is a restart if it begins after all points of its instance, in memory and on disk."""
+def test_a_new_stream_is_a_restart_if_it_begins_after_all_points(begin_s: int, restarts: int) -> None:
+    """Also if the earlier streams of its instance are silent."""
     hour_ns = 3600 * otlp.SECOND_NS
     first, second = otlp.BEGIN_NS + hour_ns, otlp.BEGIN_NS + 2 * hour_ns
-    table = otlp_table(retire_after_ms=retire_after_ms)
+    table = otlp_table()
     run_batch(table, [otlp_record(0, first, ("a", otlp.BEGIN_NS))], now_ms=0)
     run_batch(table, [Record(otlp.TOPIC, 0, 1, second // 1_000_000, b"other", None)], now_ms=0)
-    assert len(table.disk) == (retire_after_ms == 0)
     changes = run_batch(table, [otlp_record(2, second + 1, ("b", otlp.BEGIN_NS + begin_s * otlp.SECOND_NS))], now_ms=0)
     assert [event.kind for event in changes.events] == ["restart"] * restarts
 
 
-@pytest.mark.parametrize("retire_after_ms", [0, 10**9])
-def test_the_first_counter_of_an_instance_with_gauges_is_no_restart(retire_after_ms: int) -> None:
-    """Gauges have no start, in memory and on disk."""
-    table = otlp_table(retire_after_ms=retire_after_ms)
+def test_the_first_counter_of_an_instance_with_gauges_is_no_restart() -> None:
+    """Gauges have no start."""
+    table = otlp_table()
     metric = otlp.gauge("g", otlp.number(1, 0))
     value = otlp.encode(otlp.resource_metrics([metric], service__name="shop", service__instance__id="app-1"))
     run_batch(table, [Record(otlp.TOPIC, 0, 0, BEGIN_MS, None, value)], now_ms=0)
     run_batch(table, [Record(otlp.TOPIC, 0, 1, BEGIN_MS + 10**7, b"other", None)], now_ms=0)
-    assert len(table.disk) == (retire_after_ms == 0)
     begin_ns = otlp.BEGIN_NS + 10**4 * otlp.SECOND_NS
     assert run_batch(table, [otlp_record(2, begin_ns + 1, ("a", begin_ns))], now_ms=0).events == []
 

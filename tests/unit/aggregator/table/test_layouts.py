@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.schedules import RETIRE_AFTER_MS, batch_sizes, in_batches, play_steadily, schedules
+from support.schedules import batch_sizes, in_batches, play_steadily, schedules
 from support.topic import BEGIN_MS, Topic, counter, gauge
 from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings
 from tallystream_aggregator.table.layouts import Layouts, counts_of
@@ -71,7 +71,7 @@ def run(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Changes,
 @example([*[0] * 17, 1, 65, 532489], [1])  # a metric of an incomplete snapshot is refused
 def test_blocks_change_nothing_that_a_batch_publishes(schedule: list[int], sizes: list[int]) -> None:
     """A table without blocks publishes the same sums, dead letters, events and rows."""
-    chosen = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+    chosen = TableSettings(short_form_every_ms=5_000, max_metrics=8)
     with_blocks, with_rows = Table(State(), chosen), Table(State(), chosen)
     for batch in in_batches(play_steadily(schedule), sizes):
         written = sorted(batch, key=lambda record: (record.partition, record.offset))

@@ -10,16 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.schedules import BEGIN_MS, RETIRE_AFTER_MS, TopicRecord, batch_sizes, in_batches, play, schedules
+from support.schedules import BEGIN_MS, TopicRecord, batch_sizes, in_batches, play, schedules
 from support.topic import counter
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
-from tallystream_aggregator.table.disk import MemoryChunks
 from tallystream_aggregator.table.layouts import metric_count
 from tallystream_aggregator.table.lives import LifeCounts
 from tallystream_aggregator.table.table import run_batch
 
-SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
 
 
 class FullScan(LifeCounts):
@@ -40,9 +39,9 @@ class FullScan(LifeCounts):
     def rescan(self) -> None:
         """Do nothing: `flush` visits all lives."""
 
-    def may_any_retire(self) -> bool:
-        """Return true, so that all lives are visited."""
-        return True
+    def next_forgetting_ms(self) -> dict[str, int]:
+        """Return times that have passed, so that all lives are visited."""
+        return dict.fromkeys(self._state.clocks, 0)
 
 
 def new_scanning_table() -> Table:
@@ -58,14 +57,13 @@ def record(written: TopicRecord) -> Record:
 @examples(100)
 @given(schedules, batch_sizes, st.integers(0, 2**32))
 def test_a_batch_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: list[int], seed: int) -> None:
-    """Changes, states and stored differences are the same after every batch, also when lives fall silent or retire.
+    """Changes, states and stored differences are the same after every batch, also when lives fall silent.
 
     A batch may run when the shard is due or at another time, have no records, leave records unread, or be followed by
     a restart.
     """
     chance = random.Random(seed)
-    chunks = MemoryChunks()
-    tested, scanning = Table(State(), SETTINGS, chunks), new_scanning_table()
+    tested, scanning = Table(State(), SETTINGS), new_scanning_table()
     now_ms = 0
 
     def both(records: list[Record]) -> None:
@@ -85,10 +83,8 @@ def test_a_batch_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: 
         assert pack(tested.state) == pack(scanning.state)
         if chance.random() < 0.5:
             assert pack(tested.pop_difference()) == pack(scanning.pop_difference())
-        tested.disk.flush()
-        scanning.disk.flush()
         if chance.random() < 0.1:
-            tested = Table(unpack(pack(tested.state)), SETTINGS, chunks)
+            tested = Table(unpack(pack(tested.state)), SETTINGS)
             tested.pop_difference()
             scanning.pop_difference()
 
@@ -96,11 +92,11 @@ def test_a_batch_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: 
 def test_few_batches_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty instances report once a second, each in its own batch. At most one of twenty batches visits all lives.
 
-    The same holds after nineteen of the instances have stopped, fallen silent and retired.
+    The same holds after nineteen of the instances have stopped and fallen silent.
     """
     visits, each = [], lives.Lives.__iter__
     monkeypatch.setattr(lives.Lives, "__iter__", lambda known: visits.append(1) or each(known))
-    table, life = Table(State(), TableSettings(retire_after_ms=20_000)), new_ulid(BEGIN_MS)
+    table, life = Table(State(), TableSettings()), new_ulid(BEGIN_MS)
     for number in range(3_000):
         instance, at_ms = number % 20, BEGIN_MS + 50 * number
         if number >= 1_200 and instance:
@@ -110,5 +106,4 @@ def test_few_batches_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
         written = Record("metrics", 0, number, at_ms, b"app-%d" % instance, json.dumps(value).encode())
         run_batch(table, [written], now_ms=at_ms + number % 7)
         assert not table._lives.life_counts._changed
-    assert (len(table.state.lives), len(table.disk)) == (1, 19)
     assert 4 <= len(visits) <= (1_200 + 90) / 20

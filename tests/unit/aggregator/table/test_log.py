@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.memory_store import MemoryStore
-from support.schedules import RETIRE_AFTER_MS, TopicRecord, batch_sizes, in_batches, play, schedules
+from support.schedules import TopicRecord, batch_sizes, in_batches, play, schedules
 from tallystream_aggregator.table import (
     Changes,
     Record,
@@ -25,7 +25,7 @@ from tallystream_aggregator.table import (
 )
 from tallystream_aggregator.table.storage import ENTRY_BYTES, load
 
-SETTINGS = TableSettings(retire_after_ms=RETIRE_AFTER_MS, short_form_every_ms=5_000, max_metrics=8)
+SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
 DEFAULTS = TableSettings()
 
 

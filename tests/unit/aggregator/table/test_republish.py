@@ -43,17 +43,8 @@ def test_a_life_in_memory_and_its_sum_are_published_again_unchanged() -> None:
     assert [(total.metric[1], total.totals["count"]) for total in changes.totals] == [("n", 20)]
 
 
-def test_a_life_on_disk_is_published_again_and_stays_on_disk() -> None:
-    """Its counts are those of its newest record."""
-    topic = Topic().snapshot(counter(20)).append(b"clock", TICK, at=2 * DAY_MS)
-    assert len(topic.table.disk) == 1
-    assert rows(republished(topic.table, LIFE))[LIFE]["metrics"][0]["count"] == 20
-    assert len(topic.table.disk) == 1
-    assert rows(republished(topic.table)).keys() == {SHARD}
-
-
 def test_the_row_includes_the_records_of_its_batch() -> None:
-    """This also holds if the batch moves the life from disk to memory."""
+    """It has the newest counts."""
     topic = Topic().snapshot(counter(20)).append(b"clock", TICK, at=2 * DAY_MS)
     topic.table.republish([LIFE], [])
     topic.snapshot(counter(25), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)

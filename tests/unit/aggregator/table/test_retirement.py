@@ -1,4 +1,4 @@
-"""Lives move to disk, return to memory and are forgotten, and no sum changes (rule 3)."""
+"""Lives are silent, go on and are forgotten, and no sum changes (rule 3)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import json
 
 import pytest
 
-from support.memory_store import MemoryStore
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table import Record, State, Table, TableSettings, lives
+from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore
-from tallystream_aggregator.table.state import StateVersionError
-from tallystream_aggregator.table.storage import load
 from tallystream_aggregator.table.table import run_batch
 
 TICK = b'{"name":"tick","value":1}'
 
 
-def retired(*metrics: object) -> Topic:
-    """Return a topic whose table has one life with these metrics, which is on disk."""
+def silent(*metrics: object) -> Topic:
+    """Return a topic whose table has one life with these metrics, which is silent."""
     return Topic().snapshot(*metrics).append(b"clock", TICK, at=2 * DAY_MS)
 
 
@@ -41,91 +38,16 @@ def tick(number: int, at: int) -> Record:
     return Record("metrics", 0, number, BEGIN_MS + at, b"clock", TICK)
 
 
-def test_a_life_on_disk_is_in_no_memory_and_in_every_sum() -> None:
-    """Its move to disk changes no sum and makes no event."""
-    topic = retired(counter(10), gauge(1))
-    assert (list(topic.table.state.lives), len(topic.table.disk)) == (["clock"], 1)
-    assert {total.metric[1] for total in topic.changes.totals} == {"g", "n", "tick"}  # the life has fallen silent
-    assert (topic.sum().count, topic.sum().retired, topic.sum("g").number) == (10, 0, 0)
-    assert topic.kinds() == []
-
-
-def test_a_newer_record_brings_a_life_back_and_replaces_what_it_had() -> None:
+def test_a_newer_record_of_a_silent_life_replaces_what_it_had() -> None:
     """It is the same life: 12 replaces 10, the gauge counts again, and there is no restart."""
-    topic = retired(counter(10), gauge(1)).snapshot(counter(12), gauge(3), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
+    topic = silent(counter(10), gauge(1)).snapshot(counter(12), gauge(3), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
     assert (topic.sum().count, topic.sum("g").sum, topic.kinds()) == (12, 3, [])
-    assert len(topic.table.disk) == 0
 
 
-def test_a_stale_record_of_a_life_on_disk_changes_nothing() -> None:
-    """The seqs of a life are known in memory and on disk."""
-    topic = retired(counter(10)).snapshot(counter(10), at=DAY_MS - 1)
+def test_a_stale_record_of_a_silent_life_changes_nothing() -> None:
+    """The seqs of a life are known until it is forgotten."""
+    topic = silent(counter(10)).snapshot(counter(10), at=DAY_MS - 1)
     assert (topic.changes.totals, topic.table.state.stale) == ([], 1)
-
-
-def test_a_new_life_is_a_restart_though_the_old_one_is_on_disk() -> None:
-    """The event does not depend on when lives move to disk."""
-    topic = retired(counter(10)).snapshot(counter(1), life=new_ulid(BEGIN_MS + 2 * DAY_MS), at=2 * DAY_MS)
-    assert (topic.sum().count, topic.kinds()) == (11, ["restart"])
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_an_extreme_that_a_tombstone_removes_is_found_again_on_disk(*, again: bool) -> None:
-    """Min and max are those of the other lives, also if the removed life had returned from disk before."""
-    topic = (
-        Topic()
-        .snapshot(histogram(1, 9))
-        .snapshot(histogram(3, 5), key=b"app-2")
-        .snapshot(histogram(4, 6), key=b"app-3")
-    )
-    topic.append(b"clock", TICK, at=2 * DAY_MS)
-    assert len(topic.table.disk) == 3
-    if again:
-        topic.snapshot(histogram(1, 9, 3), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
-    topic.append(b"app-1", None, at=2 * DAY_MS)
-    assert (topic.sum("h").count, topic.sum("h").min, topic.sum("h").max) == (4, 3, 6)
-
-
-def test_a_batch_moves_a_limited_number_of_lives_to_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next batches move the others, so the work of a batch is bounded."""
-    monkeypatch.setattr(lives, "MAX_MOVED", 3)
-    table = Table(State())
-    run_batch(table, [snapshot(number, counter(1), instance=number) for number in range(8)], now_ms=1)
-    on_disk = []
-    for number in range(4):
-        run_batch(table, [tick(8 + number, 2 * DAY_MS + number)], now_ms=2 + number)
-        on_disk.append(len(table.disk))
-    assert on_disk == [3, 6, 8, 8]
-
-
-def test_silent_lives_of_one_instance_over_the_limit_move_to_disk_at_once() -> None:
-    """A program that restarts often does not fill the memory, and each of its lives counts."""
-    table, sums = Table(State()), []
-    for number in range(60):
-        at = number * 4_000  # each life is silent when the next one begins
-        changes = run_batch(
-            table, [snapshot(number, counter(1), at=at, life=new_ulid(BEGIN_MS + at))], now_ms=number + 1
-        )
-        sums += [total.totals["count"] for total in changes.totals]
-    assert sums[-1] == 60
-    assert len(table.state.lives["app-0"]) <= lives.MAX_SILENT_LIVES + 2
-    assert len(table.state.lives["app-0"]) + len(table.disk) == 60
-
-
-def test_a_loaded_table_has_its_lives_on_disk() -> None:
-    """It has their sums and their extremes, too. A missing chunk is an error."""
-    store, settings = MemoryStore(), TableSettings()
-    stored = load(store, settings)
-    run_batch(stored.table, [snapshot(0, counter(10), histogram(1, 9))], now_ms=1)
-    run_batch(stored.table, [tick(1, 2 * DAY_MS)], now_ms=2)
-    stored.save(store)
-    read = load(store, settings)
-    assert (list(read.table.state.lives), len(read.table.disk)) == (["clock"], 1)
-    changes = run_batch(read.table, [snapshot(2, counter(5), histogram(2, 3), instance=1)], now_ms=3)
-    assert {t.metric[1]: t.totals["count"] for t in changes.totals} == {"n": 15, "h": 4}
-    store.chunks.clear()
-    with pytest.raises(StateVersionError, match="chunk 1 of its lives on disk is missing"):
-        run_batch(load(store, settings).table, [Record("metrics", 0, 3, BEGIN_MS, b"app-0", None)], now_ms=4)
 
 
 class Forgetting:
@@ -159,7 +81,7 @@ def test_a_life_is_forgotten_in_four_batches_and_no_sum_changes() -> None:
     assert [key[:7] for key in topic.batch(at=8 * DAY_MS)] == [b'["life"']
     assert topic.batch(at=8 * DAY_MS) == [b'["forgetting",0,1,0]']
     assert topic.batch(at=8 * DAY_MS) == []
-    assert (len(topic.table.disk), topic.table.state.forgotten, topic.table.state.lists) == (0, 1, {})
+    assert (topic.table.state.forgotten, topic.table.state.lists) == (1, {})
     topic.batch(snapshot(90, histogram(3, 4), counter(1), instance=7, at=8 * DAY_MS, life=_life(8)), at=8 * DAY_MS)
     assert {t.metric[1]: t.totals for t in topic.changes.totals if t.metric[0] == "shop"} == {
         "n": {"count": 11},
@@ -177,7 +99,7 @@ def test_a_life_is_forgotten_only_when_both_clocks_have_passed_and_nothing_is_le
     topic = Forgetting()
     topic.batch(at=2 * DAY_MS)
     assert topic.batch(at=at * DAY_MS, now=now * DAY_MS, waiting=waiting) == []
-    assert len(topic.table.disk) == 1
+    assert topic.table.state.forgotten == 0
 
 
 def test_a_life_that_is_being_forgotten_never_comes_back() -> None:
@@ -190,13 +112,13 @@ def test_a_life_that_is_being_forgotten_never_comes_back() -> None:
 
 
 def test_the_short_form_is_never_forgotten() -> None:
-    """Its records have no `prev`, so none is too late. It moves to disk and returns with all of its counts."""
+    """Its records have no `prev`, so none is too late."""
     table = Table(State(), TableSettings(forget_after_ms=7 * DAY_MS))
     script = Record("metrics", 0, 0, BEGIN_MS, b"script", b'{"name":"n","value":5}')
     run_batch(table, [script], now_ms=1)
     for number, days in enumerate((2, 40, 41, 42), 1):
         run_batch(table, [tick(number, days * DAY_MS)], now_ms=BEGIN_MS + days * DAY_MS)
-    assert (list(table.state.lives), len(table.disk)) == (["clock"], 1)
+    assert list(table.state.lives) == ["script", "clock"]
     later = Record("metrics", 0, 9, BEGIN_MS + 42 * DAY_MS, b"script", b'{"name":"n","value":3}')
     changes = run_batch(table, [later], now_ms=BEGIN_MS + 42 * DAY_MS + 1)
     assert [total.totals["count"] for total in changes.totals] == [8]

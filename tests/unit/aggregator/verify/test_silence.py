@@ -260,7 +260,7 @@ def run(
     """
     played = with_wakes(play(schedule), chance)
     forgets_metric = any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
-    chosen = table_settings(retire_after_ms=chance.choice([1, 24, 240]) * HOUR_MS, forget_after_ms=30 * DAY_MS)
+    chosen = table_settings(forget_after_ms=30 * DAY_MS)
     tables = Tables(played.records, chosen, 1 if forgets_metric else shards, chance, strict=True)
     for batch in batches_of(played, mode, chance):
         while tables.has_read and not forgets_metric and chance.random() < broken:

@@ -1,0 +1,191 @@
+"""The loop that combines shards: read `metrics-shards` → replace partial sums → publish one transaction.
+
+Each shard has a partition of `metrics-shards`. A transaction of a shard ends with its positions row there, so the
+partial sums up to a positions row are those of one moment. The topic is compacted and has all of them: the combiner
+stores nothing, and at its start it reads the topic to the end before it publishes. So no sum is ever of a moment before
+one that was published. Its own positions row, with the positions of every shard, is in the partition after the last
+shard's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.stream.broker import Output, Place
+from tallystream_aggregator.stream.epochs import EpochLoop, Identity, StoppedError
+from tallystream_aggregator.stream.pace import Pace
+from tallystream_aggregator.stream.positions import PositionsRow, by_place, by_topic, encode, key_of, newest_in
+from tallystream_aggregator.table.combiners import CombinerGroup
+from tallystream_aggregator.table.shards import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, RawRecord, Source
+    from tallystream_aggregator.stream.epochs import Timer
+    from tallystream_aggregator.table.outputs import Event, Offsets, Total
+    from tallystream_aggregator.table.storage import Store
+
+READ_AT_ONCE = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class CombinerSettings:
+    """The settings of the combiner of `shards` shards."""
+
+    topics: Topics
+    shards: int
+    transactional_id: str
+    spacing_s: float = 0.5
+
+    @property
+    def place(self) -> Place:
+        """The partition of its positions row."""
+        return Place(self.topics.shards, self.shards)
+
+
+class CombinerLoop(EpochLoop):
+    """The loop of the combiner.
+
+    Delivery: at the positions in its positions row, the sums on `metrics-agg` are those of all shards at these
+    positions, for readers with `read_committed`.
+    """
+
+    def __init__(
+        self, settings: CombinerSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        identity = Identity(settings.shards, settings.transactional_id, settings.place)
+        super().__init__(identity, broker, timer, stopped, Pace(settings.spacing_s, READ_AT_ONCE))
+        self._settings = settings
+        self._combined = Combined(settings.shards)
+
+    def is_current(self, store: Store) -> bool:
+        """Tell whether what is in memory can be continued. Nothing is stored, so it always can."""
+        del store
+        return True
+
+    def close(self) -> None:
+        """Drop the partial sums and release the connections."""
+        super().close()
+        self._combined = Combined(self._settings.shards)
+
+    def _source(self) -> Source:
+        return self._broker.source(committed=True)
+
+    def _restore(self, store: Store, source: Source) -> None:
+        """Read `metrics-shards` to its end. What was published before need not be published again."""
+        del store
+        if self._last is None:
+            self._require_no_sums(Place(self._settings.topics.agg, 0))
+        published = {} if self._last is None else by_place(self._last.positions)
+        places = [Place(self._settings.topics.shards, shard) for shard in range(self._settings.shards)]
+        bounds = self._broker.bounds(places)
+        at = {place: found.first for place, found in bounds.items()}
+        ends = {place: max(found.stable, published.get(place, 0)) for place, found in bounds.items()}
+        source.assign(at)
+        while any(at[place] < end for place, end in ends.items()):
+            if self._stopped():
+                raise StoppedError
+            for chunk in source.read(READ_AT_ONCE, 0.1):
+                self._combined.add(chunk, published.get(chunk.place, 0))
+                at[chunk.place] = chunk.end
+        self._publish(is_claim=True)
+
+    def _take_step(self, source: Source, timeout_s: float) -> None:
+        now = self._timer.monotonic()
+        chunks = source.read(self._pace.limit, timeout_s)
+        if not chunks:
+            self._report.waited_s += self._timer.monotonic() - now
+            return
+        self._pace.begin(self._timer.monotonic())
+        moved = False
+        for chunk in chunks:
+            moved |= self._combined.add(chunk, 0)
+            self._step_records += len(chunk.rows)
+        self._report.records += self._step_records
+        if moved:
+            self._publish()
+
+    def _publish(self, *, is_claim: bool = False) -> None:
+        totals, events = self._combined.changes()
+        row = PositionsRow(
+            shard=self._settings.shards,
+            claim=self._claim,
+            step=1 if self._last is None else self._last.step + 1,
+            positions=by_topic(self._combined.positions),
+            topics={},
+            shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items())},
+        )
+        self._commit(self._records(totals, events, row), row, is_claim=is_claim)
+        self._report.sums += len(totals)
+
+    def _records(self, totals: list[Total], events: list[Event], row: PositionsRow) -> Iterator[Output]:
+        topics, step = self._settings.topics, row.step
+        agg, happened = Place(topics.agg, 0), Place(topics.events, 0)
+        for event in events:
+            yield Output(happened, event.key(), event.value())
+        for total in totals:
+            yield Output(agg, total.key(), total.value(epoch=row.claim[0], batch=step))
+        yield Output(self._settings.place, key_of(row.shard), encode(row))
+
+    def _end_epoch(self, store: Store) -> None:
+        """Nothing is stored."""
+        del store
+        self._report.positions = dict(self._combined.positions)
+
+
+class Combined:
+    """The partial sums of all shards, each as of its newest positions row.
+
+    `rows` has these rows by shard. `positions` are the offsets of `metrics-shards` after them.
+    """
+
+    def __init__(self, shards: int) -> None:
+        self._keys = [key_of(shard) for shard in range(shards)]
+        self._group = CombinerGroup()
+        self._waiting: dict[Place, list[RawRecord]] = {}
+        self.rows: dict[int, PositionsRow] = {}
+        self.positions: Positions = {}
+
+    def add(self, chunk: Chunk, published: int) -> bool:
+        """Add records of a shard. Return whether the sums are of a later moment now.
+
+        Records before the offset `published` change no sum that a reader has not seen.
+        """
+        place, key, moved = chunk.place, self._keys[chunk.place.partition], False
+        waiting = self._waiting.setdefault(place, [])
+        for record in chunk.rows:
+            if record[2] != key:
+                waiting.append(record)
+                continue
+            row = newest_in([record], key)
+            if row is not None:
+                self._apply(waiting, published)
+                waiting.clear()
+                self.rows[row.shard], self.positions[place] = row, record[0] + 1
+                moved = True
+        return moved
+
+    def _apply(self, records: list[RawRecord], published: int) -> None:
+        for offset, _, key, value in records:
+            if value is None:
+                raise TallystreamError(f"metrics-shards: {key!r} was deleted at offset {offset}; begin a new table.")
+            self._group.update([decode(value)], is_new=offset >= published)
+
+    def changes(self) -> tuple[list[Total], list[Event]]:
+        """Return the sums that changed since the last call, and the events."""
+        totals, events = self._group.changes()
+        offsets = self._offsets()
+        return [total._replace(offsets=offsets) for total in totals], events
+
+    def _offsets(self) -> Offsets:
+        """Return the last offsets that every shard includes."""
+        found: Offsets = {}
+        for row in self.rows.values():
+            for topic, positions in row.positions.items():
+                of_all = found.setdefault(topic, {})
+                of_all.update((p, min(position - 1, of_all.get(p, position))) for p, position in positions.items())
+        return found

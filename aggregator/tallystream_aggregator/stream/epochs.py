@@ -1,0 +1,249 @@
+"""The life of a loop in one task: claim the shard, run epochs, and begin again after an error.
+
+There is one procedure for starts, takeovers and errors: open a writer, which fences earlier ones; look up what is
+published; make the state of it again; publish a claim; go on. A loop whose writer is fenced ends for good.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place, Positions
+from tallystream_aggregator.stream.pace import MAX_FAILURES, Pace
+from tallystream_aggregator.stream.positions import newest_row, visible_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tallystream_aggregator.stream.broker import Broker, Output, Source, Writer
+    from tallystream_aggregator.stream.positions import Claim, PositionsRow
+    from tallystream_aggregator.table.storage import Store
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.1
+"""How long a read waits for a first record. A stop is noticed after it."""
+
+MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
+
+
+class Timer(Protocol):
+    """The time of the loop."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never decrease."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class StoppedError(Exception):
+    """A stop was requested."""
+
+
+class StepFailedError(TallystreamError):
+    """Kafka refuses the transaction of a single record, again and again."""
+
+
+@dataclass(slots=True)
+class EpochReport:
+    """What an epoch did: counts of steps, records, sums and rows, and seconds of waiting.
+
+    `restarts` counts how often it began at what is published. `positions` are those at its end, and `state_bytes` is
+    the size of the stored table.
+    """
+
+    steps: int = 0
+    records: int = 0
+    sums: int = 0
+    rows: int = 0
+    restarts: int = 0
+    waited_s: float = 0.0
+    state_bytes: int = 0
+    positions: Positions = field(default_factory=dict)
+
+
+class Identity(NamedTuple):
+    """Who a loop is: its number among the shards, its transactional ID, and the partition of its positions row."""
+
+    shard: int
+    transactional_id: str
+    place: Place
+
+
+class EpochLoop(ABC):
+    """A loop in one process, over several epochs. For one thread. After FencedError it can't be used any more.
+
+    Args:
+        identity: who the loop is.
+        broker: access to Kafka.
+        timer: the time.
+        stopped: whether a stop was requested.
+        pace: when a step begins, and how large it may be.
+    """
+
+    def __init__(
+        self, identity: Identity, broker: Broker, timer: Timer, stopped: Callable[[], bool], pace: Pace
+    ) -> None:
+        self._identity, self._broker, self._timer, self._stopped = identity, broker, timer, stopped
+        self._pace = pace
+        self._report = EpochReport()
+        self._claim: Claim = (0, 0, 0)
+        self._last: PositionsRow | None = None
+        self._open_clients: tuple[Writer, Source] | None = None
+        self._step_records = 0
+
+    @abstractmethod
+    def is_current(self, store: Store) -> bool:
+        """Tell whether what is in memory continues what the store has."""
+
+    @abstractmethod
+    def _source(self) -> Source:
+        """Return a new source."""
+
+    @abstractmethod
+    def _restore(self, store: Store, source: Source) -> None:
+        """Make the state at `self._last` again, which is None if nothing is published, and publish the claim."""
+
+    @abstractmethod
+    def _take_step(self, source: Source, timeout_s: float) -> None:
+        """Read what is there, wait for up to `timeout_s` if nothing is, and publish what it changes."""
+
+    @abstractmethod
+    def _end_epoch(self, store: Store) -> None:
+        """Publish the rest, and store the state."""
+
+    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochReport:
+        """Run for `seconds`, or until a stop, and store the state at the end. Return what was done.
+
+        If what is published can't be reached by then, the state stays as it was.
+
+        Raises:
+            FencedError: another writer has the shard. This object must not be used again.
+            LostRecordsError: unread records were deleted.
+            StepFailedError: Kafka refuses the step of a single record.
+            TallystreamError: what is published can't be continued; the message has the remedy.
+        """
+        self._report = report = EpochReport()
+        end_s, back_off_s = self._timer.monotonic() + seconds, MIN_BACK_OFF_S
+        if self._open_clients is not None and not self.is_current(store):
+            self.close()
+        while True:
+            try:
+                self._run(store, claim, end_s)
+            except StoppedError:
+                break
+            except FencedError:
+                self.close()
+                raise
+            except BrokerError as error:
+                self.close()
+                log.warning("%s begins again at what is published: %s", self._identity.transactional_id, error)
+                if not self._wait(back_off_s, end_s):
+                    break
+                back_off_s = min(2 * back_off_s, MAX_BACK_OFF_S)
+            else:
+                break
+        return report
+
+    def close(self) -> None:
+        """Drop the state and release the connections. The next epoch begins again at what is published."""
+        if self._open_clients is not None:
+            for client in self._open_clients:
+                client.close()
+            self._open_clients = None
+
+    def _run(self, store: Store, claim: Claim, end_s: float) -> None:
+        timer, pace, report = self._timer, self._pace, self._report
+        if self._open_clients is None:
+            self._open(store, claim)
+            report.restarts += 1
+        assert self._open_clients is not None
+        _, source = self._open_clients
+        while not self._stopped() and (now := timer.monotonic()) < end_s:
+            wait_s = min(pace.begins_s - now, POLL_S, end_s - now)
+            if wait_s > 0:
+                timer.sleep(wait_s)
+                report.waited_s += wait_s
+            else:
+                self._take_step(source, min(POLL_S, end_s - now))
+        self._end_epoch(store)
+
+    def _wait(self, seconds: float, end_s: float) -> bool:
+        """Wait, and return True, or False as soon as the epoch ends or a stop is requested."""
+        until_s = self._timer.monotonic() + seconds
+        while not self._stopped() and (now := self._timer.monotonic()) < end_s:
+            if now >= until_s:
+                return True
+            self._timer.sleep(min(POLL_S, until_s - now))
+        return False
+
+    def _open(self, store: Store, claim: Claim) -> None:
+        """Fence earlier writers, and go on from what is published.
+
+        The writer comes first: what an earlier one has committed until then is found, and later it can't commit. Only
+        a claim is looked up before: Spark of a replaced driver runs a fenced task again, which must not fence others.
+        """
+        self._require_highest(claim, visible_row(self._broker, self._identity.place, self._identity.shard))
+        self._open_clients = self._broker.writer(self._identity.transactional_id), self._source()
+        try:
+            self._claim, self._last = claim, self._published(claim)
+            self._restore(store, self._open_clients[1])
+        except BaseException:
+            self.close()
+            raise
+
+    def _published(self, claim: Claim) -> PositionsRow | None:
+        """Return the newest positions row, or None if nothing is published."""
+        published = newest_row(self._broker, self._identity.place, self._identity.shard)
+        self._require_highest(claim, published)
+        return published
+
+    def _require_highest(self, claim: Claim, published: PositionsRow | None) -> None:
+        if published is not None and published.claim > claim:
+            raise FencedError(
+                f"shard {published.shard}: a newer task has it, with the claim {published.claim} (generation, batch, "
+                f"attempt); this one has {claim}."
+            )
+
+    def _require_no_sums(self, agg: Place) -> None:
+        """Require that no sums are published, as there are no positions.
+
+        Raises:
+            TallystreamError: there are sums.
+        """
+        bounds = self._broker.bounds([agg]).get(agg)
+        if bounds is not None and bounds.first < bounds.end:
+            raise TallystreamError(
+                f"topic {agg.topic}: it has sums, and {self._identity.place.topic} has no positions of the table that "
+                "wrote them; restore that topic, or delete both and begin a new table with --from earliest."
+            )
+
+    def _commit(self, records: Iterable[Output], row: PositionsRow, *, is_claim: bool = False) -> None:
+        """Write the records of a step, which end with `row`, in one transaction.
+
+        Raises:
+            FencedError: another writer has the shard.
+            StepFailedError: Kafka refuses the step of a single record.
+            BrokerError: it failed, and the loop begins again.
+        """
+        assert self._open_clients is not None
+        began_s = self._timer.monotonic()
+        try:
+            self._open_clients[0].commit(records)
+        except BrokerError as error:
+            # While the broker is unavailable no writer opens, so these are the failures of steps.
+            if self._pace.failed(0 if is_claim else self._step_records):
+                at = {} if self._last is None else self._last.positions
+                raise StepFailedError(
+                    f"a step of one record failed {MAX_FAILURES} times, after the positions {at}: {error} Correct what "
+                    "the broker refuses; the table continues there."
+                ) from error
+            raise
+        self._pace.published(self._timer.monotonic() - began_s)
+        self._last, self._step_records = row, 0
+        self._report.steps += 1

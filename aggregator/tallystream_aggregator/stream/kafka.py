@@ -1,0 +1,177 @@
+"""Kafka as the loop uses it: `KafkaBroker` implements `stream.broker.Broker` on confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import wait
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.partition_bounds import LEADERLESS
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.kafka_calls import MISSING, PAUSE_S, SLICE_S, TRANSIENT, Timeouts, error_of
+from tallystream_aggregator.stream.kafka_source import KafkaSource
+from tallystream_aggregator.stream.kafka_writer import open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from concurrent.futures import Future
+
+    from confluent_kafka.admin import TopicMetadata
+
+    from tallystream_aggregator.kafka.topic_selection import Selection
+    from tallystream_aggregator.stream.broker import RawRecord, Source, Writer
+
+METADATA_S = 2.0
+"""The time for one request of the topics, which can't be interrupted."""
+
+_DEFAULTS = {"reconnect.backoff.max.ms": 1_000}  # librdkafka's 10 s would add to every outage
+_UNCOMMITTED = {"isolation.level": "read_uncommitted"}  # librdkafka has another default
+_COMMITTED = {
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": 50,  # a tail without records is passed when a fetch returns nothing
+}
+_MAX_RECORDS = 100_000
+_NO_LEADER = LEADERLESS | {KafkaError._NOENT}  # noqa: SLF001 (librdkafka's name for it, if none of the partitions has one)
+
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+Asked = TypeVar("Asked")
+
+
+class KafkaBroker:
+    """Access to one Kafka cluster. It may be used by one thread at a time.
+
+    Args:
+        kafka: librdkafka's options, with bootstrap.servers.
+        selection: the topics that the table reads.
+        group: the consumer group for authorization; nothing is committed.
+        timeouts: how long calls wait for a broker.
+
+    Raises:
+        ConfigError: librdkafka rejects an option.
+    """
+
+    def __init__(
+        self, kafka: Mapping[str, Any], selection: Selection, group: str, timeouts: Timeouts | None = None
+    ) -> None:
+        self._kafka = {**_DEFAULTS, **kafka}
+        self._servers = kafka["bootstrap.servers"]
+        self._selection = selection
+        self._group = group
+        self._timeouts = timeouts or Timeouts()
+        self._admin = clients.admin(self._kafka)
+
+    def writer(self, transactional_id: str) -> Writer:
+        """Fence all earlier writers with this ID, end their transaction, and return a new one."""
+        return open_writer(self._kafka, transactional_id, self._timeouts)
+
+    def source(self, *, committed: bool = False) -> Source:
+        """Return a source without partitions. It reads records of open transactions, too, unless `committed`."""
+        isolation = {"isolation.level": "read_committed"} if committed else _UNCOMMITTED
+        return KafkaSource({**self._kafka, **isolation}, self._group, self.bounds)
+
+    def partitions(self) -> dict[str, Collection[int]]:
+        """Return the partitions that exist now of the topics that the table reads: topic → partitions."""
+        return dict(self._selection.among(self._topics()))
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the IDs of those of these topics that exist. A topic that is created again has another one."""
+
+        def ask(names: list[str], timeout_s: float) -> dict[str, Future[Any]]:
+            return self._admin.describe_topics(TopicCollection(names), request_timeout=timeout_s)
+
+        return {topic: str(found.topic_id) for topic, found in self._ask(topics, ask, "topic IDs").items()}
+
+    def bounds(self, places: Collection[Place]) -> dict[Place, Bounds]:
+        """Return the bounds of those of these partitions that exist."""
+        if not places:
+            return {}
+        # Without these, a request fails in the same way as one for partitions that have no leader now.
+        topics = self._topics()
+        existing = [
+            place for place in places if place.topic in topics and place.partition in topics[place.topic].partitions
+        ]
+        # One after the other: all three only grow, so none exceeds the next one.
+        first = self._offsets(existing, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        stable = self._offsets(first, _LATEST, IsolationLevel.READ_COMMITTED)
+        end = self._offsets(stable, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+        return {place: Bounds(first[place], stable[place], offset) for place, offset in end.items()}
+
+    def committed(self, place: Place, first: int, end: int) -> list[RawRecord]:
+        """Return the records with first <= offset < end, without those of aborted or open transactions."""
+        bounds = self.bounds([place]).get(place)
+        if bounds is None:
+            return []
+        reached, end = max(first, bounds.first), min(end, bounds.stable)
+        if reached >= end:
+            return []
+        records: list[RawRecord] = []
+        with closing(KafkaSource({**self._kafka, **_COMMITTED}, self._group, self.bounds)) as source:
+            source.assign({place: reached})
+            moved_s = time.monotonic()
+            try:
+                while reached < end:
+                    for chunk in source.read(_MAX_RECORDS, SLICE_S):
+                        records += chunk.rows
+                        reached, moved_s = chunk.end, time.monotonic()
+                    self._timeouts.check_stop()
+                    if time.monotonic() > moved_s + self._timeouts.query_s:
+                        raise BrokerError(
+                            f"broker {self._servers}: {place} sent nothing for {self._timeouts.query_s:g} s, "
+                            f"with offsets {reached} to {end - 1} to come."
+                        )
+            except LostRecordsError as error:  # deleted since the bounds were asked
+                raise BrokerError(str(error)) from error
+        return [record for record in records if record[0] < end]
+
+    def _topics(self) -> dict[str, TopicMetadata]:
+        deadline = time.monotonic() + self._timeouts.query_s
+        while True:
+            left_s = max(deadline - time.monotonic(), PAUSE_S)
+            try:
+                return dict(self._admin.list_topics(timeout=min(left_s, METADATA_S)).topics)
+            except KafkaException as error:
+                if error.args[0].code() not in TRANSIENT or time.monotonic() >= deadline:
+                    raise error_of(self._servers, "the topics can't be read", error.args[0]) from error
+            self._timeouts.check_stop()
+            time.sleep(PAUSE_S)
+
+    def _offsets(self, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
+        def ask(left: list[Place], timeout_s: float) -> dict[Place, Future[Any]]:
+            asked = {TopicPartition(*place): spec for place in left}
+            found = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout_s)
+            return {Place(partition.topic, partition.partition): future for partition, future in found.items()}
+
+        return {place: found.offset for place, found in self._ask(places, ask, "offsets").items()}
+
+    def _ask(
+        self, asked: Iterable[Asked], ask: Callable[[list[Asked], float], Mapping[Asked, Future[Any]]], what: str
+    ) -> dict[Asked, Any]:
+        """Return the broker's answers, without those of what does not exist. Asks again while there is no leader."""
+        deadline = time.monotonic() + self._timeouts.query_s
+        left, answers = list(asked), {}
+        while left:
+            futures = ask(left, max(deadline - time.monotonic(), PAUSE_S))
+            while wait(futures.values(), SLICE_S).not_done:
+                self._timeouts.check_stop()
+            left = []
+            for one, future in futures.items():
+                failed = future.exception()
+                if failed is None:
+                    answers[one] = future.result()
+                elif not isinstance(failed, KafkaException):
+                    raise failed
+                elif failed.args[0].code() in _NO_LEADER and time.monotonic() + PAUSE_S < deadline:
+                    left.append(one)
+                elif failed.args[0].code() not in MISSING:
+                    raise error_of(self._servers, f"{what} can't be read", failed.args[0]) from failed
+            if left:
+                self._timeouts.check_stop()
+                time.sleep(PAUSE_S)
+        return answers

@@ -1,0 +1,229 @@
+"""The loop of one shard: read `metrics` → apply → publish one transaction.
+
+Each step is one transaction with the positions row at its end. Rows are written at most once a second, in the
+transaction of a step, and are an exact cut at its positions. At the end of the epoch the rest of the rows is written,
+and then the state.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
+from tallystream_aggregator.stream.epochs import EpochLoop, Identity
+from tallystream_aggregator.stream.outputs import Step
+from tallystream_aggregator.stream.pace import Pace
+from tallystream_aggregator.stream.positions import PositionsRow, by_topic
+from tallystream_aggregator.stream.restore import Begin, Restorer, positions_of
+from tallystream_aggregator.table.limits import TableSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.stream.broker import Broker, Chunk, Source
+    from tallystream_aggregator.stream.epochs import Timer
+    from tallystream_aggregator.table.storage import Store, StoredTable
+    from tallystream_aggregator.table.table import Table
+
+log = logging.getLogger(__name__)
+
+ROWS_EVERY_S = 1.0
+MAX_STEP_S = 1.0
+"""How long a step reads and applies a backlog."""
+
+CHECK_EVERY_S = 5.0
+
+
+class TopicChangedError(TallystreamError):
+    """A topic was deleted and created again, so the table's positions mean nothing there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """The settings of a shard's loop.
+
+    `transactional_id` is the shard's own. A step begins at least `spacing_s` seconds after the one before, and has up
+    to `max_records`. With `skip_lost`, records that were deleted unread are skipped; otherwise they stop the loop.
+    """
+
+    topics: Topics
+    begin: Begin
+    transactional_id: str
+    table: TableSettings = field(default_factory=TableSettings)
+    spacing_s: float = 0.5
+    max_records: int = 1_000_000
+    skip_lost: bool = False
+
+    @property
+    def rows(self) -> Place:
+        """The shard's partition of `metrics-table`."""
+        return Place(self.topics.table, self.begin.shard)
+
+
+class ShardLoop(EpochLoop):
+    """The loop of a shard.
+
+    Delivery: each record of `metrics` is in the published sums exactly once, and its dead letters and events are
+    published exactly once, for readers with `read_committed`.
+    """
+
+    def __init__(
+        self, settings: LoopSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        identity = Identity(settings.begin.shard, settings.transactional_id, settings.rows)
+        super().__init__(identity, broker, timer, stopped, Pace(settings.spacing_s, settings.max_records))
+        self._settings = settings
+        self._restorer = Restorer(
+            broker, settings.rows, settings.table, settings.begin, stopped, skip_lost=settings.skip_lost
+        )
+        self._stored: StoredTable | None = None
+        self._topic_ids: dict[str, str] = {}
+        self._rows_s = self._checked_s = 0.0
+        self._rows_wait = False
+
+    @property
+    def _table(self) -> Table:
+        assert self._stored is not None
+        return self._stored.table
+
+    def is_current(self, store: Store) -> bool:
+        """Tell whether the table in memory continues what the store has."""
+        return self._stored is not None and self._stored.log.is_current(store)
+
+    def close(self) -> None:
+        """Drop the table and release the connections. The next epoch begins again at what is published."""
+        super().close()
+        self._stored = None
+
+    def _source(self) -> Source:
+        return self._broker.source()
+
+    def _restore(self, store: Store, source: Source) -> None:
+        self._stored = self._table_at(store, source)
+        self._discover(source, first=True)
+        self._rows_wait, self._rows_s = True, self._timer.monotonic()
+        self._publish(is_claim=True)
+
+    def _table_at(self, store: Store, source: Source) -> StoredTable:
+        """Return the table at the published positions."""
+        self._topic_ids = {}
+        if self._last is None:
+            if self._settings.begin.shards == 1:
+                self._require_no_sums(Place(self._settings.topics.agg, 0))
+            return self._restorer.new_table()
+        self._topic_ids = self._last.topics
+        self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
+        return self._restorer.table_at(self._last, store, source)
+
+    def _discover(self, source: Source, *, first: bool = False) -> None:
+        """Read partitions and topics that were added since the last call, too."""
+        self._checked_s = self._timer.monotonic()
+        found = {Place(topic, p) for topic, ps in self._broker.partitions().items() for p in ps}
+        if not found:
+            raise BrokerError(f"topic {self._settings.topics.metrics}: it has no partition that can be read.")
+        ids = self._broker.topic_ids({place.topic for place in found})
+        self._require_same(ids)
+        self._topic_ids = self._topic_ids | ids
+        at = positions_of(self._table.state)
+        added = sorted(found - at.keys())
+        for place, bounds in (self._broker.bounds(added) if added else {}).items():
+            if bounds.first > 0 and not self._settings.skip_lost:
+                raise LostRecordsError(place, 0, bounds)
+            at[place] = bounds.first
+            self._table.advance(str(place), bounds.first - 1, 0)
+        if added or first:
+            source.assign(at)
+
+    def _require_same(self, ids: dict[str, str]) -> None:
+        """Require that the topics of the positions are still the same."""
+        for topic, topic_id in ids.items():
+            if self._topic_ids.get(topic, topic_id) != topic_id:
+                raise TopicChangedError(
+                    f"topic {topic}: it was deleted and created again, so the table's positions mean nothing there; "
+                    "begin a new table with --from earliest."
+                )
+
+    def _take_step(self, source: Source, timeout_s: float) -> None:
+        now = self._timer.monotonic()
+        if now - self._checked_s >= CHECK_EVERY_S:
+            self._discover(source)
+        chunks = self._read(source, self._pace.limit, timeout_s)
+        if chunks:
+            self._pace.begin(self._timer.monotonic())
+            self._apply(source, chunks, self._pace.limit)
+            self._publish()
+            return
+        self._report.waited_s += self._timer.monotonic() - now
+        if self._rows_due():
+            self._publish()
+
+    def _read(self, source: Source, max_records: int, timeout_s: float) -> list[Chunk]:
+        try:
+            return source.read(max_records, timeout_s)
+        except LostRecordsError as error:
+            if not self._settings.skip_lost or error.bounds is None or error.position > error.bounds.end:
+                raise
+            log.warning("records are skipped: %s", error)
+            table, name = self._table, str(error.place)
+            table.advance(name, error.bounds.first - 1, table.state.clocks.get(name, 0))
+            source.assign(positions_of(table.state))
+            return []
+
+    def _apply(self, source: Source, chunks: list[Chunk], limit: int) -> None:
+        """Apply what was read, and what is there besides, up to a number of records and for a limited time."""
+        step, left = StepRecords(self._table, self._settings.table), limit
+        until_s = self._timer.monotonic() + MAX_STEP_S
+        while True:
+            number = 0
+            for chunk in chunks:
+                step.add(chunk)
+                number += len(chunk.rows)
+            left -= number
+            self._step_records, self._rows_wait = limit - left, True
+            # Few records mean that there is no backlog: the others wait for the next step.
+            if number < FEW_RECORDS or left <= 0 or self._timer.monotonic() >= until_s:
+                break
+            chunks = self._read(source, left, 0)
+        step.end()
+        self._report.records += limit - left
+
+    def _rows_due(self) -> bool:
+        return self._rows_wait and self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S
+
+    def _publish(self, *, rows: bool = False, is_claim: bool = False) -> None:
+        """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
+        table, last = self._table, self._last
+        table.notice_silence()
+        changes = table.outputs()
+        with_rows = rows or last is None or self._rows_due()
+        state = table.state
+        row = PositionsRow(
+            shard=self._settings.begin.shard,
+            claim=self._claim,
+            step=1 if last is None else last.step + 1,
+            positions=by_topic(positions_of(state)),
+            topics=self._topic_ids,
+            records=state.records,
+            dead=state.dead,
+            stale=state.stale,
+        )
+        step = Step(changes, table.rows() if with_rows else [], row, self._settings.begin.shards)
+        self._commit(step.records(self._settings.topics), row, is_claim=is_claim)
+        self._report.sums += len(changes.totals) + len(changes.shard_sums)
+        self._report.rows += len(step.rows)
+        if with_rows:
+            self._rows_wait, self._rows_s = False, self._timer.monotonic()
+
+    def _end_epoch(self, store: Store) -> None:
+        """Write the rest of the rows, and then the state: it is never behind a row that is missing on the topic."""
+        if self._rows_wait:
+            self._publish(rows=True)
+        assert self._stored is not None
+        self._stored.save(store)
+        self._report.state_bytes = self._stored.log.size
+        self._report.positions = positions_of(self._table.state)

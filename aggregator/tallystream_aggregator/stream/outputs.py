@@ -1,0 +1,54 @@
+"""The records of one step's transaction: dead letters, events, sums, rows, and last the positions row.
+
+Of several shards, each writes its partial sums to its partition of `metrics-shards` instead of sums.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream_aggregator.stream import positions
+from tallystream_aggregator.stream.broker import Output, Place
+from tallystream_aggregator.table.outputs import key_of as total_key
+from tallystream_aggregator.table.shards import encode as encode_shard_sum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.stream.positions import PositionsRow
+    from tallystream_aggregator.table.rows import TableRecord
+    from tallystream_aggregator.table.table import Changes
+
+
+class Step(NamedTuple):
+    """What a step publishes: the outputs of the table, rows if they are due, and the positions row."""
+
+    changes: Changes
+    rows: list[TableRecord]
+    row: PositionsRow
+    shards: int = 1
+
+    def records(self, topics: Topics) -> Iterator[Output]:
+        """Yield the records of the transaction, one by one: all values together may take much memory."""
+        claim, step, shard = self.row.claim, self.row.step, self.row.shard
+        dead, events, agg = (Place(topic, 0) for topic in (topics.dead, topics.events, topics.agg))
+        for letter in self.changes.dead:
+            yield Output(dead, letter.key(), letter.value())
+        for event in self.changes.events:
+            yield Output(events, event.key(), event.value())
+        for total in self.changes.totals:
+            yield Output(agg, total.key(), total.value(epoch=claim[0], batch=step))
+        if self.shards > 1:
+            yield from self._partial_sums(Place(topics.shards, shard))
+        table = Place(topics.table, shard)
+        for row in self.rows:
+            # No version: the newest committed record of a key is the one that counts.
+            yield Output(table, row.key, row.value(epoch=0, batch=0))
+        yield Output(table, positions.key_of(shard), positions.encode(self.row))
+
+    def _partial_sums(self, place: Place) -> Iterator[Output]:
+        """Yield the partial sums of a shard, and the positions row, which says that they are of one moment."""
+        for one in self.changes.shard_sums:
+            yield Output(place, total_key(one.metric), encode_shard_sum(one))
+        yield Output(place, positions.key_of(self.row.shard), positions.encode(self.row))

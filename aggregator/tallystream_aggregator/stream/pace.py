@@ -1,0 +1,39 @@
+"""When a step begins, and how many records it may have."""
+
+from __future__ import annotations
+
+PUBLISHING_SHARE = 5
+"""Publishing takes at most one part in so many of the time: a busy table takes larger steps by itself."""
+
+MAX_FAILURES = 10
+"""After so many failures of a step of one record the loop stops: that record can't be published."""
+
+
+class Pace:
+    """The pace of a loop whose steps begin at least `spacing_s` seconds apart and have up to `max_records`.
+
+    `limit` is the number of records of the next step. It is halved when a step fails, down to one record.
+    """
+
+    def __init__(self, spacing_s: float, max_records: int) -> None:
+        self._spacing_s, self._max_records = spacing_s, max_records
+        self.limit = max_records
+        self.begins_s = float("-inf")
+        self._began_s = float("-inf")
+        self._failures = 0
+
+    def begin(self, now_s: float) -> None:
+        """Note that a step begins."""
+        self._began_s, self.begins_s = now_s, now_s + self._spacing_s
+
+    def published(self, seconds: float) -> None:
+        """Note that a step was published in this time."""
+        self.begins_s = max(self.begins_s, self._began_s + PUBLISHING_SHARE * seconds)
+        self.limit, self._failures = min(2 * self.limit, self._max_records), 0
+
+    def failed(self, records: int) -> bool:
+        """Note that a step of this many records failed. Return whether the loop must stop."""
+        if records <= 1:
+            self._failures += 1
+        self.limit = max(1, min(self.limit, records) // 2)
+        return self._failures >= MAX_FAILURES

@@ -1,0 +1,140 @@
+"""The positions row: how far the last step of a shard got, and who wrote it.
+
+It is the last record of each transaction of the shard, in the shard's partition of `metrics-table`. Only the shard's
+transactional ID writes there, so the newest committed row says what is published.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tallystream.decoding import json_decoder
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord
+
+Claim = tuple[int, int, int]
+"""(generation of the driver, Spark's batch, attempt) of a task. A task that finds a higher one ends for good."""
+
+ByTopic = dict[str, dict[str, int]]
+"""topic → partition → position"""
+
+
+class PositionsRow(msgspec.Struct, kw_only=True):
+    """The positions of `shard` after its step with the number `step`: topic → partition → the next offset to read.
+
+    `topics` has the ID of each topic. `records`, `dead` and `stale` count what the table has read since it began: a
+    replay to these positions finds the same numbers. The combiner has the number after the last shard's, positions in
+    `metrics-shards`, and in `shards` the positions of each shard at that moment.
+    """
+
+    v: int = 1
+    shard: int
+    claim: Claim
+    step: int
+    positions: ByTopic
+    topics: dict[str, str]
+    shards: dict[str, ByTopic] = {}
+    records: int = 0
+    dead: int = 0
+    stale: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = json_decoder(PositionsRow)
+
+FIRST_READ = 64
+"""How many offsets at the end of the partition are read first for the newest positions row."""
+
+
+def key_of(shard: int) -> bytes:
+    """Return the key of a shard's positions row."""
+    return _encode(["positions", shard])
+
+
+def encode(row: PositionsRow) -> bytes:
+    """Return the value of a positions row."""
+    return _encode(row)
+
+
+def by_topic(positions: Positions) -> ByTopic:
+    """Return positions in the form of a row."""
+    found: ByTopic = {}
+    for (topic, partition), position in sorted(positions.items()):
+        found.setdefault(topic, {})[str(partition)] = position
+    return found
+
+
+def by_place(positions: ByTopic) -> Positions:
+    """Return positions of a row by partition."""
+    return {Place(topic, int(p)): position for topic, found in positions.items() for p, position in found.items()}
+
+
+class HangingTransactionError(TallystreamError):
+    """The end of a partition that only one writer uses is held back by a transaction that nobody ends."""
+
+
+def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
+    """Return the newest committed positions row of a shard in its partition, or None if it has none.
+
+    Call it after `Broker.writer` only: what an earlier writer left open is ended then. Aborted records and markers may
+    fill any part of the end, so twice as many offsets are read each time.
+
+    Raises:
+        HangingTransactionError: a transaction of somebody else is open.
+        BrokerError: the broker did not answer in time.
+    """
+    bounds = broker.bounds([place]).get(place)
+    if bounds is None:
+        raise TallystreamError(f"topic {place.topic}: it has no partition {place.partition}; create it.")
+    if bounds.stable < bounds.end:
+        raise HangingTransactionError(
+            f"topic {place.topic}, partition {place.partition}: a transaction is open from offset {bounds.stable} on, "
+            "and no writer of the table has it; find it with kafka-transactions.sh find-hanging, and abort it."
+        )
+    found = _search(broker, place, key_of(shard), bounds)
+    if found is None and broker.bounds([place])[place].end != bounds.end:
+        # Another writer has the shard. Compaction may have removed the row that was the newest a moment ago.
+        raise BrokerError(f"topic {place.topic}, partition {place.partition}: it grows while it is searched.")
+    return found
+
+
+def visible_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
+    """Return the newest positions row of a shard that is visible now, or None. Nobody is fenced for it.
+
+    Another writer may be about to commit a newer one.
+
+    Raises:
+        BrokerError: the broker did not answer in time.
+    """
+    bounds = broker.bounds([place]).get(place)
+    return None if bounds is None else _search(broker, place, key_of(shard), bounds)
+
+
+def _search(broker: Broker, place: Place, key: bytes, bounds: Bounds) -> PositionsRow | None:
+    end, size = bounds.stable, FIRST_READ
+    while end > bounds.first:
+        begin = max(bounds.first, end - size)
+        found = newest_in(broker.committed(place, begin, end), key)
+        if found is not None:
+            return found
+        end, size = begin, 2 * size
+    return None
+
+
+def newest_in(records: list[RawRecord], key: bytes) -> PositionsRow | None:
+    """Return the last positions row with this key among records in offset order, or None."""
+    for _, _, found, value in reversed(records):
+        if found == key and value is not None:
+            try:
+                return _decode(value)
+            except msgspec.DecodeError as error:
+                raise TallystreamError(
+                    f"metrics-table: the newest positions row can't be read ({error}); it was written by another "
+                    "version: use the aggregator that wrote it."
+                ) from error
+    return None

@@ -1,0 +1,209 @@
+"""The table of a shard at the published positions: after a start, a takeover, an error and a loss, in one way.
+
+The newest positions row says what is published. The table is that of the state, or else of the rows of `metrics-table`,
+which are an exact cut. From there the records up to exactly the published positions are applied in silence: what they
+give is published already. At these positions the table has counted what the positions row says.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, Place, Positions
+from tallystream_aggregator.stream.compaction import StepRecords
+from tallystream_aggregator.stream.epochs import StoppedError
+from tallystream_aggregator.stream.positions import by_place
+from tallystream_aggregator.table import storage
+from tallystream_aggregator.table.restore.latest_rows import LatestRows
+from tallystream_aggregator.table.restore.restore import restore as restore_states
+from tallystream_aggregator.table.rows import ShardRow
+from tallystream_aggregator.table.state import State, StateVersionError
+from tallystream_aggregator.table.storage import StoredTable
+from tallystream_aggregator.table.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tallystream_aggregator.stream.broker import Bounds, Broker, Source
+    from tallystream_aggregator.stream.positions import PositionsRow
+    from tallystream_aggregator.table.limits import TableSettings
+    from tallystream_aggregator.table.storage import Store
+    from tallystream_aggregator.table.sum_tags import SumTags
+
+log = logging.getLogger(__name__)
+
+READ_AT_ONCE = 50_000
+"""How many offsets of `metrics-table` are read at a time. Between two reads a stop is noticed."""
+
+
+class ReplayError(TallystreamError):
+    """A replay to the published positions did not count what was counted when they were published."""
+
+
+class Begin(NamedTuple):
+    """The shard, and how it begins if nothing is published: with which tags, and at which `positions`."""
+
+    shard: int
+    shards: int
+    sum_tags: SumTags
+    positions: Positions
+
+
+class Restorer:
+    """Makes the table again that published a positions row.
+
+    Args:
+        broker: access to the topics.
+        rows: the shard's partition of `metrics-table`.
+        settings: of the table.
+        begin: the shard, and its begin.
+        stopped: whether a stop was requested.
+        skip_lost: whether the table may have skipped records that were deleted unread.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        rows: Place,
+        settings: TableSettings,
+        begin: Begin,
+        stopped: Callable[[], bool],
+        *,
+        skip_lost: bool = False,
+    ) -> None:
+        self._broker, self._rows, self._settings, self._begin = broker, rows, settings, begin
+        self._stopped, self._skip_lost = stopped, skip_lost
+
+    def new_table(self) -> StoredTable:
+        """Return an empty table at the positions at which it begins."""
+        begin = self._begin
+        state = State(shard=begin.shard, shards=begin.shards, sum_tags=begin.sum_tags, published=True)
+        table = Table(state, self._settings)
+        for place, position in begin.positions.items():
+            table.advance(str(place), position - 1, 0)
+        return StoredTable(table)
+
+    def table_at(self, published: PositionsRow, store: Store, source: Source) -> StoredTable:
+        """Return the table at the published positions. `source` is used for the replay.
+
+        Raises:
+            LostRecordsError: records that the newest rows do not include were deleted, or the log was cut off.
+            ReplayError: the rows do not agree with the positions row.
+            StoppedError: a stop was requested.
+            BrokerError: the broker did not answer in time.
+        """
+        target = by_place(published.positions)
+        bounds = self._broker.bounds(target.keys())
+        for place, position in target.items():
+            if place not in bounds or position > bounds[place].end:
+                raise LostRecordsError(place, position, bounds.get(place))
+        stored = self._from_state(store)
+        if stored is not None and _is_not_ahead(positions_of(stored.table.state), target):
+            try:
+                self._replay(stored.table, published, bounds, source)
+            except (LostRecordsError, ReplayError) as error:
+                log.warning("the state of shard %d is not used: %s", self._begin.shard, error)
+            else:
+                return stored
+        stored = self._from_rows()
+        self._replay(stored.table, published, bounds, source)
+        return stored
+
+    def _from_state(self, store: Store) -> StoredTable | None:
+        """Return the stored table, or None if there is none that can be read."""
+        try:
+            if store.head() is None:
+                return None
+            stored = storage.load(store, self._settings)
+        except StateVersionError as error:
+            log.warning("the state of shard %d is made again from %s: %s", self._begin.shard, self._rows.topic, error)
+            return None
+        state = stored.table.state
+        return stored if (state.shards, state.sum_tags) == (self._begin.shards, self._begin.sum_tags) else None
+
+    def _from_rows(self) -> StoredTable:
+        """Return the table of the newest rows.
+
+        Raises:
+            TallystreamError: they are missing.
+        """
+        begin, latest = self._begin, LatestRows()
+        bounds = self._broker.bounds([self._rows])[self._rows]
+        for first in range(bounds.first, bounds.stable, READ_AT_ONCE):
+            if self._stopped():
+                raise StoppedError
+            end = min(first + READ_AT_ONCE, bounds.stable)
+            for _, _, key, value in self._broker.committed(self._rows, first, end):
+                if key is not None and not key.startswith(b'["positions",'):
+                    latest.add(key, value, partition=begin.shard)
+        if not latest.of_kind(ShardRow):
+            raise TallystreamError(
+                f"topic {self._rows.topic}, partition {self._rows.partition}: it has positions, and its rows were "
+                "deleted; begin a new table with --from earliest."
+            )
+        state = restore_states(latest, shards=begin.shards).states[begin.shard]
+        state.included, state.published, state.sum_tags = {}, True, begin.sum_tags
+        return StoredTable(Table(state, self._settings))
+
+    def _replay(self, table: Table, published: PositionsRow, bounds: Mapping[Place, Bounds], source: Source) -> None:
+        """Apply the records up to exactly the published positions, and drop what they give."""
+        target, left = by_place(published.positions), self._left(table, published, bounds)
+        source.assign(left)
+        while left:
+            if self._stopped():
+                raise StoppedError
+            step, reached = StepRecords(table, self._settings), False
+            for chunk in source.read(READ_AT_ONCE, 0.1):
+                end = target[chunk.place]
+                step.add(_cut(chunk, end))
+                reached |= chunk.end >= end
+                left[chunk.place] = min(chunk.end, end)
+            step.end()
+            if reached:
+                left = {place: position for place, position in left.items() if position < target[place]}
+                source.assign(left)
+        table.notice_silence()
+        table.outputs()
+        counted = (table.state.records, table.state.dead, table.state.stale)
+        known = (published.records, published.dead, published.stale)
+        # Of several partitions, the order in which they are read decides whether a record is stale.
+        if counted[0] != known[0] or (len(target) == 1 and counted != known):
+            raise ReplayError(
+                f"shard {self._begin.shard}: a replay to the published positions counts {counted} (records, dead, "
+                f"stale), and the positions row has {known}."
+            )
+
+    def _left(self, table: Table, published: PositionsRow, bounds: Mapping[Place, Bounds]) -> Positions:
+        """Return where to read from the partitions that are behind the published positions."""
+        at, left = positions_of(table.state), dict[Place, int]()
+        for place, end in by_place(published.positions).items():
+            # A partition that the table does not know was added later.
+            position, first = at.get(place, bounds[place].first), bounds[place].first
+            if position < end:
+                if position < first and not self._skip_lost:
+                    raise LostRecordsError(place, position, bounds[place])
+                left[place] = max(position, first)
+        return left
+
+
+def positions_of(state: State) -> Positions:
+    """Return the positions of a table."""
+    found: Positions = {}
+    for name, offset in state.offsets.items():
+        topic, _, partition = name.rpartition(":")
+        found[Place(topic, int(partition))] = offset + 1
+    return found
+
+
+def _is_not_ahead(at: Positions, target: Positions) -> bool:
+    """Tell whether no position of a table is above the published one. It is after an unclean election."""
+    return all(position <= target.get(place, -1) for place, position in at.items())
+
+
+def _cut(chunk: Chunk, end: int) -> Chunk:
+    """Return the part of a chunk before a position."""
+    if chunk.end <= end:
+        return chunk
+    return Chunk(chunk.place, [row for row in chunk.rows if row[0] < end], end)

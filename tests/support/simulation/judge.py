@@ -1,0 +1,166 @@
+"""Judges what a simulated system publishes by the oracle, transaction by transaction.
+
+It shares no code with the loop, only the formats of the topics. The positions row of a transaction names positions.
+After it, the sums on `metrics-agg`, the dead letters and the events must be those of the records up to these positions.
+If it has rows, they must restore a table with these sums. No position may go back, and no count may fall. The sums of
+several shards are compared when all shards are at the same positions, and their dead letters and events at the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from support import oracle
+from support.schedules import may_lower_counts
+from support.simulation.system import by_place
+from tallystream_aggregator import sums
+from tallystream_aggregator.table import Table
+from tallystream_aggregator.table.restore.latest_rows import LatestRows
+from tallystream_aggregator.table.restore.restore import restore
+
+if TYPE_CHECKING:
+    from support.simulation.partition import Entry
+    from support.simulation.system import System
+    from tallystream_aggregator.stream.broker import Place
+
+
+class Violation(AssertionError):  # noqa: N818 (it is the name of what it is)
+    """A property of the loop does not hold."""
+
+
+class Judge:
+    """Judges a system. `every` is how many transactions are passed over between two that are compared in full."""
+
+    def __init__(self, system: System, rules: dict[str, Any], every: int = 1) -> None:
+        self._system, self._rules, self._every = system, rules, every
+        self._judged: set[int] = set()
+        self._sums: dict[Any, sums.Sum] = {}
+        self._dead: Counter[tuple[int, int]] = Counter()
+        self._events: Counter[Any] = Counter()
+        self._rows: list[tuple[bytes, bytes | None]] = []
+        self._positions: dict[tuple[int, int], dict[Place, int]] = {}
+        self.compared = self.cuts = 0
+
+    def judge(self) -> None:
+        """Judge the transactions that were committed since the last call.
+
+        Raises:
+            Violation: a property does not hold.
+        """
+        for transaction in self._system.cluster.transactions:
+            done = transaction.outcome == "commit" and not transaction.unmarked
+            if not done or transaction.number in self._judged:
+                continue
+            self._judged.add(transaction.number)
+            written = self._system.cluster.written
+            self._judge(
+                [
+                    (place, entry)
+                    for place in transaction.places
+                    for entry in written.get((transaction.number, place), ())
+                ]
+            )
+
+    def end(self) -> None:
+        """Judge the rest, and the whole result."""
+        self.judge()
+        (positions,) = {str(sorted(one.items())): one for one in self._system.published().values()}.values()
+        self._compare(positions)
+        self._compare_letters(positions)
+
+    def _judge(self, records: list[tuple[Place, Entry]]) -> None:
+        rows = [row for place, entry in records if (row := self._take(place, entry)) is not None]
+        if not rows:
+            raise Violation("a transaction without positions")
+        row, shards = rows[-1], self._system.shards
+        shard = int(row["shard"])
+        of_shards = row.get("shards") or {str(shard): row["positions"]}
+        for one, positions in of_shards.items():
+            self._move(shard, int(one), by_place(positions))
+        if len(self._judged) % self._every or shard != shards - (shards == 1):
+            return
+        vector = [self._positions.get((shard, one), {}) for one in range(shards)]
+        if any(positions != vector[0] for positions in vector):
+            return
+        self._compare(vector[0])
+        if shards == 1:
+            self._compare_letters(vector[0])
+            if any(entry.key == b'["shard",0]' for _, entry in records):
+                self._compare_rows(vector[0])
+
+    def _take(self, place: Place, entry: Entry) -> dict[str, Any] | None:
+        """Take one record, and return it if it is a positions row."""
+        if (entry.key or b"").startswith(b'["positions",'):
+            row: dict[str, Any] = json.loads(entry.value or b"")
+            return row
+        if place.topic == "metrics-agg":
+            self._sum(entry)
+        elif place.topic == "metrics-dead":
+            letter = json.loads(entry.value or b"")
+            self._dead[letter["partition"], letter["offset"]] += 1
+        elif place.topic == "metrics-events":
+            self._event(json.loads(entry.value or b""))
+        elif place.topic == "metrics-table":
+            self._rows.append((entry.key or b"", entry.value))
+        return None
+
+    def _move(self, writer: int, shard: int, positions: dict[Place, int]) -> None:
+        before = self._positions.get((writer, shard), {})
+        if any(positions.get(place, -1) < at for place, at in before.items()):
+            raise Violation(f"positions of shard {shard} went back: from {before} to {positions}")
+        self._positions[writer, shard] = positions
+
+    def _sum(self, entry: Entry) -> None:
+        row = sums.decode(entry.value or b"")
+        key = row.app, row.name, row.type, tuple(sorted(row.tags.items()))
+        known = self._sums.get(key)
+        if known is not None and not any(map(may_lower_counts, self._system.records)):
+            for name in ("count", "position"):
+                old, new = getattr(known, name), getattr(row, name)
+                if old is not None and new < old:
+                    raise Violation(f"{key}: {name} fell from {old} to {new}")
+        self._sums[key] = row
+
+    def _event(self, event: dict[str, Any]) -> None:
+        if event["kind"] != "overflow":
+            names = ("kind", "app", "instance", "life", "ts")
+            self._events[(*(event[name] for name in names), event.get("detail", ""))] += 1
+
+    def _wanted(self, positions: dict[Place, int]) -> oracle.Outcome:
+        """Return what the oracle makes of the records up to these positions, one partition after the other."""
+        at = {place.partition: position for place, position in positions.items()}
+        mine = [record for record in self._system.records if record.offset < at.get(record.partition, 0)]
+        return oracle.replay(sorted(mine, key=lambda record: (record.partition, record.offset)), **self._rules)
+
+    def _compare(self, positions: dict[Place, int]) -> None:
+        self.compared += 1
+        for key, fields in self._wanted(positions).sums.items():
+            row = self._sums.get(key)
+            if row is None:
+                raise Violation(f"{key}: it has no sum at {positions}")
+            found = {name: getattr(row, name) for name in fields}
+            if found != fields:
+                raise Violation(f"{key}: {found} at {positions}, not {fields}")
+
+    def _compare_letters(self, positions: dict[Place, int]) -> None:
+        wanted = self._wanted(positions)
+        if self._dead != wanted.dead:
+            raise Violation(f"dead letters at {positions}: {self._dead}, not {wanted.dead}")
+        if self._events != wanted.events:
+            raise Violation(f"events at {positions}: {self._events}, not {wanted.events}")
+
+    def _compare_rows(self, positions: dict[Place, int]) -> None:
+        self.cuts += 1
+        latest = LatestRows()
+        for key, value in self._rows:
+            latest.add(key, value)
+        table = Table(restore(latest).states[0])
+        table.notice_silence()
+        wanted = self._wanted(positions).sums
+        for total in table.changes().totals:
+            fields = wanted[total.metric]
+            for name, number in total.totals.items():
+                if name in fields and number != fields[name]:
+                    raise Violation(f"rows at {positions}: {total.metric} {name} {number}, not {fields[name]}")

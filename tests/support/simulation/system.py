@@ -1,0 +1,275 @@
+"""A simulated system: applications that publish, aggregators that run the loop on Spark's checkpoint, and disasters.
+
+A driver takes a generation, which rises, and has the lease until the next one takes it. It begins a batch, runs the
+loop's epoch in it, and commits it. It starts a fenced task again only while it has the lease.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from support.schedules import Play
+from support.simulation.broker import Action, SimulatedCluster
+from support.simulation.checkpoints import BatchTakenError, Checkpoint
+from support.simulation.client import SimulatedBroker
+from support.simulation.scheduler import Faults, Scheduler
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.stream.broker import FencedError, Place
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.restore import Begin
+from tallystream_aggregator.table import TableSettings
+from tallystream_aggregator.table.sum_tags import SumTags
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Collection, Iterator
+
+    from support.schedules import TopicRecord
+    from support.simulation.choices import Choices
+    from support.simulation.partition import Entry
+    from support.simulation.processes import Process
+    from tallystream_aggregator.stream.epochs import EpochLoop
+
+TABLE = TableSettings(short_form_every_ms=5_000)
+TOPICS = Topics()
+
+FAULTS = Faults(kill_before=10, kill_after=15, lose_answer=10, fail=15, late=15, freeze=10)
+
+
+class Disasters(NamedTuple):
+    """What may happen beside faults of requests; each number is how likely it is in comparison with a fed record."""
+
+    takeover: int = 1
+    lose_checkpoint: int = 1
+    old_checkpoint: int = 1
+    damage_checkpoint: int = 1
+    compact: int = 1
+    add_partition: int = 0
+    delete_records: int = 1
+    removals: bool = True
+    """Whether tombstones and forget records are published, which lower counts."""
+
+
+class Programs(Play):
+    """The applications. `records` are what the schedules' programs publish."""
+
+    def __init__(self, now_ms: int, shards: int, *, removals: bool) -> None:
+        super().__init__(shards)
+        self.now, self._removals = now_ms, removals
+
+    def _remove_lives(self, chance: random.Random, instance: str) -> None:
+        if self._removals:
+            super()._remove_lives(chance, instance)
+
+
+class RecordingCluster(SimulatedCluster):
+    """A cluster that remembers what was written in each transaction, as compaction removes it from the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[tuple[int, Place], list[Entry]] = {}
+
+    def actions(self, weight: int = 60) -> Iterator[Action]:
+        """Yield what the cluster can do now."""
+        yield from super().actions(weight)
+
+    def produce(
+        self, transactional_id: str, epoch: int, place: Place, records: Collection[tuple[bytes | None, bytes | None]]
+    ) -> None:
+        """Append records of the open transaction."""
+        first = self.partition(place).end
+        super().produce(transactional_id, epoch, place, records)
+        added = list(self.partition(place).between(first, self.partition(place).end))
+        self.written.setdefault((added[0].transaction or 0, place), []).extend(added)
+
+
+class System:
+    """The system. `scheduler` runs it; `errors` are the errors that ended an aggregator for good."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        disasters: Disasters = Disasters(),  # noqa: B008 (a tuple)
+        *,
+        faults: Faults = FAULTS,
+        loop: type[ShardLoop] = ShardLoop,
+        broker: type[SimulatedBroker] = SimulatedBroker,
+        shards: int = 1,
+    ) -> None:
+        self.cluster, self.shards = RecordingCluster(), shards
+        for name in (TOPICS.agg, TOPICS.events, TOPICS.dead):
+            self.cluster.create(name, 1)
+        self.cluster.create(TOPICS.table, shards)
+        self.cluster.create(TOPICS.metrics, 2)
+        if shards > 1:
+            self.cluster.create(TOPICS.shards, shards + 1)
+        self.scheduler = Scheduler(
+            choices,
+            self.cluster,
+            faults=faults,
+            expected=(TallystreamError, BatchTakenError),
+            weight=200,
+            log_size=400,
+        )
+        self.scheduler.actions = self._actions
+        self.checkpoints = [Checkpoint() for _ in range(shards)]
+        self.generation = 0
+        self.records: list[TopicRecord] = []
+        self.feeding = True
+        self.disasters = disasters
+        self.errors: list[Exception] = []
+        self._loop, self._broker = loop, broker
+        self._programs = Programs(self.cluster.now_ms, shards, removals=disasters.removals)
+        self._tasks: list[Process] = []
+
+    # The aggregator.
+
+    def start(self) -> None:
+        """Start an aggregator, which takes the lease: a task for each shard, and one for the combiner."""
+        self.generation += 1
+        for shard in range(self.shards):
+            self._spawn(f"shard {shard}", self._loop_of(shard), self.checkpoints[shard])
+        if self.shards > 1:
+            self._spawn("combiner", self._combiner, Checkpoint())
+
+    def _spawn(self, name: str, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint) -> None:
+        run = partial(self._run_task, loop=loop, checkpoint=checkpoint, generation=self.generation)
+        self._tasks.append(self.scheduler.spawn(f"{name} of {self.generation}", run))
+
+    def _loop_of(self, shard: int) -> Callable[[Process], EpochLoop]:
+        settings = LoopSettings(
+            TOPICS, Begin(shard, self.shards, SumTags(), {}), f"tallystream-{shard}", TABLE, 0.01, max_records=20
+        )
+        return lambda process: self._loop(settings, self._access(process), process)
+
+    def _combiner(self, process: Process) -> EpochLoop:
+        settings = CombinerSettings(TOPICS, self.shards, "tallystream-combiner", 0.01)
+        return CombinerLoop(settings, self._access(process), process)
+
+    def _access(self, process: Process) -> SimulatedBroker:
+        return self._broker(process, self.cluster, lambda topic: topic == TOPICS.metrics)
+
+    def _run_task(
+        self, process: Process, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint, generation: int
+    ) -> None:
+        attempt, one = 0, loop(process)
+        while process.call("lease", lambda: self.generation == generation, may_fail=False):
+            batch = process.call("begin a batch", checkpoint.begin, may_fail=False)
+            try:
+                one.run_epoch(batch, (generation, batch.number, attempt), process.choose(3, "epoch") + 0.2)
+            except FencedError:
+                attempt, one = attempt + 1, loop(process)
+                process.sleep(0.5)
+                continue
+            process.call("commit the batch", partial(checkpoint.commit, batch), may_fail=False)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all tasks of an aggregator are running."""
+        running = [process for process in self._tasks if not process.ended]
+        return len(running) >= self.shards + (self.shards > 1)
+
+    # The world.
+
+    def _actions(self) -> Iterator[Action]:
+        d = self.disasters
+        if self.feeding:
+            yield Action(50, "feed", self._feed)
+            yield Action(d.takeover, "take over", self.start)
+            yield Action(d.lose_checkpoint, "lose a checkpoint", self._lose)
+            yield Action(d.old_checkpoint, "put back a checkpoint", self._put_back)
+            yield Action(d.damage_checkpoint, "damage the checkpoint", self._damage)
+            yield Action(d.compact, "compact", self._compact)
+            yield Action(d.add_partition, "add a partition", self._add_partition)
+            yield Action(d.delete_records, "delete records", self._delete_records)
+        if not self.is_running:
+            yield Action(100, "start", self._restart)
+
+    def _restart(self) -> None:
+        self.errors += [process.error for process in self._tasks if process.error is not None]
+        self._tasks = [process for process in self._tasks if not process.ended]
+        self.start()
+
+    def _feed(self) -> None:
+        programs = self._programs
+        known = len(programs.records)
+        programs.step(self.scheduler.choose(2**32, "record"))
+        for record in programs.records[known:]:
+            place = Place(TOPICS.metrics, record.partition)
+            self.cluster.clock_offset_ms[place] = record.timestamp_ms - self.cluster.now_ms
+            offset = self.cluster.append(place, record.key, record.value)
+            assert offset == record.offset
+            self.records.append(record)
+
+    def _checkpoint(self) -> Checkpoint:
+        return self.checkpoints[self.scheduler.choose(self.shards, "shard")]
+
+    def _lose(self) -> None:
+        self._checkpoint().lose()
+
+    def _put_back(self) -> None:
+        checkpoint = self._checkpoint()
+        checkpoint.put_back(self.scheduler.choose(len(checkpoint.batches) + 1, "batches"))
+
+    def _damage(self) -> None:
+        self._checkpoint().damage(self.scheduler.choose(10, "entry"), self.scheduler.choose(200, "size"))
+
+    def _compact(self) -> None:
+        end = self.scheduler.choose(10_000, "end of compaction")
+        for place in self.cluster.places(TOPICS.agg, TOPICS.table, TOPICS.shards):
+            self.cluster.partition(place).compact(end, markers=True, tombstones=True)
+
+    def _delete_records(self) -> None:
+        """Delete records of `metrics` that the newest rows include, as retention does."""
+        cuts = [self._newest(shard, b'["shard",%d]' % shard) for shard in range(self.shards)]
+        for place in cuts[0]:
+            position = min(cut.get(place, 0) for cut in cuts)
+            self.cluster.partition(place).delete_before(self.scheduler.choose(position + 1, "first offset"))
+
+    def _add_partition(self) -> None:
+        self.cluster.create(TOPICS.metrics, len(self.cluster.topics[TOPICS.metrics].partitions) + 1)
+
+    def end(self) -> bool:
+        """Stop feeding, and tell whether the aggregator reads everything, as it must."""
+        self.feeding = False
+        ends = {place: self.cluster.partition(place).end for place in self.cluster.places(TOPICS.metrics)}
+
+        def is_published() -> bool:
+            is_visible = not any(transaction.unmarked for transaction in self.cluster.transactions[-50:])
+            return is_visible and all(positions == ends for positions in self.published().values())
+
+        return self.scheduler.settle(20_000 * self.shards, is_published)
+
+    def published(self) -> dict[int, dict[Place, int]]:
+        """Return the positions of each shard that the sums include, by the newest committed positions row."""
+        if self.shards == 1:
+            return {0: self._newest(0, b'["positions",0]')}
+        partition = self.cluster.partition(Place(TOPICS.shards, self.shards))
+        rows = [entry.value for entry in partition.committed(partition.start, partition.end) if entry.value]
+        found = json.loads(rows[-1])["shards"] if rows else {}
+        return {shard: by_place(found.get(str(shard), {})) for shard in range(self.shards)}
+
+    def _newest(self, shard: int, key: bytes) -> dict[Place, int]:
+        partition = self.cluster.partition(Place(TOPICS.table, shard))
+        for entry in reversed(partition.committed(partition.start, partition.end)):
+            if entry.key == key and entry.value is not None:
+                return positions_in(entry.value)
+        return {}
+
+
+def by_place(positions: dict[str, dict[str, int]]) -> dict[Place, int]:
+    """Return positions by partition. They are given as topic → partition → position."""
+    return {Place(topic, int(p)): at for topic, found in positions.items() for p, at in found.items()}
+
+
+def positions_in(value: bytes) -> dict[Place, int]:
+    """Return the positions in a positions row, or in the record of a shard, which has the last offsets."""
+    row = json.loads(value)
+    if "positions" in row:
+        return by_place(row["positions"])
+    names = {name.rpartition(":"): offset + 1 for name, offset in row["offsets"].items()}
+    return {Place(topic, int(p)): position for (topic, _, p), position in names.items()}

@@ -1,0 +1,191 @@
+"""The loop on a simulated Kafka, through kills, pauses, takeovers, lost answers and lost checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.fuzz import examples
+from support.simulation.checkpoints import BatchTakenError
+from support.simulation.choices import RandomChoices
+from support.simulation.client import SimulatedBroker, SimulatedWriter
+from support.simulation.judge import Judge, Violation
+from support.simulation.system import FAULTS, Disasters, System
+from tallystream_aggregator.stream import restore as restore_module
+from tallystream_aggregator.stream.broker import BrokerError, Output
+from tallystream_aggregator.stream.loop import ShardLoop
+from tallystream_aggregator.stream.positions import newest_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+RULES = {"short_form_every_ms": 5_000}
+
+
+def run(seed: int, disasters: Disasters, steps: int = 2_000, **parts: Any) -> tuple[System, Judge]:
+    """Run a system, judge what it publishes, and let it come to its end."""
+    system = System(RandomChoices(seed), disasters, **parts)
+    judge = Judge(system, RULES, every=5)
+    with system.scheduler as scheduler:
+        for _ in range(steps // 50):
+            scheduler.run(50)
+            judge.judge()
+            require_only_taken_batches(system)
+        if not system.end():
+            raise Violation(f"it does not read everything: {system.errors}")
+        judge.end()
+    require_only_taken_batches(system)
+    return system, judge
+
+
+def require_only_taken_batches(system: System) -> None:
+    """Require that an aggregator ended only because another one had committed its batch."""
+    for error in system.errors:
+        if not isinstance(error, BatchTakenError):
+            raise Violation(f"an aggregator ended: {error}")
+
+
+@examples(12)
+@given(st.integers(0, 2**32), st.booleans())
+def test_everything_that_is_published_is_a_function_of_the_positions(seed: int, removals: bool) -> None:
+    """Sums, dead letters and events are the oracle's at the positions of a step, and rows are an exact cut.
+
+    No count falls, no position goes back, and at the end all records are read, whatever was killed, paused or lost.
+    """
+    run(seed, Disasters(removals=removals))
+
+
+@examples(4)
+@given(st.integers(0, 2**32), st.integers(2, 3))
+def test_the_sums_of_shards_are_a_function_of_their_positions(seed: int, shards: int) -> None:
+    """The combiner publishes the oracle's sums when all shards are at the same positions; no count falls before.
+
+    Each task of a shard and that of the combiner is killed, paused, replaced and delayed by itself.
+    """
+    run(seed, Disasters(removals=False), shards=shards, steps=4_000)
+
+
+def test_the_simulation_has_what_it_is_for() -> None:
+    """A run has takeovers, stored epochs, cuts of rows that are compared, and errors of a checkpoint that was taken."""
+    system, judge = run(2, Disasters())
+    assert judge.compared > 10
+    assert judge.cuts > 0
+    assert system.generation > 5
+    assert any(system.errors)
+
+
+# Each rule that is left out shows up.
+
+
+class LooksUpFirst(ShardLoop):
+    """Looks up what is published before it fences earlier writers."""
+
+    def _open(self, store: Any, claim: Any) -> None:
+        self._early = newest_row(self._broker, self._settings.rows, 0)
+        super()._open(store, claim)
+
+    def _published(self, claim: Any) -> Any:  # noqa: ARG002
+        return self._early
+
+
+class ReplaysAloud(ShardLoop):
+    """Publishes what a replay gives."""
+
+    def _table_at(self, store: Any, source: Any) -> Any:  # noqa: ARG002
+        stored = self._restorer._from_state(store) if self._last is not None else self._restorer.new_table()
+        return stored or self._restorer.new_table()
+
+
+class StoresWithoutRows(ShardLoop):
+    """Stores the state at the end of an epoch though rows wait."""
+
+    def _end_epoch(self, store: Any) -> None:
+        self._rows_wait = False
+        super()._end_epoch(store)
+
+
+class OwnTransactionalId(SimulatedBroker):
+    """Fences nobody: each process has a transactional ID of its own."""
+
+    def writer(self, transactional_id: str) -> SimulatedWriter:
+        """Open a writer."""
+        return super().writer(f"{transactional_id}-{self._process.name}")
+
+
+class WriterThatGoesOn(SimulatedWriter):
+    """Repeats a transaction after an error."""
+
+    def commit(self, records: Iterable[Output]) -> None:
+        """Commit, and once more after an error."""
+        records = list(records)
+        try:
+            super().commit(records)
+        except BrokerError:
+            super().commit(records)
+
+
+class GoesOn(SimulatedBroker):
+    """Has writers that go on after an error."""
+
+    def writer(self, transactional_id: str) -> SimulatedWriter:
+        """Open a writer."""
+        writer = super().writer(transactional_id)
+        return WriterThatGoesOn(self._process, self._cluster, transactional_id, writer._epoch)
+
+
+class WriterOfTwo(SimulatedWriter):
+    """Writes the positions row in a transaction of its own."""
+
+    def commit(self, records: Iterable[Output]) -> None:
+        """Commit twice."""
+        *others, last = records
+        super().commit(others)
+        super().commit([last])
+
+
+class InTwo(SimulatedBroker):
+    """Has writers that split a step."""
+
+    def writer(self, transactional_id: str) -> SimulatedWriter:
+        """Open a writer."""
+        writer = super().writer(transactional_id)
+        return WriterOfTwo(self._process, self._cluster, transactional_id, writer._epoch)
+
+
+def found_by(**parts: Any) -> str | None:
+    """Return what the judge says of a system with these parts, for the first seed that shows something."""
+    for seed in range(30):
+        try:
+            run(seed, Disasters(removals=False), faults=MANY, **parts)
+        except Violation as error:
+            return str(error)
+    return None
+
+
+MANY = FAULTS._replace(lose_answer=100, late=100)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"loop": LooksUpFirst},
+        {"loop": ReplaysAloud},
+        {"loop": StoresWithoutRows},
+        {"broker": OwnTransactionalId},
+        {"broker": GoesOn},
+        {"broker": InTwo},
+    ],
+    ids=lambda parts: next(iter(parts.values())).__name__,
+)
+def test_a_rule_that_is_left_out_is_seen(parts: dict[str, Any]) -> None:
+    """Without the rule, a run ends with a violation."""
+    assert found_by(**parts)
+
+
+def test_silence_that_goes_on_to_the_end_of_what_was_read_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence ends exactly at the published positions: what comes after them was not published."""
+    monkeypatch.setattr(restore_module, "_cut", lambda chunk, _: chunk)
+    assert found_by()
