@@ -52,18 +52,6 @@ def require_sharding(shards: int | None, partitions: int | None, *, option: str)
         raise ConfigError(option, partitions, f"give no more than there are shards: {shards}")
 
 
-def has_shards(checkpoint: Path, shards: int | None) -> bool:
-    """Return whether a table has several shards, by the option or by the file of its checkpoint.
-
-    Raises:
-        TallystreamError: the file can't be read.
-    """
-    path = sharding_path(checkpoint)
-    if shards is not None or not path.exists():
-        return (shards or 1) > 1
-    return _read(path).shards > 1
-
-
 def sharding_path(checkpoint: Path) -> Path:
     """Return the path of the file with a checkpoint's sharding."""
     return checkpoint.with_name(checkpoint.name + ".sharding")
@@ -88,7 +76,10 @@ def sharding_of(
     path, initial_state = sharding_path(checkpoint), initial_state_path(checkpoint)
     has_batches, restored = (checkpoint / "offsets").exists(), initial_state.exists()
     if path.exists() and (has_batches or restored):
-        known = _read(path)
+        try:
+            known = _decode(path.read_bytes())
+        except (OSError, msgspec.DecodeError) as error:
+            raise TallystreamError(f"sharding: {path} can't be read ({error}); restore it.") from error
     elif has_batches:
         known = Sharding()
     else:
@@ -116,10 +107,3 @@ def sharding_of(
             f"the table in {checkpoint} has {known.sum_tags}: leave the option out, or run tallystream rebuild with it",
         )
     return msgspec.structs.replace(known, restored=restored)
-
-
-def _read(path: Path) -> Sharding:
-    try:
-        return _decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise TallystreamError(f"sharding: {path} can't be read ({error}); restore it.") from error

@@ -112,6 +112,29 @@ def create_topics(
     return created
 
 
+def create_shards_topic(admin: AdminClient, topics: Topics, shards: int) -> None:
+    """Create `metrics-shards` for a table of several shards, if it is missing: a partition a shard, and the combiner's.
+
+    Raises:
+        ConfigError: it has fewer partitions.
+        KafkaException: the broker rejected the request, or did not answer in time.
+    """
+    known = admin.list_topics(timeout=TIMEOUT_S).topics
+    if topics.shards not in known:
+        config = {"cleanup.policy": "compact", "max.message.bytes": str(TABLE_RECORD_BYTES)}
+        new = NewTopic(topics.shards, shards + 1, config=config)
+        future = admin.create_topics([new], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[topics.shards]
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        _wait_until_known(admin, [topics.shards])
+    elif len(known[topics.shards].partitions) <= shards:
+        remedy = f"add partitions, as with kafka-topics.sh --alter --topic {topics.shards} --partitions {shards + 1}"
+        raise ConfigError(f"partitions of the topic {topics.shards}", len(known[topics.shards].partitions), remedy)
+
+
 def require_partitions(admin: AdminClient, topics: Topics, *, shards: int) -> None:
     """Require that the output topics have the partitions that a table of `shards` needs.
 

@@ -80,12 +80,11 @@ def aggregate(
     """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
     o.require_spark()
     from tallystream_aggregator.health import HealthSettings
-    from tallystream_aggregator.jobs.aggregate import job, loop_job
-    from tallystream_aggregator.jobs.aggregate.job import AggregateSettings
+    from tallystream_aggregator.jobs.aggregate.loop_job import run
     from tallystream_aggregator.kafka.topic_selection import parse_partitions
-    from tallystream_aggregator.sharding import has_shards
     from tallystream_aggregator.spark.kafka_options import Fetch
     from tallystream_aggregator.spark.query.modes import Mode
+    from tallystream_aggregator.spark.query.settings import AggregateSettings
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.sum_tags import parse_sum_tags
     from tallystream_aggregator.times import HOUR_MS
@@ -120,7 +119,6 @@ def aggregate(
         state_partitions=state_partitions,
         sum_tags=parse_sum_tags(drop_tag, keep_tags),
     )
-    run = job.run if has_shards(checkpoint, shards) else loop_job.run
     raise typer.Exit(run(settings))
 
 

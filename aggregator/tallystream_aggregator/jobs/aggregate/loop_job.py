@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator import files
@@ -10,16 +10,16 @@ from tallystream_aggregator.health import Health
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.jobs.aggregate.query_watch import EpochListener, QueryWatch, last_end
-from tallystream_aggregator.jobs.aggregate.table_start import table_start
+from tallystream_aggregator.jobs.aggregate.table_start import TableStart, table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.groups import GroupCommitter
-from tallystream_aggregator.kafka.lease import Lease
+from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.start_position import resolve
-from tallystream_aggregator.kafka.topics import create_topics, require_partitions
+from tallystream_aggregator.kafka.topics import create_shards_topic, create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
-from tallystream_aggregator.spark.epochs.query import require_settings, settings_of, warm
+from tallystream_aggregator.spark.epochs.query import require_settings, settings_of, warm, with_slots
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.runner import checkpoint_errors
 from tallystream_aggregator.spark.session import build_session, end_session
@@ -27,6 +27,8 @@ from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.spark.query.settings import AggregateSettings
 
@@ -54,31 +56,32 @@ def run(settings: AggregateSettings) -> int:
             create_topics(admin, topics, shards=settings.shards or 1)
             files.make_folder(settings.checkpoint)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
-            tail = TableTail(topics.table, 1, kafka)
-            stack.callback(tail.close)
-            tail.poll()
-            begin = table_start(settings, topics, kafka, tail.newest)  # rejected before the wait for the lease
+            begin = _begin(settings, kafka)  # rejected before the wait for the lease
             require_partitions(admin, topics, shards=begin.shards)
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
             lease.join()
             session = build_session(
                 "tallystream aggregate",
-                master=settings.master,
+                master=with_slots(settings.master, begin.loops),
                 driver_memory=settings.driver_memory,
-                conf=settings_of(begin.shards),
+                conf=settings_of(begin.loops),
             )
             stack.callback(end_session, session)
-            require_settings(session)
-            warm(session, begin.shards)
+            require_settings(session, begin.loops)
+            warm(session, begin.loops)
             listener = EpochListener(health)
             session.streams.addListener(listener)
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
-            # Another aggregator may have begun the table meanwhile.
-            tail.poll()
-            begin = table_start(settings, topics, kafka, tail.newest)
+            before, begin = begin, _begin(settings, kafka)
+            if begin.loops != before.loops:
+                raise LeaseError(f"lease: another aggregator has begun a table of {begin.shards} shards: start again.")
+            if begin.shards > 1:
+                create_shards_topic(admin, topics, begin.shards)
+            tail = TableTail(topics, begin.shards, kafka)
+            stack.callback(tail.close)
             selection = settings.selection(topics)
             broker = KafkaBroker(kafka, selection, topics.prefix + GROUP, Timeouts(stopped=stop.is_set))
             generations = Generations(broker, topics, shards=begin.shards)
@@ -117,3 +120,10 @@ def run(settings: AggregateSettings) -> int:
                 stop=stop,
             )
             return driver.run()
+
+
+def _begin(settings: AggregateSettings, kafka: Mapping[str, str]) -> TableStart:
+    """Return how the table begins, or goes on as it is on `metrics-table` now."""
+    with closing(TableTail(settings.topics, 1, kafka)) as tail:
+        tail.poll()
+        return table_start(settings, settings.topics, kafka, tail.newest)

@@ -98,6 +98,7 @@ class QueryWatch:
         self._listener, self._tail, self._broker = listener, tail, broker
         self._committer, self._generations, self._health = committer, generations, health
         self._at, self._otlp, self._ends = begin, sorted(otlp), ends
+        self._shards = max(1, len(tail.newest) - 1)
         self._unwritten: list[LedgerRow] = []
         self._watched_s = self._polled_s = float("-inf")
         self._bounds: Positions = {}
@@ -136,15 +137,15 @@ class QueryWatch:
     def _watch(self, now_s: float) -> None:
         if not self._tail.poll():
             return
-        newest = self._tail.newest.values()
-        positions = [by_place(one.positions.positions) for one in newest if one.positions is not None]
-        if len(positions) == len(self._tail.newest):
-            self._published = _lowest(positions)
+        newest = self._tail.newest
+        last = newest[max(newest)].positions  # of the only shard, or of the combiner
+        if last is not None and len(last.shards) in (0, len(newest) - 1):
+            self._published = _lowest(map(by_place, last.shards.values() or [last.positions]))
             self._committer.commit(by_topic(self._published))
         if now_s - self._polled_s >= ENDS_S:
             self._polled_s = now_s
             self._bounds = {place: found.end for place, found in self._broker.bounds(self._published).items()}
-        shards = [one.shard for one in newest if one.shard is not None]
+        shards = [one.shard for one in newest.values() if one.shard is not None]
         for row in shards:
             row.state_bytes = self.state_bytes.get(row.shard, 0)
         ends = {place: max(end, self._published.get(place, 0)) for place, end in self._bounds.items()}
@@ -157,9 +158,10 @@ class QueryWatch:
         while self._listener.finished:
             epoch = self._listener.finished.popleft()
             self.state_bytes |= {row.shard: row.state_bytes for row in epoch.rows}
-            if not epoch.rows or not all(row.positions for row in epoch.rows):
+            rows = [row for row in epoch.rows if row.shard < self._shards]  # without the combiner
+            if len(rows) < self._shards or not all(row.positions for row in rows):
                 continue
-            end = by_topic(_lowest([by_place(row.positions) for row in epoch.rows]))
+            end = by_topic(_lowest([by_place(row.positions) for row in rows]))
             if end != self._at:
                 self._unwritten.append(
                     LedgerRow(

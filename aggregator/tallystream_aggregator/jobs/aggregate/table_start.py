@@ -35,6 +35,11 @@ class TableStart(NamedTuple):
     sum_tags: SumTags
     partial: bool = False
 
+    @property
+    def loops(self) -> int:
+        """The number of loops: one for each shard, and the combiner of several shards."""
+        return self.shards if self.shards == 1 else self.shards + 1
+
 
 def table_start(
     settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], newest: Mapping[int, ShardRows]

@@ -1,4 +1,4 @@
-"""Reads the newest committed records of the shards from the end of `metrics-table`, while their loops run.
+"""Reads the newest committed records of the loops from the ends of their partitions, while they run.
 
 Spark reports an epoch when it ends. Positions and numbers of lives are on the topic a moment after each step.
 """
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from tallystream_aggregator.kafka.topics import Topics
+
 LAST = 512
 """How many offsets at the end of a partition are read. At fifty steps a second, rows are about 100 offsets apart."""
 
@@ -31,23 +33,27 @@ _decode_shard = json_decoder(ShardRow)
 
 
 class ShardRows(NamedTuple):
-    """The newest rows of a shard that were found so far."""
+    """The newest rows of a loop that were found so far. That of a combiner has only positions."""
 
     positions: PositionsRow | None = None
     shard: ShardRow | None = None
 
 
 class TableTail:
-    """Follows the ends of the shards' partitions. For one thread. `newest` has what was found, by shard.
+    """Follows the ends of the partitions of a table with so many shards. For one thread.
+
+    `newest` has what was found, by shard, and that of the combiner after the last shard.
 
     Raises:
         ConfigError: librdkafka rejects an option of `kafka`.
     """
 
-    def __init__(self, topic: str, shards: int, kafka: Mapping[str, str]) -> None:
-        self._topic = topic
-        self._ends = dict.fromkeys(range(shards), -1)
-        self.newest = {shard: ShardRows() for shard in range(shards)}
+    def __init__(self, topics: Topics, shards: int, kafka: Mapping[str, str]) -> None:
+        self._topics = dict.fromkeys(range(shards), topics.table)
+        if shards > 1:
+            self._topics[shards] = topics.shards
+        self._ends = dict.fromkeys(self._topics, -1)
+        self.newest = {number: ShardRows() for number in self._topics}
         self._consumer = clients.reading_consumer(
             kafka,
             options={"isolation.level": "read_committed", "queued.max.messages.kbytes": 8192, "fetch.wait.max.ms": 100},
@@ -60,11 +66,12 @@ class TableTail:
             KafkaException: the broker did not answer in time.
         """
         starts = []
-        for shard, known in self._ends.items():
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, shard), timeout=TIMEOUT_S)
+        for number, topic in self._topics.items():
+            known = self._ends[number]
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=TIMEOUT_S)
             if high > known:
-                starts.append(TopicPartition(self._topic, shard, max(low, known, high - LAST)))
-                self._ends[shard] = high
+                starts.append(TopicPartition(topic, number, max(low, known, high - LAST)))
+                self._ends[number] = high
         if starts:
             self._consumer.assign(starts)
             self._read({tp.partition for tp in starts})

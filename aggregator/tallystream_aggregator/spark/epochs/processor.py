@@ -1,4 +1,4 @@
-"""A shard's loop as a Spark stateful processor: one call runs the loop for an epoch, and stores the state at its end.
+"""A loop as a Spark stateful processor: one call runs the loop for an epoch, and stores the state at its end.
 
 A Python worker keeps the loops of its shards between epochs, with their tables and connections. Spark may run the next
 epoch in another worker, or run an epoch again. The head of the log tells whether the table in memory is the stored one.
@@ -20,8 +20,10 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
+from tallystream_aggregator.spark.epochs.partitions import keys_of
 from tallystream_aggregator.spark.gc_pause import gc_paused
 from tallystream_aggregator.spark.query.processor import SparkStore, batch_id, frames
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.positions import ByTopic, Claim, by_topic
 from tallystream_aggregator.stream.restore import Begin
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker, Positions
+    from tallystream_aggregator.stream.epochs import EpochLoop
 
 FIRST_EPOCH_S = 1.0
 """The length of a loop's first epoch in a process. Each further one is twice as long, up to `EpochSettings.epoch_s`.
@@ -65,7 +68,7 @@ EPOCH_ROW = StructType(
 
 
 class EpochRow(msgspec.Struct, frozen=True):
-    """What a shard did in an epoch: its counts, how long it ran and waited for records, and where it arrived.
+    """What a shard, or the combiner after the last one, did in an epoch: counts, seconds in all, and of waiting.
 
     `positions` map topic → partition → the next offset to read, all of which is published. They are empty if the epoch
     ended before the published positions were reached.
@@ -108,27 +111,36 @@ class EpochSettings:
     epoch_s: float = 60.0
     skip_lost: bool = False
 
-    def loop(self, shard: int) -> LoopSettings:
+    @property
+    def loops(self) -> int:
+        """The number of loops: one for each shard, and the combiner of several shards."""
+        return self.shards if self.shards == 1 else self.shards + 1
+
+    def shard(self, number: int) -> LoopSettings:
         """Return the settings of a shard's loop."""
         return LoopSettings(
             self.topics,
-            Begin(shard, self.shards, self.sum_tags, dict(self.begin)),
-            transactional_id(self.topics, shard),
+            Begin(number, self.shards, self.sum_tags, dict(self.begin)),
+            transactional_id(self.topics, number),
             self.table,
             self.spacing_s,
             skip_lost=self.skip_lost,
         )
 
+    def combiner(self) -> CombinerSettings:
+        """Return the settings of the combiner's loop."""
+        return CombinerSettings(self.topics, self.shards, transactional_id(self.topics, self.shards), self.spacing_s)
 
-def transactional_id(topics: Topics, shard: int) -> str:
-    """Return the transactional ID of a shard's loop."""
-    return f"{topics.prefix}tallystream-aggregator-{shard}"
+
+def transactional_id(topics: Topics, number: int) -> str:
+    """Return the transactional ID of a loop: that of a shard, or of the combiner after the last shard."""
+    return f"{topics.prefix}tallystream-aggregator-{number}"
 
 
 class _Loop(NamedTuple):
     """A loop in this process, the generation of its driver, and the number of epochs that it has run."""
 
-    loop: ShardLoop
+    loop: EpochLoop
     generation: int
     epochs: int
 
@@ -155,17 +167,18 @@ class EpochProcessor(StatefulProcessor):
         claim: Callable[[int], Claim] | None = None,
     ) -> None:
         self._settings, self._broker, self._claim = settings, broker, claim or task_claim
+        self._keys = keys_of(settings.loops)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the shard's log."""
         self._store = SparkStore(handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
-        """Run the loop of the shard `key` for an epoch."""
+        """Run the loop for an epoch whose partition has this key."""
         for _ in rows:
             pass  # the tick
         with gc_paused():
-            row = self._run(int(key[0]))
+            row = self._run(self._keys.index(int(key[0])))
         yield from frames([row.cells()], *EPOCH_ROW.names)
 
     def close(self) -> None:
@@ -179,9 +192,7 @@ class EpochProcessor(StatefulProcessor):
             found.loop.close()
             found = None
         if found is None:
-            stopped = StopFile(settings.stop_file)
-            loop = ShardLoop(settings.loop(shard), self._broker(stopped), SystemTimer(), stopped)
-            found = _Loop(loop, generation, 0)
+            found = _Loop(self._new_loop(shard), generation, 0)
         loop, began_s = found.loop, time.monotonic()
         seconds = min(settings.epoch_s, FIRST_EPOCH_S * 2**found.epochs)
         report = loop.run_epoch(self._store, self._claim(generation), seconds)
@@ -198,6 +209,13 @@ class EpochProcessor(StatefulProcessor):
             state_bytes=report.state_bytes,
             positions=by_topic(report.positions),
         )
+
+    def _new_loop(self, number: int) -> EpochLoop:
+        settings, stopped = self._settings, StopFile(self._settings.stop_file)
+        broker, timer = self._broker(stopped), SystemTimer()
+        if number < settings.shards:
+            return ShardLoop(settings.shard(number), broker, timer, stopped)
+        return CombinerLoop(settings.combiner(), broker, timer, stopped)
 
 
 def task_claim(generation: int) -> Claim:

@@ -1,9 +1,10 @@
-"""The query of the loop: a row a shard in each batch, one stateful task a shard, and a sink that stores nothing."""
+"""The query of the loops: a row for each in a batch, a stateful task for each, and a sink that stores nothing."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import functions as f
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.spark.epochs.partitions import keys_of
 from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, EpochProcessor, EpochRow
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.positions import ByTopic
 
 log = logging.getLogger(__name__)
+
+_LOCAL = re.compile(r"local\[(\d+)((?:,\d+)?)\]")
 
 OBSERVED = "epochs"
 """The name of the observed metrics with the rows of a batch: `{"epochs": {"shards": [EPOCH_ROW, …]}}`."""
@@ -44,32 +48,48 @@ REQUIRED = {
 }
 
 
-def settings_of(shards: int) -> dict[str, str]:
-    """Return what the session of a table with so many shards needs: a partition and a task for each."""
-    return {**REQUIRED, PARTITIONS: str(shards)}
+def settings_of(loops: int) -> dict[str, str]:
+    """Return what the session of a query with so many loops needs: a partition and a task for each."""
+    return {**REQUIRED, PARTITIONS: str(loops)}
 
 
-def require_settings(session: SparkSession) -> None:
-    """Require the settings without which sums could be lost. spark-submit may have set others.
+def with_slots(master: str, loops: int) -> str:
+    """Return a local master with a slot for each loop at least; any other is returned as it is.
+
+    A slot is no core: the loops wait for records most of the time.
+    """
+    match = _LOCAL.fullmatch(master)
+    return master if match is None else f"local[{max(int(match[1]), loops)}{match[2]}]"
+
+
+def require_settings(session: SparkSession, loops: int) -> None:
+    """Require the settings without which sums could be lost, and a slot for each loop. spark-submit has its own ones.
 
     Raises:
-        ConfigError: one of them is different.
+        ConfigError: one of them is different, or there are too few slots.
     """
+    slots = session.sparkContext.defaultParallelism
+    if slots < loops:
+        raise ConfigError(
+            "--master",
+            session.sparkContext.master,
+            f"it runs {slots} tasks at a time, and each of the {loops} loops needs one: give more cores",
+        )
     for name, value in REQUIRED.items():
         found = session.conf.get(name, "false" if name == SPECULATION else None)
         if found != value:
             raise ConfigError(f"Spark's setting {name}", found, f"set it to {value}: the loop's state depends on it")
 
 
-def warm(session: SparkSession, shards: int) -> None:
-    """Start a Python worker for each shard in a thread, with the imports of a task. If it fails, the first epoch does.
+def warm(session: SparkSession, loops: int) -> None:
+    """Start a Python worker for each loop in a thread, with the imports of a task. If it fails, the first epoch does.
 
     Don't wait for it.
     """
 
     def run() -> None:
         try:
-            workers = min(shards, session.sparkContext.defaultParallelism)
+            workers = min(loops, session.sparkContext.defaultParallelism)
             session.sparkContext.parallelize(range(workers), workers).mapPartitions(import_modules).count()
         except (Py4JError, OSError) as error:  # the session has ended by an early stop
             log.debug("the Python workers were not started ahead: %s", error)
@@ -98,16 +118,16 @@ def start_query(
     Raises:
         Py4JError, PySparkException: Spark can't start it, most likely because a file of the checkpoint is damaged.
     """
-    shards = settings.shards
+    loops, keys = settings.loops, keys_of(settings.loops)
     tick = (
         session.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", str(shards))
+        .option("rowsPerBatch", str(loops))
         .option("numPartitions", "1")
         .load()
     )
     rows = (
-        tick.select(f.expr(f"int(value % {shards})").alias("shard"))
-        .groupBy("shard")
+        tick.select(f.element_at(f.array(*map(f.lit, keys)), f.expr(f"int(value % {loops}) + 1")).alias("loop"))
+        .groupBy("loop")
         .transformWithStateInPandas(
             statefulProcessor=EpochProcessor(settings, broker),
             outputStructType=EPOCH_ROW,

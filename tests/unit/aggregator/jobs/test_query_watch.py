@@ -23,18 +23,21 @@ def row(shard: int, end: int) -> EpochRow:
 class Outside:
     """Stands in for the end of `metrics-table`, the group, the ledger and the broker."""
 
-    def __init__(self, shards: int = 1) -> None:
-        self.newest = {shard: ShardRows() for shard in range(shards)}
+    def __init__(self, loops: int = 1) -> None:
+        self.newest = {loop: ShardRows() for loop in range(loops)}
         self.now = 2
         self.committed: list[Any] = []
         self.written: list[LedgerRow] = []
         self.fails = False
 
-    def publish(self, shard: int, end: int, generation: int = 2) -> None:
-        """Move a shard."""
-        positions = {"metrics": {"0": end}}
-        found = PositionsRow(shard=shard, claim=(generation, 0, 0), step=1, positions=positions, topics={})
-        self.newest[shard] = ShardRows(found)
+    def publish(self, loop: int, *ends: int, generation: int = 2) -> None:
+        """Move a shard to an end, or the combiner to the ends of several shards."""
+        positions = [{"metrics": {"0": end}} for end in ends]
+        shards = {str(shard): one for shard, one in enumerate(positions)} if len(ends) > 1 else {}
+        found = PositionsRow(
+            shard=loop, claim=(generation, 0, 0), step=1, positions=positions[0], topics={}, shards=shards
+        )
+        self.newest[loop] = ShardRows(found)
 
     def poll(self) -> bool:
         """There is always something new."""
@@ -63,25 +66,26 @@ def watch(outside: Outside, **options: Any) -> tuple[QueryWatch, EpochListener]:
 
 
 def test_the_group_has_what_all_shards_have_published() -> None:
-    """Each shard reads every partition, so the lowest position counts. Before all have one, nothing is committed."""
-    outside = Outside(shards=2)
+    """Each shard reads every partition, so the lowest position counts that the combiner has. Before, there is none."""
+    outside = Outside(loops=3)
     outside.publish(0, 9)
+    outside.publish(1, 9)
     watched, _ = watch(outside)
     watched.follow(last=True)
-    outside.publish(1, 7)
+    outside.publish(2, 8, 7)
     watched.follow(last=True)
     assert outside.committed == [{"metrics": {"0": 7}}]
 
 
-def test_a_query_is_ready_when_all_shards_have_claimed() -> None:
+def test_a_query_is_ready_when_all_loops_have_claimed() -> None:
     """The positions of an earlier generation do not count."""
-    outside = Outside(shards=2)
+    outside = Outside(loops=3)
     watched, _ = watch(outside)
     ready = []
-    for shard, generation in ((0, 2), (1, 1), (1, 2)):
-        outside.publish(shard, 5, generation)
+    for loop, generation in ((0, 2), (1, 2), (2, 1), (2, 2)):
+        outside.publish(loop, 5, generation=generation)
         ready.append(watched.is_ready)
-    assert ready == [False, False, True]
+    assert ready == [False, False, False, True]
 
 
 def test_a_catch_up_is_done_at_its_ends() -> None:
@@ -112,3 +116,13 @@ def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
         (2, 3, 1003, {"metrics": {"0": 5}}, {"metrics": {"0": 8}}),
     ]
     assert last_end(outside.written, {}) == {"metrics": {"0": 8}}
+
+
+def test_the_combiner_has_no_row_in_the_ledger() -> None:
+    """Its positions are those of `metrics-shards`. The ledger has what all shards have read."""
+    outside = Outside(loops=3)
+    watched, listener = watch(outside)
+    combiner = EpochRow(2, 1, 1, 1, 1, 0, 1.0, 0.0, 9, {"metrics-shards": {"0": 3}})
+    listener.finished.append(Epoch(0, 1000, [row(0, 5), row(1, 4), combiner]))
+    watched.follow()
+    assert [one.end for one in outside.written] == [{"metrics": {"0": 4}}]
