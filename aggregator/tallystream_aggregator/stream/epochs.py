@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place, Positions
 from tallystream_aggregator.stream.pace import MAX_FAILURES, Pace
-from tallystream_aggregator.stream.positions import newest_row, visible_row
+from tallystream_aggregator.stream.positions import OpenTransactionError, newest_row, visible_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +29,9 @@ POLL_S = 0.1
 """How long a read waits for a first record. A stop is noticed after it."""
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
+
+MAX_OPEN_S = 90.0
+"""After so many seconds with a transaction of somebody else, it hangs: brokers end a transaction of ours after 30 s."""
 
 
 class Timer(Protocol):
@@ -96,6 +99,7 @@ class EpochLoop(ABC):
         self._last: PositionsRow | None = None
         self._open_clients: tuple[Writer, Source] | None = None
         self._step_records = 0
+        self._open_since_s: float | None = None
 
     @abstractmethod
     def is_current(self, store: Store) -> bool:
@@ -142,6 +146,7 @@ class EpochLoop(ABC):
                 raise
             except BrokerError as error:
                 self.close()
+                self._require_no_hanging(error)
                 log.warning("%s begins again at what is published: %s", self._identity.transactional_id, error)
                 if not self._wait(back_off_s, end_s):
                     break
@@ -172,6 +177,16 @@ class EpochLoop(ABC):
             else:
                 self._take_step(source, min(POLL_S, end_s - now))
         self._end_epoch(store)
+
+    def _require_no_hanging(self, error: BrokerError) -> None:
+        """Require that no transaction of somebody else stays open."""
+        now_s = self._timer.monotonic()
+        if not isinstance(error, OpenTransactionError):
+            self._open_since_s = None
+        elif self._open_since_s is None:
+            self._open_since_s = now_s
+        elif now_s - self._open_since_s > MAX_OPEN_S:
+            raise TallystreamError(str(error)) from error
 
     def _wait(self, seconds: float, end_s: float) -> bool:
         """Wait, and return True, or False as soon as the epoch ends or a stop is requested."""

@@ -79,8 +79,11 @@ def by_place(positions: ByTopic) -> Positions:
     return {Place(topic, int(p)): position for topic, found in positions.items() for p, position in found.items()}
 
 
-class HangingTransactionError(TallystreamError):
-    """The end of a partition that only one writer uses is held back by a transaction that nobody ends."""
+class OpenTransactionError(BrokerError):
+    """The end of a partition that only one writer uses is held back by a transaction of somebody else.
+
+    It may be that of a newer writer. If it stays, nobody ends it.
+    """
 
 
 def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
@@ -90,14 +93,14 @@ def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
     fill any part of the end, so twice as many offsets are read each time.
 
     Raises:
-        HangingTransactionError: a transaction of somebody else is open.
+        OpenTransactionError: a transaction of somebody else is open.
         BrokerError: the broker did not answer in time.
     """
     bounds = broker.bounds([place]).get(place)
     if bounds is None:
         raise TallystreamError(f"topic {place.topic}: it has no partition {place.partition}; create it.")
     if bounds.stable < bounds.end:
-        raise HangingTransactionError(
+        raise OpenTransactionError(
             f"topic {place.topic}, partition {place.partition}: a transaction is open from offset {bounds.stable} on, "
             "and no writer of the table has it; find it with kafka-transactions.sh find-hanging, and abort it."
         )

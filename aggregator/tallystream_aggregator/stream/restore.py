@@ -11,10 +11,10 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, Place, Positions
+from tallystream_aggregator.stream.broker import BrokerError, Chunk, LostRecordsError, Place, Positions
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.stream.epochs import StoppedError
-from tallystream_aggregator.stream.positions import by_place
+from tallystream_aggregator.stream.positions import by_place, visible_row
 from tallystream_aggregator.table import storage
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore as restore_states
@@ -40,6 +40,10 @@ READ_AT_ONCE = 50_000
 
 class ReplayError(TallystreamError):
     """A replay to the published positions did not count what was counted when they were published."""
+
+
+class MissingRowsError(TallystreamError):
+    """There are positions, and no rows."""
 
 
 class Begin(NamedTuple):
@@ -90,9 +94,10 @@ class Restorer:
 
         Raises:
             LostRecordsError: records that the newest rows do not include were deleted, or the log was cut off.
+            MissingRowsError: there are no rows.
             ReplayError: the rows do not agree with the positions row.
             StoppedError: a stop was requested.
-            BrokerError: the broker did not answer in time.
+            BrokerError: the broker did not answer in time, or another task publishes.
         """
         target = by_place(published.positions)
         bounds = self._broker.bounds(target.keys())
@@ -100,15 +105,20 @@ class Restorer:
             if place not in bounds or position > bounds[place].end:
                 raise LostRecordsError(place, position, bounds.get(place))
         stored = self._from_state(store)
-        if stored is not None and _is_not_ahead(positions_of(stored.table.state), target):
+        if stored is not None:
             try:
                 self._replay(stored.table, published, bounds, source)
             except (LostRecordsError, ReplayError) as error:
                 log.warning("the state of shard %d is not used: %s", self._begin.shard, error)
             else:
                 return stored
-        stored = self._from_rows()
-        self._replay(stored.table, published, bounds, source)
+        try:
+            stored = self._from_rows()
+            self._replay(stored.table, published, bounds, source)
+        except (ReplayError, MissingRowsError, LostRecordsError) as error:
+            if visible_row(self._broker, self._rows, self._begin.shard) == published:
+                raise
+            raise BrokerError(f"shard {self._begin.shard}: another task has published more meanwhile.") from error
         return stored
 
     def _from_state(self, store: Store) -> StoredTable | None:
@@ -127,7 +137,7 @@ class Restorer:
         """Return the table of the newest rows.
 
         Raises:
-            TallystreamError: they are missing.
+            MissingRowsError: they are missing.
         """
         begin, latest = self._begin, LatestRows()
         bounds = self._broker.bounds([self._rows])[self._rows]
@@ -139,7 +149,7 @@ class Restorer:
                 if key is not None and not key.startswith(b'["positions",'):
                     latest.add(key, value, partition=begin.shard)
         if not latest.of_kind(ShardRow):
-            raise TallystreamError(
+            raise MissingRowsError(
                 f"topic {self._rows.topic}, partition {self._rows.partition}: it has positions, and its rows were "
                 "deleted; begin a new table with --from earliest."
             )
@@ -150,6 +160,8 @@ class Restorer:
     def _replay(self, table: Table, published: PositionsRow, bounds: Mapping[Place, Bounds], source: Source) -> None:
         """Apply the records up to exactly the published positions, and drop what they give."""
         target, begin = by_place(published.positions), self._left(table, published, bounds)
+        if not _is_not_ahead(positions_of(table.state), target):
+            raise ReplayError(f"shard {self._begin.shard}: the table is ahead of the published positions.")
         read_to(table, self._settings, target, source, self._stopped, begin=begin)
         table.notice_silence()
         table.outputs()

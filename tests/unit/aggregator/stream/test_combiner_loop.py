@@ -54,6 +54,13 @@ def chunks() -> list[Chunk]:
     return found
 
 
+def begun(shards: int) -> Combined:
+    """Return what the first shard has begun, without any sum."""
+    combined, first = Combined(shards), Shard(0, shards)
+    combined.add(Chunk(first.place, first.step([]), first.end), 0)
+    return combined
+
+
 def sums(combined: Combined) -> dict[Any, Any]:
     return {total.metric: total.totals for total in combined.changes()[0]}
 
@@ -70,25 +77,25 @@ def test_nothing_is_published_before_every_shard_has_begun() -> None:
 
 def test_partial_sums_count_from_the_positions_row_on() -> None:
     """A transaction that is read in parts changes nothing until its last record."""
-    shard, combined = Shard(0, 2), Combined(1)
+    shard, combined = Shard(1, 2), begun(2)
     rows = shard.step(chunks())
     for row in rows[:-1]:
         assert not combined.add(Chunk(shard.place, [row], row[0] + 1), 0)
         assert sums(combined) == {}
     assert combined.add(Chunk(shard.place, rows[-1:], shard.end), 0)
-    assert combined.positions == {shard.place: rows[-1][0] + 1}
+    assert combined.positions[shard.place] == rows[-1][0] + 1
 
 
 def test_what_was_published_is_not_published_again() -> None:
     """A combiner that starts again reads all partial sums, and publishes those that came after its positions."""
-    shard, combined = Shard(0, 2), Combined(1)
+    shard, combined = Shard(1, 2), begun(2)
     before = shard.step([chunk._replace(rows=chunk.rows[:5], end=5) for chunk in chunks()])
     published = shard.end
     later = shard.step([chunk._replace(rows=chunk.rows[5:]) for chunk in chunks()])
     combined.add(Chunk(shard.place, [*before, *later], shard.end), published)
     changed = sums(combined)
     assert changed
-    fresh = Combined(1)
+    fresh = begun(2)
     fresh.add(Chunk(shard.place, [*before, *later], shard.end), 0)
     everything = sums(fresh)
     assert changed.items() <= everything.items()
@@ -96,7 +103,7 @@ def test_what_was_published_is_not_published_again() -> None:
 
 def test_a_deleted_partial_sum_is_taken_out() -> None:
     """After the table was split, a shard may not have a metric any more: another one has its lives."""
-    shard, combined = Shard(0, 2), Combined(1)
+    shard, combined = Shard(1, 2), begun(2)
     rows = shard.step(chunks())
     deleted = (shard.end, BEGIN_MS, rows[0][2], None)
     last = (shard.end + 1, BEGIN_MS, rows[-1][2], rows[-1][3])
