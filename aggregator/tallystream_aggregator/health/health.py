@@ -163,19 +163,21 @@ class Health:
     def epoch(self, progress: Mapping[str, Any], *, records: int) -> None:
         """Record the progress of an epoch, as Spark reports it, in which `records` were read."""
         without = {**progress, "sources": [], "observedMetrics": {}, "numInputRows": records}
-        self.status.checked(self._progress.observe(without))
+        self.status.checked(self._progress.observe(without, counts=False))
 
     def watched(
         self,
         positions: Mapping[str, Mapping[str, int]],
         ends: Mapping[str, Mapping[str, int]],
         shards: Iterable[ShardRow],
+        *,
+        records: int,
     ) -> None:
         """Record what is published: the positions, the ends of the partitions, and the rows of the shards.
 
-        The offsets are by topic and partition.
+        The offsets are by topic and partition. `records` is the number that this process has read.
         """
-        self._progress.watched(positions, ends, shards)
+        self._progress.watched(positions, ends, shards, records=records)
 
     def due_ms(self) -> Mapping[int, int]:
         """Return the time of the next check for silent lives by shard, in epoch ms. A shard may have none."""

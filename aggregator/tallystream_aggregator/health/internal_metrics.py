@@ -190,8 +190,10 @@ class Progress:
         self._shards: dict[int, ShardRow] = {}
         self._batch: int | None = None
 
-    def observe(self, progress: Mapping[str, Any]) -> int | None:
+    def observe(self, progress: Mapping[str, Any], *, counts: bool = True) -> int | None:
         """Record one progress event. Return the batch's number, None if the trigger had no records.
+
+        `counts` is False if `watched` counts the records.
 
         Raises:
             KeyError, ValueError, msgspec.DecodeError: the event does not have the format that Spark writes.
@@ -202,7 +204,8 @@ class Progress:
         internal_metrics = self._metrics
         if number != self._batch:
             internal_metrics.add("tallystream.batches", 1)
-            internal_metrics.add("tallystream.input.records", _records(progress))
+            if counts:
+                internal_metrics.add("tallystream.input.records", _records(progress))
             self._batch = number
         internal_metrics.set("tallystream.batch.number", number)
         internal_metrics.set(
@@ -228,8 +231,11 @@ class Progress:
         positions: Mapping[str, Mapping[str, int]],
         ends: Mapping[str, Mapping[str, int]],
         shards: Iterable[ShardRow],
+        *,
+        records: int,
     ) -> None:
-        """Record the published positions, the ends of the partitions, and the rows of the shards."""
+        """Record the published positions, the ends of the partitions, the rows of the shards, and what was read."""
+        self._metrics.raise_to("tallystream.input.records", records)
         self._offsets([{"endOffset": positions, "latestOffset": ends}])
         self._table(list(shards))
 

@@ -19,7 +19,7 @@ from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.start_position import resolve
 from tallystream_aggregator.kafka.topics import create_shards_topic, create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
-from tallystream_aggregator.spark.epochs.query import require_settings, settings_of, warm, with_slots
+from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.runner import checkpoint_errors
 from tallystream_aggregator.spark.session import build_session, end_session
@@ -65,7 +65,7 @@ def run(settings: AggregateSettings) -> int:
                 "tallystream aggregate",
                 master=with_slots(settings.master, begin.loops),
                 driver_memory=settings.driver_memory,
-                conf=settings_of(begin.loops),
+                conf=SETTINGS,
             )
             stack.callback(end_session, session)
             require_settings(session, begin.loops)

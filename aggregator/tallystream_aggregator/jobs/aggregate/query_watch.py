@@ -103,6 +103,7 @@ class QueryWatch:
         self._watched_s = self._polled_s = float("-inf")
         self._bounds: Positions = {}
         self._published: Positions = {}
+        self._was_ready, self._records = False, 0
         self.state_bytes: dict[int, int] = {}
 
     @property
@@ -149,9 +150,13 @@ class QueryWatch:
         for row in shards:
             row.state_bytes = self.state_bytes.get(row.shard, 0)
         ends = {place: max(end, self._published.get(place, 0)) for place, end in self._bounds.items()}
+        records = sum(row.records for row in shards)
         if self.is_ready:
             self._health.status.checked()
-        self._health.watched(by_topic(self._published), by_topic(ends), shards)
+            self._was_ready = True
+        elif not self._was_ready:
+            self._records = records  # of earlier processes
+        self._health.watched(by_topic(self._published), by_topic(ends), shards, records=records - self._records)
 
     def _write(self) -> None:
         """Write a row to the ledger for each finished epoch that has moved."""

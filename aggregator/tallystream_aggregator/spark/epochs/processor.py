@@ -20,7 +20,6 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from tallystream_aggregator.spark.epochs.partitions import keys_of
 from tallystream_aggregator.spark.gc_pause import gc_paused
 from tallystream_aggregator.spark.query.processor import SparkStore, batch_id, frames
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
@@ -167,18 +166,17 @@ class EpochProcessor(StatefulProcessor):
         claim: Callable[[int], Claim] | None = None,
     ) -> None:
         self._settings, self._broker, self._claim = settings, broker, claim or task_claim
-        self._keys = keys_of(settings.loops)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the shard's log."""
         self._store = SparkStore(handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
-        """Run the loop for an epoch whose partition has this key."""
+        """Run the loop with the number `key` for an epoch."""
         for _ in rows:
             pass  # the tick
         with gc_paused():
-            row = self._run(self._keys.index(int(key[0])))
+            row = self._run(int(key[0]))
         yield from frames([row.cells()], *EPOCH_ROW.names)
 
     def close(self) -> None:

@@ -1,4 +1,10 @@
-"""The query of the loops: a row for each in a batch, a stateful task for each, and a sink that stores nothing."""
+"""The query of the loops: a row for each in a batch, a stateful task for each, and a sink that stores nothing.
+
+Each loop has a stateful operator of its own, with one partition, and the query is their union: so their tasks run side
+by side. Each has an environment variable with another value. Spark keeps the Python workers of different environments
+apart, so a loop finds its table in the process that ran it before. Workers of one operator would swap shards in most
+epochs, and load the table again.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +12,20 @@ import json
 import logging
 import re
 import threading
+from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.spark.epochs.partitions import keys_of
 from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, EpochProcessor, EpochRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -46,11 +54,13 @@ REQUIRED = {
     # A second attempt beside the first one would fence it.
     SPECULATION: "false",
 }
+SETTINGS = {**REQUIRED, PARTITIONS: "1"}
+"""What the session needs."""
 
+LOOP = "TALLYSTREAM_LOOP"
+"""The environment variable with the number of the loop in its Python workers."""
 
-def settings_of(loops: int) -> dict[str, str]:
-    """Return what the session of a query with so many loops needs: a partition and a task for each."""
-    return {**REQUIRED, PARTITIONS: str(loops)}
+_environment = threading.Lock()
 
 
 def with_slots(master: str, loops: int) -> str:
@@ -81,20 +91,35 @@ def require_settings(session: SparkSession, loops: int) -> None:
             raise ConfigError(f"Spark's setting {name}", found, f"set it to {value}: the loop's state depends on it")
 
 
+@contextmanager
+def environment_of(session: SparkSession, loop: int) -> Iterator[None]:
+    """Give the functions that are sent to Spark inside the block the environment of a loop."""
+    environment = session.sparkContext.environment
+    with _environment:
+        environment[LOOP] = str(loop)
+        try:
+            yield
+        finally:
+            del environment[LOOP]
+
+
 def warm(session: SparkSession, loops: int) -> None:
-    """Start a Python worker for each loop in a thread, with the imports of a task. If it fails, the first epoch does.
+    """Start a Python worker for each loop in threads, with the imports of a task. If it fails, the first epoch does.
 
     Don't wait for it.
     """
 
-    def run() -> None:
+    def run(loop: int) -> None:
         try:
-            workers = min(loops, session.sparkContext.defaultParallelism)
-            session.sparkContext.parallelize(range(workers), workers).mapPartitions(import_modules).count()
+            with environment_of(session, loop):
+                rdd = session.sparkContext.parallelize([loop], 1).mapPartitions(import_modules)
+                java = rdd._jrdd  # noqa: SLF001 (this sends the function)
+            java.count()
         except (Py4JError, OSError) as error:  # the session has ended by an early stop
             log.debug("the Python workers were not started ahead: %s", error)
 
-    threading.Thread(target=run, name="tallystream-warm", daemon=True).start()
+    for loop in range(loops):
+        threading.Thread(target=run, args=(loop,), name="tallystream-warm", daemon=True).start()
 
 
 def import_modules(numbers: Iterable[int]) -> Iterable[int]:
@@ -118,23 +143,7 @@ def start_query(
     Raises:
         Py4JError, PySparkException: Spark can't start it, most likely because a file of the checkpoint is damaged.
     """
-    loops, keys = settings.loops, keys_of(settings.loops)
-    tick = (
-        session.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", str(loops))
-        .option("numPartitions", "1")
-        .load()
-    )
-    rows = (
-        tick.select(f.element_at(f.array(*map(f.lit, keys)), f.expr(f"int(value % {loops}) + 1")).alias("loop"))
-        .groupBy("loop")
-        .transformWithStateInPandas(
-            statefulProcessor=EpochProcessor(settings, broker),
-            outputStructType=EPOCH_ROW,
-            outputMode="Update",
-            timeMode="None",
-        )
-    )
+    rows = reduce(DataFrame.unionAll, [_rows(session, settings, broker, loop) for loop in range(settings.loops)])
     # Observed rows come with the progress of the batch. A sink that stores them would only repeat it.
     observed = rows.observe(OBSERVED, f.collect_list(f.struct(*EPOCH_ROW.names)).alias("shards"))
     writer = (
@@ -144,6 +153,24 @@ def start_query(
         .queryName("aggregate")
     )
     return writer.start()
+
+
+def _rows(
+    session: SparkSession, settings: EpochSettings, broker: Callable[[Callable[[], bool]], Broker], loop: int
+) -> DataFrame:
+    """Return the rows of a loop, one for each batch."""
+    tick = session.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").option("numPartitions", "1").load()
+    with environment_of(session, loop):
+        return (
+            tick.select(f.lit(loop).alias("loop"))
+            .groupBy("loop")
+            .transformWithStateInPandas(
+                statefulProcessor=EpochProcessor(settings, broker),
+                outputStructType=EPOCH_ROW,
+                outputMode="Update",
+                timeMode="None",
+            )
+        )
 
 
 def rows_of(progress: Mapping[str, Any]) -> list[EpochRow]:

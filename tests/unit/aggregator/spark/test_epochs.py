@@ -12,7 +12,6 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.spark.epochs import processor as module
-from tallystream_aggregator.spark.epochs.partitions import keys_of, spark_hash
 from tallystream_aggregator.spark.epochs.processor import (
     EPOCH_ROW,
     EpochProcessor,
@@ -122,13 +121,6 @@ def test_the_row_of_an_epoch_is_read_from_the_progress() -> None:
     (row,) = rows_of({"observedMetrics": {"epochs": {"shards": fields}}})
     assert (row.shard, row.records, row.steps, row.state_bytes) == (0, 2, 3, 9)
     assert row.positions == {"t-metrics": {"1": 7}}
-
-
-@pytest.mark.parametrize("partitions", [1, 2, 3, 9, 64])
-def test_each_loop_has_a_partition_of_its_own(partitions: int) -> None:
-    """The hashes are those of Spark."""
-    assert [spark_hash(key) for key in (0, 1, 2, 42)] == [933211791, -559580957, 1765031574, 29417773]
-    assert [spark_hash(key) % partitions for key in keys_of(partitions)] == list(range(partitions))
 
 
 def test_a_local_master_has_a_slot_for_each_loop() -> None:
