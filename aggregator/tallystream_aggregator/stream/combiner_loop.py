@@ -92,7 +92,7 @@ class CombinerLoop(EpochLoop):
             for chunk in source.read(READ_AT_ONCE, 0.1):
                 self._combined.add(chunk, published.get(chunk.place, 0))
                 at[chunk.place] = chunk.end
-        self._publish(is_claim=True)
+        self._publish()
 
     def _take_step(self, source: Source, timeout_s: float) -> None:
         now = self._timer.monotonic()
@@ -109,7 +109,7 @@ class CombinerLoop(EpochLoop):
         if moved:
             self._publish()
 
-    def _publish(self, *, is_claim: bool = False) -> None:
+    def _publish(self) -> None:
         totals, events = self._combined.changes()
         row = PositionsRow(
             shard=self._settings.shards,
@@ -119,7 +119,7 @@ class CombinerLoop(EpochLoop):
             topics={},
             shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items())},
         )
-        self._commit(self._records(totals, events, row), row, is_claim=is_claim)
+        self._commit(self._records(totals, events, row), row)
         self._report.sums += len(totals)
 
     def _records(self, totals: list[Total], events: list[Event], row: PositionsRow) -> Iterator[Output]:

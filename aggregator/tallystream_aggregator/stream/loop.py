@@ -107,7 +107,8 @@ class ShardLoop(EpochLoop):
         self._stored = self._table_at(store, source)
         self._discover(source, first=True)
         self._rows_wait, self._rows_s = True, self._timer.monotonic()
-        self._publish(is_claim=True)
+        if self._last is None:
+            self._publish()
 
     def _table_at(self, store: Store, source: Source) -> StoredTable:
         """Return the table at the published positions."""
@@ -195,7 +196,7 @@ class ShardLoop(EpochLoop):
     def _rows_due(self) -> bool:
         return self._rows_wait and self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S
 
-    def _publish(self, *, rows: bool = False, is_claim: bool = False) -> None:
+    def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last = self._table, self._last
         table.notice_silence()
@@ -213,7 +214,7 @@ class ShardLoop(EpochLoop):
             stale=state.stale,
         )
         step = Step(changes, table.rows() if with_rows else [], row, self._settings.begin.shards)
-        self._commit(step.records(self._settings.topics), row, is_claim=is_claim)
+        self._commit(step.records(self._settings.topics), row)
         self._report.sums += len(changes.totals) + len(changes.shard_sums)
         self._report.rows += len(step.rows)
         if with_rows:

@@ -11,7 +11,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream import kafka
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place, RejectedError
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place, RejectedError, UnavailableError
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
 
@@ -86,9 +86,9 @@ def test_a_partition_that_is_missing_is_left_out(admin: FakeAdmin) -> None:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (KafkaError.LEADER_NOT_AVAILABLE, BrokerError),
-        (KafkaError._TIMED_OUT, BrokerError),
-        (KafkaError._TRANSPORT, BrokerError),
+        (KafkaError.LEADER_NOT_AVAILABLE, UnavailableError),
+        (KafkaError._TIMED_OUT, UnavailableError),
+        (KafkaError._TRANSPORT, UnavailableError),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, RejectedError),
     ],
 )
