@@ -137,6 +137,7 @@ class ShardLoop(EpochLoop):
                 raise LostRecordsError(place, 0, bounds)
             at[place] = bounds.first
             self._table.advance(str(place), bounds.first - 1, 0)
+            self._rows_wait = True  # a state must not be ahead of what is published
         if added or first:
             source.assign(at)
 
@@ -173,6 +174,7 @@ class ShardLoop(EpochLoop):
             table, name = self._table, str(error.place)
             table.advance(name, error.bounds.first - 1, table.state.clocks.get(name, 0))
             source.assign(positions_of(table.state))
+            self._rows_wait = True
             return []
 
     def _apply(self, source: Source, chunks: list[Chunk], limit: int) -> None:

@@ -104,3 +104,27 @@ def test_a_loop_that_ended_in_the_middle_of_a_step_begins_again_at_what_is_publi
     direct.feed(6, name="other")
     loop.run_epoch(direct.store, (1, 1, 1), 1)
     assert any(b'"name":"n"' in value and b'"count":5' in value for value in direct.values())
+
+
+def test_the_begin_of_an_added_partition_is_published_though_it_is_empty() -> None:
+    """Otherwise the stored table would be ahead of what is published, and every restart would need the rows."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.cluster.create("metrics", 2)
+    loop.run_epoch(direct.store, (1, 1, 0), 10)
+    assert direct.published() == {METRICS: 1, OTHER: 0}
+
+
+def test_skipped_records_are_published_as_read() -> None:
+    """The lag of the group ends, and the stored table is not ahead of what is published."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop(skip_lost=True)
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    loop.close()
+    direct.feed(2, 3)
+    direct.cluster.partition(METRICS).delete_before(3)
+    loop.run_epoch(direct.store, (1, 1, 0), 1)
+    assert direct.published() == {METRICS: 3}
