@@ -24,7 +24,13 @@ from tallystream_aggregator.stream.broker import (
     UnavailableError,
 )
 from tallystream_aggregator.stream.pace import MAX_FAILURES, Pace
-from tallystream_aggregator.stream.positions import encode, key_of, newest_row, visible_row
+from tallystream_aggregator.stream.positions import (
+    HangingTransactionError,
+    encode,
+    key_of,
+    newest_row,
+    visible_row,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,6 +45,9 @@ POLL_S = 0.1
 """How long a read waits for a first record. A stop is noticed after it."""
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
+
+HANGING_S = 60.0
+"""After this time, an open transaction of a partition is hanging. The broker ends others after half of it."""
 
 
 class Timer(Protocol):
@@ -218,9 +227,23 @@ class EpochLoop(ABC):
 
     def _published(self, claim: Claim) -> PositionsRow | None:
         """Return the newest positions row, or None if nothing is published."""
-        published = newest_row(self._broker, self._identity.place, self._identity.shard)
-        self._require_highest(claim, published)
-        return published
+        until_s = self._timer.monotonic() + HANGING_S
+        while True:
+            try:
+                published = newest_row(self._broker, self._identity.place, self._identity.shard)
+            except HangingTransactionError:
+                # A newer writer's transaction ends soon, or the broker ends it. Then its claim is found.
+                if self._timer.monotonic() >= until_s:
+                    raise
+                self._sleep(POLL_S)
+            else:
+                self._require_highest(claim, published)
+                return published
+
+    def _sleep(self, seconds: float) -> None:
+        if self._stopped():
+            raise StoppedError
+        self._timer.sleep(seconds)
 
     def _require_highest(self, claim: Claim, published: PositionsRow | None) -> None:
         if published is not None and published.claim > claim:

@@ -85,12 +85,12 @@ def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
     fill any part of the end, so twice as many offsets are read each time.
 
     Raises:
-        HangingTransactionError: a transaction of somebody else is open.
-        BrokerError: the broker did not answer in time.
+        HangingTransactionError: a transaction of somebody else is open, or a newer writer has begun one.
+        BrokerError: the broker did not answer in time, or does not know the partition.
     """
     bounds = broker.bounds([place]).get(place)
     if bounds is None:
-        raise TallystreamError(f"topic {place.topic}: it has no partition {place.partition}; create it.")
+        raise BrokerError(f"topic {place.topic}: it has no partition {place.partition}; create it.")
     if bounds.stable < bounds.end:
         raise HangingTransactionError(
             f"topic {place.topic}, partition {place.partition}: a transaction is open from offset {bounds.stable} on, "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from support.simulation.direct import METRICS, Direct
+from support.simulation.direct import METRICS, ROWS, Direct
 from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream import loop as loop_module
-from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place, UnavailableError
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, LostRecordsError, Place, UnavailableError
 from tallystream_aggregator.stream.epochs import StepFailedError
+from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of
 
 OTHER = Place("metrics", 1)
 
@@ -128,3 +129,52 @@ def test_skipped_records_are_published_as_read() -> None:
     direct.cluster.partition(METRICS).delete_before(3)
     loop.run_epoch(direct.store, (1, 1, 0), 1)
     assert direct.published() == {METRICS: 3}
+
+
+def test_a_transaction_of_a_newer_writer_is_waited_for() -> None:
+    """It does not hang: it ends, and its claim ends the older task. Nobody is told to abort it."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    cluster, opened = direct.cluster, []
+
+    def fail(request: str) -> None:
+        if request == "bounds" and "open id-0" in direct.requests and not opened:
+            opened.append(cluster.open_writer("id-0"))
+            cluster.add_partitions("id-0", opened[0], [ROWS])
+            cluster.produce("id-0", opened[0], ROWS, [(key_of(0), row)])
+            began_s.append(direct.monotonic())
+        elif opened and direct.monotonic() > began_s[0] + 5 and cluster.open_transactions():
+            cluster.end("id-0", opened[0], "commit")
+
+    began_s: list[float] = []
+    row = encode(PositionsRow(shard=0, claim=(2, 0, 0), step=2, positions={"metrics": {"0": 0}}, topics={}))
+    direct.requests.clear()
+    direct.fail = fail
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (1, 1, 0), 600)
+
+
+def test_a_transaction_that_nobody_ends_stops_the_loop() -> None:
+    """Kafka's tool must end it. A stop is noticed meanwhile."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    epoch = direct.cluster.open_writer("other")
+    direct.cluster.add_partitions("other", epoch or 0, [ROWS])
+    direct.cluster.produce("other", epoch or 0, ROWS, [(b"key", b"value")])
+    with pytest.raises(HangingTransactionError, match="find-hanging"):
+        direct.loop().run_epoch(direct.store, (1, 1, 0), 600)
+    direct.stopped = True
+    direct.loop().run_epoch(direct.store, (1, 2, 0), 600)
+
+
+def test_a_topic_that_is_missing_for_a_moment_is_waited_for() -> None:
+    """The partition of the rows may be unknown to a broker that has just started."""
+    direct = Direct()
+    direct.feed(1)
+    away = direct.cluster.topics.pop("metrics-table")
+    end_s = direct.monotonic() + 5
+    direct.fail = lambda _: (
+        direct.cluster.topics.setdefault("metrics-table", away) if direct.monotonic() > end_s else None
+    )
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 60)
+    assert direct.published() == {METRICS: 1}
