@@ -48,8 +48,7 @@ class Direct:
 
     def call(self, what: str, effect: Callable[[], Any], **_: Any) -> Any:
         """Let a request happen."""
-        for action in list(self.cluster.actions()):
-            action.run()
+        self.flush()
         self.requests.append(what)
         self.fail(what)
         return effect()
@@ -72,6 +71,11 @@ class Direct:
 
     # The test.
 
+    def flush(self) -> None:
+        """Write the markers of transactions that have ended."""
+        for action in list(self.cluster.actions()):
+            action.run()
+
     def loop(self, shard: int = 0, **settings: Any) -> ShardLoop:
         """Return a new loop of a shard."""
         begin = settings.pop("begin", {})
@@ -92,14 +96,12 @@ class Direct:
 
     def published(self, place: Place = ROWS, shard: int = 0) -> Positions | None:
         """Return the published positions of a shard."""
-        for action in list(self.cluster.actions()):
-            action.run()
+        self.flush()
         row = newest_row(self.broker, place, shard)
         return None if row is None else by_place(row.positions)
 
     def values(self, topic: str = TOPICS.agg) -> list[bytes]:
         """Return the committed values of the first partition of a topic."""
-        for action in list(self.cluster.actions()):
-            action.run()
+        self.flush()
         partition = self.cluster.partition(Place(topic, 0))
         return [entry.value or b"" for entry in partition.committed(partition.start, partition.end)]
