@@ -169,8 +169,10 @@ class Broker(Protocol):
         """
 
     def committed(self, place: Place, first: int, end: int) -> list[RawRecord]:
-        """Return the records with first <= offset < end, without those of aborted or open transactions.
+        """Return the records with first <= offset < end, without those of aborted transactions.
+
+        `end` is at most the end of what no open transaction holds back.
 
         Raises:
-            BrokerError: the broker did not answer in time.
+            BrokerError: the broker did not answer in time, or the partition is shorter or missing now.
         """
