@@ -62,6 +62,10 @@ class BrokerError(TallystreamError):
     """A call failed, and its effect is unknown. A new writer, and a restart from what is published, mend it."""
 
 
+class UnavailableError(BrokerError):
+    """No broker answered in time. It may be an outage, or a transaction that is too large for the time."""
+
+
 class FencedError(TallystreamError):
     """Another writer has taken the transactional ID. This one must end for good: it never opens a writer again.
 
@@ -118,8 +122,9 @@ class Writer(Protocol):
 
         Raises:
             FencedError: another writer has the transactional ID.
-            BrokerError: it failed or timed out. The transaction may be visible now, or later until a writer opens.
-                One reason is a record that is too large for the broker: a smaller step may have smaller records.
+            UnavailableError: it timed out.
+            BrokerError: it failed. The transaction may be visible now, or later until a writer opens. One reason is a
+                record that is too large for the broker: a smaller step may have smaller records.
         """
 
     def close(self) -> None:
@@ -164,8 +169,10 @@ class Broker(Protocol):
         """
 
     def committed(self, place: Place, first: int, end: int) -> list[RawRecord]:
-        """Return the records with first <= offset < end, without those of aborted or open transactions.
+        """Return the records with first <= offset < end, without those of aborted transactions.
+
+        `end` is at most the end of what no open transaction holds back.
 
         Raises:
-            BrokerError: the broker did not answer in time.
+            BrokerError: the broker did not answer in time, or the partition is shorter or missing now.
         """

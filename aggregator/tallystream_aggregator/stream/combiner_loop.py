@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.stream.broker import Output, Place
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Output, Place
 from tallystream_aggregator.stream.epochs import EpochLoop, Identity, StoppedError
 from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import PositionsRow, by_place, by_topic, encode, key_of, newest_in
@@ -81,16 +81,25 @@ class CombinerLoop(EpochLoop):
         published = {} if self._last is None else by_place(self._last.positions)
         places = [Place(self._settings.topics.shards, shard) for shard in range(self._settings.shards)]
         bounds = self._broker.bounds(places)
+        for place in places:
+            if place not in bounds:
+                raise BrokerError(f"topic {place.topic}: the broker does not know the partition {place.partition} now.")
+            if published.get(place, 0) > bounds[place].end:
+                raise LostRecordsError(place, published[place], bounds[place])
         at = {place: found.first for place, found in bounds.items()}
         ends = {place: max(found.stable, published.get(place, 0)) for place, found in bounds.items()}
         source.assign(at)
-        while any(at[place] < end for place, end in ends.items()):
+        combined = self._combined
+        # Compaction may remove what was to be read, as there are newer records after it: then these are needed.
+        while combined.is_within_step or any(
+            at[place] < end or combined.positions.get(place, 0) < published.get(place, 0) for place, end in ends.items()
+        ):
             if self._stopped():
                 raise StoppedError
             for chunk in source.read(READ_AT_ONCE, 0.1):
-                self._combined.add(chunk, published.get(chunk.place, 0))
+                combined.add(chunk, published.get(chunk.place, 0))
                 at[chunk.place] = chunk.end
-        self._publish(is_claim=True)
+        self._publish()
 
     def _take_step(self, source: Source, timeout_s: float) -> None:
         now = self._timer.monotonic()
@@ -99,15 +108,15 @@ class CombinerLoop(EpochLoop):
             self._report.waited_s += self._timer.monotonic() - now
             return
         self._pace.begin(self._timer.monotonic())
-        moved = False
+        moved, number = False, sum(len(chunk.rows) for chunk in chunks)
         for chunk in chunks:
             moved |= self._combined.add(chunk, 0)
-            self._step_records += len(chunk.rows)
-        self._report.records += self._step_records
+        self._step_records += number
+        self._report.records += number
         if moved:
             self._publish()
 
-    def _publish(self, *, is_claim: bool = False) -> None:
+    def _publish(self) -> None:
         totals, events = self._combined.changes()
         row = PositionsRow(
             shard=self._settings.shards,
@@ -118,7 +127,7 @@ class CombinerLoop(EpochLoop):
             topics={},
             shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items())},
         )
-        self._commit(self._records(totals, events, row), row, is_claim=is_claim)
+        self._commit(self._records(totals, events, row), row)
         self._report.sums += len(totals)
 
     def _records(self, totals: list[Total], events: list[Event], row: PositionsRow) -> Iterator[Output]:
@@ -149,6 +158,11 @@ class Combined:
         self._metrics: dict[tuple[int, bytes | None], MetricId] = {}
         self.rows: dict[int, PositionsRow] = {}
         self.positions: Positions = {}
+
+    @property
+    def is_within_step(self) -> bool:
+        """Whether records wait for the positions row of their step."""
+        return any(self._waiting.values())
 
     def add(self, chunk: Chunk, published: int) -> bool:
         """Add records of a shard. Return whether the sums are of a later moment now.
@@ -187,10 +201,10 @@ class Combined:
         return [total._replace(offsets=offsets) for total in totals], events
 
     def _offsets(self) -> Offsets:
-        """Return the last offsets that every shard includes."""
+        """Return the last offsets that every shard includes, without partitions that some have not begun to read."""
+        at = [by_place(self.rows[shard].positions) if shard in self.rows else {} for shard in range(len(self._keys))]
+        lowest = {place: min(one[place] for one in at) for place in at[0] if all(place in one for one in at)}
         found: Offsets = {}
-        for row in self.rows.values():
-            for topic, positions in row.positions.items():
-                of_all = found.setdefault(topic, {})
-                of_all.update((p, min(position - 1, of_all.get(p, position))) for p, position in positions.items())
+        for place, position in lowest.items():
+            found.setdefault(place.topic, {})[str(place.partition)] = position - 1
         return found

@@ -11,15 +11,31 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import msgspec
+
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place, Positions
+from tallystream_aggregator.stream.broker import (
+    BrokerError,
+    FencedError,
+    LostRecordsError,
+    Output,
+    Place,
+    Positions,
+    UnavailableError,
+)
 from tallystream_aggregator.stream.pace import MAX_FAILURES, Pace
-from tallystream_aggregator.stream.positions import OpenTransactionError, newest_row, visible_row
+from tallystream_aggregator.stream.positions import (
+    HangingTransactionError,
+    encode,
+    key_of,
+    newest_row,
+    visible_row,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tallystream_aggregator.stream.broker import Broker, Output, Source, Writer
+    from tallystream_aggregator.stream.broker import Broker, Source, Writer
     from tallystream_aggregator.stream.positions import Claim, PositionsRow
     from tallystream_aggregator.table.storage import Store
 
@@ -30,8 +46,8 @@ POLL_S = 0.1
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
 
-MAX_OPEN_S = 90.0
-"""After so many seconds with a transaction of somebody else, it hangs: brokers end a transaction of ours after 30 s."""
+HANGING_S = 60.0
+"""After this time, an open transaction of a partition is hanging. The broker ends others after half of it."""
 
 
 class Timer(Protocol):
@@ -99,7 +115,7 @@ class EpochLoop(ABC):
         self._last: PositionsRow | None = None
         self._open_clients: tuple[Writer, Source] | None = None
         self._step_records = 0
-        self._open_since_s: float | None = None
+        self._back_off_s = MIN_BACK_OFF_S
 
     @abstractmethod
     def is_current(self, store: Store) -> bool:
@@ -111,7 +127,7 @@ class EpochLoop(ABC):
 
     @abstractmethod
     def _restore(self, store: Store, source: Source) -> None:
-        """Make the state at `self._last` again, which is None if nothing is published, and publish the claim."""
+        """Make the state at `self._last` again. If that is None, nothing is published: publish the begin."""
 
     @abstractmethod
     def _take_step(self, source: Source, timeout_s: float) -> None:
@@ -128,12 +144,12 @@ class EpochLoop(ABC):
 
         Raises:
             FencedError: another writer has the shard. This object must not be used again.
-            LostRecordsError: unread records were deleted.
+            LostRecordsError: unread records were deleted, or a partition is gone for half a minute.
             StepFailedError: Kafka refuses the step of a single record.
             TallystreamError: what is published can't be continued; the message has the remedy.
         """
         self._report = report = EpochReport()
-        end_s, back_off_s = self._timer.monotonic() + seconds, MIN_BACK_OFF_S
+        end_s = self._timer.monotonic() + seconds
         if self._open_clients is not None and not self.is_current(store):
             self.close()
         while True:
@@ -141,16 +157,18 @@ class EpochLoop(ABC):
                 self._run(store, claim, end_s)
             except StoppedError:
                 break
-            except FencedError:
+            except (BrokerError, LostRecordsError) as error:
                 self.close()
-                raise
-            except BrokerError as error:
-                self.close()
-                self._require_no_hanging(error)
+                gone = self._back_off_s == MAX_BACK_OFF_S  # before, a broker may not know the topic yet
+                if isinstance(error, LostRecordsError) and (error.bounds is not None or gone):
+                    raise
                 log.warning("%s begins again at what is published: %s", self._identity.transactional_id, error)
+                back_off_s, self._back_off_s = self._back_off_s, min(2 * self._back_off_s, MAX_BACK_OFF_S)
                 if not self._wait(back_off_s, end_s):
                     break
-                back_off_s = min(2 * back_off_s, MAX_BACK_OFF_S)
+            except BaseException:
+                self.close()  # the table may have what is not published
+                raise
             else:
                 break
         return report
@@ -177,16 +195,7 @@ class EpochLoop(ABC):
             else:
                 self._take_step(source, min(POLL_S, end_s - now))
         self._end_epoch(store)
-
-    def _require_no_hanging(self, error: BrokerError) -> None:
-        """Require that no transaction of somebody else stays open."""
-        now_s = self._timer.monotonic()
-        if not isinstance(error, OpenTransactionError):
-            self._open_since_s = None
-        elif self._open_since_s is None:
-            self._open_since_s = now_s
-        elif now_s - self._open_since_s > MAX_OPEN_S:
-            raise TallystreamError(str(error)) from error
+        self._back_off_s = MIN_BACK_OFF_S
 
     def _wait(self, seconds: float, end_s: float) -> bool:
         """Wait, and return True, or False as soon as the epoch ends or a stop is requested."""
@@ -205,18 +214,36 @@ class EpochLoop(ABC):
         """
         self._require_highest(claim, visible_row(self._broker, self._identity.place, self._identity.shard))
         self._open_clients = self._broker.writer(self._identity.transactional_id), self._source()
-        try:
-            self._claim, self._last = claim, self._published(claim)
-            self._restore(store, self._open_clients[1])
-        except BaseException:
-            self.close()
-            raise
+        self._claim, self._last, self._step_records = claim, self._published(claim), 0
+        if self._last is not None:
+            self._publish_claim(self._last)
+        self._restore(store, self._open_clients[1])
+
+    def _publish_claim(self, last: PositionsRow) -> None:
+        """Publish the positions again, with the claim. It has no record that Kafka could refuse, so it is no step."""
+        assert self._open_clients is not None
+        self._last = row = msgspec.structs.replace(last, claim=self._claim, step=last.step + 1)
+        self._open_clients[0].commit([Output(self._identity.place, key_of(row.shard), encode(row))])
 
     def _published(self, claim: Claim) -> PositionsRow | None:
         """Return the newest positions row, or None if nothing is published."""
-        published = newest_row(self._broker, self._identity.place, self._identity.shard)
-        self._require_highest(claim, published)
-        return published
+        until_s = self._timer.monotonic() + HANGING_S
+        while True:
+            try:
+                published = newest_row(self._broker, self._identity.place, self._identity.shard)
+            except HangingTransactionError:
+                # A newer writer's transaction ends soon, or the broker ends it. Then its claim is found.
+                if self._timer.monotonic() >= until_s:
+                    raise
+                self._sleep(POLL_S)
+            else:
+                self._require_highest(claim, published)
+                return published
+
+    def _sleep(self, seconds: float) -> None:
+        if self._stopped():
+            raise StoppedError
+        self._timer.sleep(seconds)
 
     def _require_highest(self, claim: Claim, published: PositionsRow | None) -> None:
         if published is not None and published.claim > claim:
@@ -238,7 +265,7 @@ class EpochLoop(ABC):
                 "wrote them; restore that topic, or delete both and begin a new table with --from earliest."
             )
 
-    def _commit(self, records: Iterable[Output], row: PositionsRow, *, is_claim: bool = False) -> None:
+    def _commit(self, records: Iterable[Output], row: PositionsRow) -> None:
         """Write the records of a step, which end with `row`, in one transaction.
 
         Raises:
@@ -251,8 +278,8 @@ class EpochLoop(ABC):
         try:
             self._open_clients[0].commit(records)
         except BrokerError as error:
-            # While the broker is unavailable no writer opens, so these are the failures of steps.
-            if self._pace.failed(0 if is_claim else self._step_records):
+            # A commit that timed out may be too large, but never stops the loop: it may be an outage of one partition.
+            if self._pace.failed(self._step_records, refused=not isinstance(error, UnavailableError)):
                 at = {} if self._last is None else self._last.positions
                 raise StepFailedError(
                     f"a step of one record failed {MAX_FAILURES} times, after the positions {at}: {error} Correct what "
@@ -260,5 +287,5 @@ class EpochLoop(ABC):
                 ) from error
             raise
         self._pace.published(self._timer.monotonic() - began_s)
-        self._last, self._step_records = row, 0
+        self._last, self._step_records, self._back_off_s = row, 0, MIN_BACK_OFF_S
         self._report.steps += 1

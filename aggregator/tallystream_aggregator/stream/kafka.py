@@ -106,9 +106,10 @@ class KafkaBroker:
     def committed(self, place: Place, first: int, end: int) -> list[RawRecord]:
         """Return the records with first <= offset < end, without those of aborted or open transactions."""
         bounds = self.bounds([place]).get(place)
-        if bounds is None:
-            return []
-        reached, end = max(first, bounds.first), min(end, bounds.stable)
+        if bounds is None or bounds.stable < end:
+            # It had these records a moment ago. Without them, an older record would be taken for the newest one.
+            raise BrokerError(f"broker {self._servers}: {place} has no end of {end} any more: {bounds}.")
+        reached = max(first, bounds.first)
         if reached >= end:
             return []
         records: list[RawRecord] = []

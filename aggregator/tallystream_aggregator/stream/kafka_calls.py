@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream_aggregator.kafka.partition_bounds import LEADERLESS
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, RejectedError
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, RejectedError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,15 +96,19 @@ TRANSIENT = LEADERLESS | frozenset(
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
         KafkaError._RESOLVE,  # noqa: SLF001
         KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+        KafkaError._QUEUE_FULL,  # noqa: SLF001 (nothing is acknowledged)
+        KafkaError.NOT_ENOUGH_REPLICAS,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.BROKER_NOT_AVAILABLE,
     }
 )
-"""The errors after which a consumer goes on by itself."""
+"""The errors of an outage. A consumer goes on by itself after them."""
 
 
 def error_of(servers: str, what: str, error: KafkaError) -> TallystreamError:
     """Return the error of `stream.broker` that an error of librdkafka means. `what` is what failed, as a clause."""
-    kind = FencedError if error.code() in FENCED else RejectedError if error.code() in REJECTED else BrokerError
+    kinds = {FencedError: FENCED, RejectedError: REJECTED, UnavailableError: TRANSIENT}
+    kind = next((kind for kind, codes in kinds.items() if error.code() in codes), BrokerError)
     return kind(f"broker {servers}: {what}: {error.str().rstrip('.')}.")

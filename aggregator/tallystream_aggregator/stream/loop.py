@@ -111,7 +111,8 @@ class ShardLoop(EpochLoop):
         self._stored = self._table_at(store, source)
         self._discover(source, first=True)
         self._rows_wait, self._rows_s = True, self._timer.monotonic()
-        self._publish(is_claim=True)
+        if self._last is None:
+            self._publish()
 
     def _table_at(self, store: Store, source: Source) -> StoredTable:
         """Return the table at the published positions."""
@@ -145,6 +146,7 @@ class ShardLoop(EpochLoop):
                 raise LostRecordsError(place, 0, bounds)
             at[place] = bounds.first
             self._table.advance(str(place), bounds.first - 1, 0)
+            self._rows_wait = True  # a state must not be ahead of what is published
         if added or first:
             source.assign(at)
 
@@ -181,6 +183,7 @@ class ShardLoop(EpochLoop):
             table, name = self._table, str(error.place)
             table.advance(name, error.bounds.first - 1, table.state.clocks.get(name, 0))
             source.assign(positions_of(table.state))
+            self._rows_wait = True
             return []
 
     def _apply(self, source: Source, chunks: list[Chunk], limit: int) -> None:
@@ -204,7 +207,7 @@ class ShardLoop(EpochLoop):
     def _rows_due(self) -> bool:
         return self._rows_wait and self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S
 
-    def _publish(self, *, rows: bool = False, is_claim: bool = False) -> None:
+    def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last, begin = self._table, self._last, self._settings.begin
         table.notice_silence()
@@ -224,7 +227,7 @@ class ShardLoop(EpochLoop):
             stale=state.stale,
         )
         step = Step(changes, table.rows() if with_rows else [], row)
-        self._commit(step.records(self._settings.topics), row, is_claim=is_claim)
+        self._commit(step.records(self._settings.topics), row)
         self._report.sums += len(changes.totals) + len(changes.shard_sums)
         self._report.rows += len(step.rows)
         if with_rows:

@@ -31,9 +31,13 @@ class Pace:
         self.begins_s = max(self.begins_s, self._began_s + PUBLISHING_SHARE * seconds)
         self.limit, self._failures = min(2 * self.limit, self._max_records), 0
 
-    def failed(self, records: int) -> bool:
-        """Note that a step of this many records failed. Return whether the loop must stop."""
-        if records <= 1:
+    def failed(self, records: int, *, refused: bool) -> bool:
+        """Note that a step of this many records failed: Kafka refused it, or did not answer in time.
+
+        Return whether the loop must stop.
+        """
+        if records <= 1 and refused:
             self._failures += 1
-        self.limit = max(1, min(self.limit, records) // 2)
+        if records:  # else it had only rows
+            self.limit = max(1, min(self.limit, records) // 2)
         return self._failures >= MAX_FAILURES

@@ -79,7 +79,7 @@ def by_place(positions: ByTopic) -> Positions:
     return {Place(topic, int(p)): position for topic, found in positions.items() for p, position in found.items()}
 
 
-class OpenTransactionError(BrokerError):
+class HangingTransactionError(TallystreamError):
     """The end of a partition that only one writer uses is held back by a transaction of somebody else.
 
     It may be that of a newer writer. If it stays, nobody ends it.
@@ -93,14 +93,14 @@ def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
     fill any part of the end, so twice as many offsets are read each time.
 
     Raises:
-        OpenTransactionError: a transaction of somebody else is open.
-        BrokerError: the broker did not answer in time.
+        HangingTransactionError: a transaction of somebody else is open, or a newer writer has begun one.
+        BrokerError: the broker did not answer in time, or does not know the partition.
     """
     bounds = broker.bounds([place]).get(place)
     if bounds is None:
-        raise TallystreamError(f"topic {place.topic}: it has no partition {place.partition}; create it.")
+        raise BrokerError(f"topic {place.topic}: it has no partition {place.partition}; create it.")
     if bounds.stable < bounds.end:
-        raise OpenTransactionError(
+        raise HangingTransactionError(
             f"topic {place.topic}, partition {place.partition}: a transaction is open from offset {bounds.stable} on, "
             "and no writer of the table has it; find it with kafka-transactions.sh find-hanging, and abort it."
         )

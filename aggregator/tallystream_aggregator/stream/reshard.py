@@ -14,9 +14,10 @@ import msgspec
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import sums
-from tallystream_aggregator.stream.broker import Output, Place
+from tallystream_aggregator.stream.broker import BrokerError, Output, Place
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.positions import (
+    HangingTransactionError,
     PositionsRow,
     by_place,
     by_topic,
@@ -129,7 +130,10 @@ class Resharder:
         """Fence the tasks of a shard, publish a claim that ends each of them for good, and return what is published."""
         writer = self._broker.writer(transactional_id)
         try:
-            found = newest_row(self._broker, place, shard)
+            try:
+                found = newest_row(self._broker, place, shard)
+            except HangingTransactionError as error:
+                raise BrokerError(str(error)) from error
             if found is None:
                 raise NoTableError(
                     f"topic {place.topic}: it has no positions of shard {shard}; start the aggregator first."

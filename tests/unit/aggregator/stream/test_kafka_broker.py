@@ -11,7 +11,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream import kafka
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place, RejectedError
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place, RejectedError, UnavailableError
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
 
@@ -86,9 +86,9 @@ def test_a_partition_that_is_missing_is_left_out(admin: FakeAdmin) -> None:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (KafkaError.LEADER_NOT_AVAILABLE, BrokerError),
-        (KafkaError._TIMED_OUT, BrokerError),
-        (KafkaError._TRANSPORT, BrokerError),
+        (KafkaError.LEADER_NOT_AVAILABLE, UnavailableError),
+        (KafkaError._TIMED_OUT, UnavailableError),
+        (KafkaError._TRANSPORT, UnavailableError),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, RejectedError),
     ],
 )
@@ -112,3 +112,11 @@ def test_a_stop_ends_a_query(admin: FakeAdmin, code: int) -> None:
     admin.errors = [code] * 9
     with pytest.raises(BrokerError, match="a stop was requested"):
         broker(stopped=lambda: True).bounds([A])
+
+
+@pytest.mark.parametrize(("place", "end"), [(Place("other", 0), 5), (A, 8)])
+def test_records_that_were_there_a_moment_ago_are_not_taken_for_none(admin: FakeAdmin, place: Place, end: int) -> None:
+    """The partition is missing in an answer, or shorter. An older positions row would be taken for the newest one."""
+    del admin
+    with pytest.raises(BrokerError):
+        broker().committed(place, 3, end)

@@ -8,7 +8,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream_aggregator.stream import kafka_calls, kafka_writer
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place, RejectedError
+from tallystream_aggregator.stream.broker import (
+    BrokerError,
+    FencedError,
+    Output,
+    Place,
+    RejectedError,
+    UnavailableError,
+)
 from tallystream_aggregator.stream.kafka_calls import Timeouts, error_of
 from tallystream_aggregator.stream.kafka_writer import KafkaWriter, open_writer
 
@@ -89,8 +96,12 @@ def test_a_full_queue_is_emptied_until_there_is_room() -> None:
 @pytest.mark.parametrize(
     ("errors", "raised", "message"),
     [
-        ({"commit": [KafkaException(TIMED_OUT)] * 99}, BrokerError, "no answer"),
-        ({"produce": [BufferError()] * 99}, BrokerError, "the queue is full, and the broker acknowledges nothing"),
+        ({"commit": [KafkaException(TIMED_OUT)] * 99}, UnavailableError, "no answer"),
+        (
+            {"produce": [BufferError()] * 99},
+            UnavailableError,
+            "the queue is full, and the broker acknowledges nothing",
+        ),
         ({"produce": [error(KafkaError.MSG_SIZE_TOO_LARGE)]}, BrokerError, "librdkafka's reason"),
         ({"begin": [error(KafkaError._STATE)]}, BrokerError, "librdkafka's reason"),
         # `produce` says only that the transaction has failed; the commit says why.
@@ -190,6 +201,8 @@ def test_a_writer_that_is_not_allowed_says_so(monkeypatch: pytest.MonkeyPatch) -
         (KafkaError.INVALID_PRODUCER_ID_MAPPING, BrokerError),
         (KafkaError.TRANSACTION_COORDINATOR_FENCED, BrokerError),
         (KafkaError.MSG_SIZE_TOO_LARGE, BrokerError),
+        (KafkaError._MSG_TIMED_OUT, UnavailableError),
+        (KafkaError.NOT_ENOUGH_REPLICAS, UnavailableError),
     ],
 )
 def test_each_code_has_one_meaning(code: int, kind: type[TallystreamError]) -> None:

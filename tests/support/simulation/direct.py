@@ -1,0 +1,107 @@
+"""A loop on a simulated cluster without a scheduler: a test says what goes wrong, and when.
+
+Each request happens at once, and markers are written before the next one. Time passes only in reads that find nothing,
+and while the loop sleeps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from support.simulation.broker import SimulatedCluster
+from support.simulation.checkpoints import Batch
+from support.simulation.client import SimulatedBroker
+from support.simulation.system import TABLE, TOPICS
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.positions import by_place, newest_row
+from tallystream_aggregator.stream.restore import Begin
+from tallystream_aggregator.table.sum_tags import SumTags
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tallystream_aggregator.stream.broker import Positions
+
+METRICS = Place(TOPICS.metrics, 0)
+ROWS = Place(TOPICS.table, 0)
+
+
+class Direct:
+    """The process, the timer and the stop of loops. `fail` is called with the name of each request and may raise."""
+
+    def __init__(self, *, shards: int = 1, partitions: int = 1) -> None:
+        self.cluster, self.shards = SimulatedCluster(), shards
+        for name in (TOPICS.agg, TOPICS.events, TOPICS.dead):
+            self.cluster.create(name, 1)
+        self.cluster.create(TOPICS.table, shards)
+        self.cluster.create(TOPICS.metrics, partitions)
+        self.cluster.create(TOPICS.shards, shards + 1)
+        self.fail: Callable[[str], object] = lambda _: None
+        self.stopped = False
+        self.requests: list[str] = []
+        self.store = Batch(0)
+        self.broker: Any = SimulatedBroker(self, self.cluster, TOPICS.metrics.__eq__)  # type: ignore[arg-type]
+
+    # The process.
+
+    def call(self, what: str, effect: Callable[[], Any], **_: Any) -> Any:
+        """Let a request happen."""
+        self.flush()
+        self.requests.append(what)
+        self.fail(what)
+        return effect()
+
+    def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the simulation's process has it)
+        """Choose what is usual."""
+        return 0
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the time."""
+        self.cluster.now_ms += round(seconds * 1000)
+
+    # The timer.
+
+    def monotonic(self) -> float:
+        """Return the time in seconds."""
+        return self.cluster.now_ms / 1000
+
+    sleep = pass_time
+
+    # The test.
+
+    def flush(self) -> None:
+        """Write the markers of transactions that have ended."""
+        for action in list(self.cluster.actions()):
+            action.run()
+
+    def loop(self, shard: int = 0, **settings: Any) -> ShardLoop:
+        """Return a new loop of a shard."""
+        begin = settings.pop("begin", {})
+        of = LoopSettings(
+            TOPICS, Begin(shard, self.shards, SumTags(), begin), f"id-{shard}", TABLE, **{"spacing_s": 0.1, **settings}
+        )
+        return ShardLoop(of, self.broker, self, lambda: self.stopped)
+
+    def combiner(self) -> CombinerLoop:
+        """Return a new loop of the combiner."""
+        settings = CombinerSettings(TOPICS, self.shards, "id-combiner", 0.1)
+        return CombinerLoop(settings, self.broker, self, lambda: self.stopped)
+
+    def feed(self, *values: int, place: Place = METRICS, key: bytes = b"app-1", name: str = "n") -> None:
+        """Append values of a counter of the short form."""
+        for value in values:
+            self.cluster.append(place, key, b'{"name":"%s","value":%d}' % (name.encode(), value))
+
+    def published(self, place: Place = ROWS, shard: int = 0) -> Positions | None:
+        """Return the published positions of a shard."""
+        self.flush()
+        row = newest_row(self.broker, place, shard)
+        return None if row is None else by_place(row.positions)
+
+    def values(self, topic: str = TOPICS.agg) -> list[bytes]:
+        """Return the committed values of the first partition of a topic."""
+        self.flush()
+        partition = self.cluster.partition(Place(topic, 0))
+        return [entry.value or b"" for entry in partition.committed(partition.start, partition.end)]

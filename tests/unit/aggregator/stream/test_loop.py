@@ -1,0 +1,180 @@
+"""The loop of a shard, one failure at a time: what fails again and again, what is lost, and what is only away."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.simulation.direct import METRICS, ROWS, Direct
+from tallystream_aggregator.stream import compaction
+from tallystream_aggregator.stream import loop as loop_module
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, LostRecordsError, Place, UnavailableError
+from tallystream_aggregator.stream.epochs import StepFailedError
+from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of
+
+OTHER = Place("metrics", 1)
+
+
+def refuse(direct: Direct, what: str, times: int = 10**9, kind: type[Exception] = BrokerError) -> None:
+    """Let requests with this name fail so many times."""
+    left = [times]
+
+    def fail(request: str) -> None:
+        if what in request and left[0] > 0:
+            left[0] -= 1
+            raise kind(f"{request} failed")
+
+    direct.fail = fail
+
+
+def test_a_record_that_cannot_be_published_stops_the_loop() -> None:
+    """Its step is halved down to one record, though a claim is published in between, and the error names the place."""
+    direct = Direct()
+    loop = direct.loop()
+    direct.feed(1, 2)
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(*range(3, 50))
+    refuse(direct, "write metrics-agg")
+    with pytest.raises(StepFailedError, match=r"^a step of one record failed 10 times, after .*: 2\}\}: "):
+        loop.run_epoch(direct.store, (1, 1, 0), 600)
+    assert direct.published() == {METRICS: 2}
+
+
+def test_a_claim_that_fails_is_an_outage_and_is_waited_out() -> None:
+    """It has no record that could be the reason. Afterwards a step has as many records as before."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(*range(100))
+    refuse(direct, "write metrics-table", 50)
+    report = direct.loop().run_epoch(direct.store, (1, 1, 0), 600)
+    assert report.steps < 5
+    assert direct.published() == {METRICS: 100}
+
+
+@pytest.mark.parametrize("topic", ["metrics-agg", "metrics-table"])
+def test_a_step_that_times_out_is_tried_again_for_as_long_as_it_takes(topic: str) -> None:
+    """It may be an outage of one partition. The first publication of a table may time out, too."""
+    direct = Direct()
+    direct.feed(1)
+    refuse(direct, f"write {topic}", 50, UnavailableError)
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1_000)
+    assert direct.published() == {METRICS: 1}
+
+
+def test_a_partition_that_is_missing_for_a_moment_is_waited_for() -> None:
+    """A broker that has just started may not know it. If it stays away, a person must decide."""
+    direct = Direct(partitions=2)
+    loop = direct.loop()
+    direct.feed(1)
+    direct.feed(5, place=OTHER, key=b"app-2")
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    partitions = direct.cluster.topics["metrics"].partitions
+    away = partitions.pop()
+    direct.fail = lambda _: partitions.append(away) if not partitions[1:] and direct.monotonic() > back_s else None
+    back_s = direct.monotonic() + 10
+    loop.run_epoch(direct.store, (1, 1, 0), 30)
+    direct.feed(7, place=OTHER, key=b"app-2")
+    loop.run_epoch(direct.store, (1, 2, 0), 1)
+    assert direct.published() == {METRICS: 1, OTHER: 2}
+    partitions.pop()
+    back_s = float("inf")
+    with pytest.raises(LostRecordsError, match="it is gone"):
+        loop.run_epoch(direct.store, (1, 3, 0), 60)
+
+
+def test_a_loop_that_ended_in_the_middle_of_a_step_begins_again_at_what_is_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Records of the step are in the table, and others of it wait; none of them is lost when the loop goes on."""
+    monkeypatch.setattr(compaction, "FEW_RECORDS", 1)
+    monkeypatch.setattr(loop_module, "FEW_RECORDS", 1)
+    direct = Direct()
+    loop = direct.loop(max_records=10)
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(*range(1, 6))
+    reads = []
+
+    def fail(request: str) -> None:
+        if request == "read":
+            reads.append(request)
+            if len(reads) == 2:
+                raise MemoryError
+
+    direct.fail = fail
+    with pytest.raises(MemoryError):
+        loop.run_epoch(direct.store, (1, 1, 0), 1)
+    direct.feed(6, name="other")
+    loop.run_epoch(direct.store, (1, 1, 1), 1)
+    assert any(b'"name":"n"' in value and b'"count":5' in value for value in direct.values())
+
+
+def test_the_begin_of_an_added_partition_is_published_though_it_is_empty() -> None:
+    """Otherwise the stored table would be ahead of what is published, and every restart would need the rows."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.cluster.create("metrics", 2)
+    loop.run_epoch(direct.store, (1, 1, 0), 10)
+    assert direct.published() == {METRICS: 1, OTHER: 0}
+
+
+def test_skipped_records_are_published_as_read() -> None:
+    """The lag of the group ends, and the stored table is not ahead of what is published."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop(skip_lost=True)
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    loop.close()
+    direct.feed(2, 3)
+    direct.cluster.partition(METRICS).delete_before(3)
+    loop.run_epoch(direct.store, (1, 1, 0), 1)
+    assert direct.published() == {METRICS: 3}
+
+
+def test_a_transaction_of_a_newer_writer_is_waited_for() -> None:
+    """It does not hang: it ends, and its claim ends the older task. Nobody is told to abort it."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    cluster, opened = direct.cluster, []
+
+    def fail(request: str) -> None:
+        if request == "bounds" and "open id-0" in direct.requests and not opened:
+            opened.append(cluster.open_writer("id-0"))
+            cluster.add_partitions("id-0", opened[0], [ROWS])
+            cluster.produce("id-0", opened[0], ROWS, [(key_of(0), row)])
+            began_s.append(direct.monotonic())
+        elif opened and direct.monotonic() > began_s[0] + 5 and cluster.open_transactions():
+            cluster.end("id-0", opened[0], "commit")
+
+    began_s: list[float] = []
+    row = encode(PositionsRow(shard=0, claim=(2, 0, 0), step=2, positions={"metrics": {"0": 0}}, topics={}))
+    direct.requests.clear()
+    direct.fail = fail
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (1, 1, 0), 600)
+
+
+def test_a_transaction_that_nobody_ends_stops_the_loop() -> None:
+    """Kafka's tool must end it. A stop is noticed meanwhile."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    epoch = direct.cluster.open_writer("other")
+    direct.cluster.add_partitions("other", epoch or 0, [ROWS])
+    direct.cluster.produce("other", epoch or 0, ROWS, [(b"key", b"value")])
+    with pytest.raises(HangingTransactionError, match="find-hanging"):
+        direct.loop().run_epoch(direct.store, (1, 1, 0), 600)
+    direct.stopped = True
+    direct.loop().run_epoch(direct.store, (1, 2, 0), 600)
+
+
+def test_a_topic_that_is_missing_for_a_moment_is_waited_for() -> None:
+    """The partition of the rows may be unknown to a broker that has just started."""
+    direct = Direct()
+    direct.feed(1)
+    away = direct.cluster.topics.pop("metrics-table")
+    end_s = direct.monotonic() + 5
+    direct.fail = lambda _: (
+        direct.cluster.topics.setdefault("metrics-table", away) if direct.monotonic() > end_s else None
+    )
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 60)
+    assert direct.published() == {METRICS: 1}
