@@ -148,7 +148,8 @@ class QueryWatch:
             self._bounds = {place: found.end for place, found in self._broker.bounds(self._published).items()}
         shards = [one.shard for one in newest.values() if one.shard is not None]
         for row in shards:
-            row.state_bytes = self.state_bytes.get(row.shard, 0)
+            found = newest[row.shard].positions
+            row.epoch, row.state_bytes = 0 if found is None else found.claim[0], self.state_bytes.get(row.shard, 0)
         ends = {place: max(end, self._published.get(place, 0)) for place, end in self._bounds.items()}
         records = sum(row.records for row in shards)
         if self.is_ready:

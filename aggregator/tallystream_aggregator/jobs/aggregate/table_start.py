@@ -67,7 +67,11 @@ def table_start(
     _require_otlp(positions.positions, topics, kafka, selection)
     shards, tags = (1, SumTags()) if shard is None else (shard.shards, shard.sum_tags)
     if settings.shards not in (None, shards):
-        raise ConfigError("--shards", settings.shards, f"the table has {shards}: leave the option out")
+        raise ConfigError(
+            "--shards",
+            settings.shards,
+            f"the table has {shards}: leave the option out, or run tallystream rebuild with it",
+        )
     if settings.sum_tags not in (None, tags):
         given = settings.sum_tags
         raise ConfigError(
