@@ -58,14 +58,14 @@ def table_start(
     read = selection.find(kafka)
     require_append_time(clients.admin(kafka), read)
     log.info("reading %s", ", ".join(read))
-    positions, shard = newest[0]
+    positions = newest[0].positions
     if positions is None:
         return _new(settings, topics, kafka, read)
     if settings.start is not None:
         log.info("%s has a table, which continues; --from %s is for a new one", topics.table, settings.start)
     _require_selected(positions.positions, selection, topics)
     _require_otlp(positions.positions, topics, kafka, selection)
-    shards, tags = (1, SumTags()) if shard is None else (shard.shards, shard.sum_tags)
+    shards, tags = positions.of, positions.sum_tags
     if settings.shards not in (None, shards):
         raise ConfigError(
             "--shards",
