@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -23,14 +22,10 @@ from tallystream_aggregator.jobs.aggregate.failures import Failure, Remedy, fail
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
 from tallystream_aggregator.spark.epochs.processor import EpochSettings
 from tallystream_aggregator.spark.epochs.query import start_query
-from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
-from tallystream_aggregator.stream.kafka import KafkaBroker
-from tallystream_aggregator.stream.kafka_calls import Timeouts
 from tallystream_aggregator.stream.positions import by_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -41,6 +36,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.jobs.aggregate.table_start import TableStart
     from tallystream_aggregator.kafka.lease import Lease
     from tallystream_aggregator.shutdown import StopRequest
+    from tallystream_aggregator.spark.epochs.access import KafkaAccess
     from tallystream_aggregator.spark.query.settings import AggregateSettings
 
 log = logging.getLogger(__name__)
@@ -55,12 +51,6 @@ MAX_FAILURES = 5
 driver stops: something fails that is none of ours."""
 
 
-def shard_broker(kafka: Mapping[str, str], settings: AggregateSettings, stopped: Callable[[], bool]) -> KafkaBroker:
-    """Return the access to Kafka of a shard's task."""
-    topics = settings.topics
-    return KafkaBroker(kafka, settings.selection(topics), topics.prefix + GROUP, Timeouts(stopped=stopped))
-
-
 class Driver:
     """Runs the query of a table until a stop is requested, the end of a catch-up, or an error for a person.
 
@@ -71,7 +61,7 @@ class Driver:
         self,
         session: SparkSession,
         settings: AggregateSettings,
-        kafka: Mapping[str, str],
+        access: KafkaAccess,
         table: TableStart,
         *,
         lease: Lease,
@@ -80,7 +70,7 @@ class Driver:
         listener: EpochListener,
         stop: StopRequest,
     ) -> None:
-        self._session, self._settings, self._kafka, self._table_start = session, settings, kafka, table
+        self._session, self._settings, self._access, self._table_start = session, settings, access, table
         self._lease, self._generations, self._watch = lease, generations, watch
         self._listener, self._stop = listener, stop
         self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
@@ -150,7 +140,7 @@ class Driver:
                 query = start_query(
                     self._session,
                     self._epoch_settings(generation, stop_file),
-                    partial(shard_broker, self._kafka, settings),
+                    self._access,
                     settings.checkpoint,
                 )
                 self._follow(query)

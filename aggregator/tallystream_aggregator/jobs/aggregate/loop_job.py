@@ -19,12 +19,11 @@ from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.start_position import resolve
 from tallystream_aggregator.kafka.topics import create_shards_topic, create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
+from tallystream_aggregator.spark.epochs.access import KafkaAccess
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.runner import checkpoint_errors
 from tallystream_aggregator.spark.session import build_session, end_session
-from tallystream_aggregator.stream.kafka import KafkaBroker
-from tallystream_aggregator.stream.kafka_calls import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +82,8 @@ def run(settings: AggregateSettings) -> int:
             tail = TableTail(topics, begin.shards, kafka)
             stack.callback(tail.close)
             selection = settings.selection(topics)
-            broker = KafkaBroker(kafka, selection, topics.prefix + GROUP, Timeouts(stopped=stop.is_set))
+            access = KafkaAccess(kafka, selection, topics.prefix + GROUP)
+            broker = access(stop.is_set)
             generations = Generations(broker, topics, shards=begin.shards)
             stack.callback(generations.close)
             committer = GroupCommitter(kafka, settings.topic_prefix + GROUP)
@@ -111,7 +111,7 @@ def run(settings: AggregateSettings) -> int:
             driver = Driver(
                 session,
                 settings,
-                kafka,
+                access,
                 begin,
                 lease=lease,
                 generations=generations,

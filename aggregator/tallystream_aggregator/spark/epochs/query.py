@@ -127,7 +127,7 @@ def import_modules(numbers: Iterable[int]) -> Iterable[int]:
     import pandas  # noqa: F401, ICN001
     import pyspark.sql.streaming.stateful_processor_api_client  # noqa: F401
 
-    import tallystream_aggregator.stream.kafka  # noqa: F401
+    import tallystream_aggregator.spark.epochs.access  # noqa: F401
 
     return numbers
 

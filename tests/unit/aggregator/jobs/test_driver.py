@@ -94,7 +94,7 @@ def run(script: ScriptedSystem, checkpoint: Path, monkeypatch: pytest.MonkeyPatc
     return Driver(
         None,  # type: ignore[arg-type]
         AggregateSettings("b:9092", checkpoint),
-        {},
+        None,  # type: ignore[arg-type]
         TableStart({}, 1, SumTags()),
         lease=script,  # type: ignore[arg-type]
         generations=script,  # type: ignore[arg-type]
