@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Output, Place
 from tallystream_aggregator.stream.epochs import EpochLoop, Identity, StoppedError
 from tallystream_aggregator.stream.pace import Pace
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, RawRecord, Source
     from tallystream_aggregator.stream.epochs import Timer
     from tallystream_aggregator.table.outputs import Event, Offsets, Total
+    from tallystream_aggregator.table.state import MetricId
     from tallystream_aggregator.table.storage import Store
 
 READ_AT_ONCE = 50_000
@@ -78,8 +78,6 @@ class CombinerLoop(EpochLoop):
     def _restore(self, store: Store, source: Source) -> None:
         """Read `metrics-shards` to its end. What was published before need not be published again."""
         del store
-        if self._last is None:
-            self._require_no_sums(Place(self._settings.topics.agg, 0))
         published = {} if self._last is None else by_place(self._last.positions)
         places = [Place(self._settings.topics.shards, shard) for shard in range(self._settings.shards)]
         bounds = self._broker.bounds(places)
@@ -122,6 +120,7 @@ class CombinerLoop(EpochLoop):
         totals, events = self._combined.changes()
         row = PositionsRow(
             shard=self._settings.shards,
+            of=self._settings.shards,
             claim=self._claim,
             step=1 if self._last is None else self._last.step + 1,
             positions=by_topic(self._combined.positions),
@@ -156,6 +155,7 @@ class Combined:
         self._keys = [key_of(shard) for shard in range(shards)]
         self._group = CombinerGroup()
         self._waiting: dict[Place, list[RawRecord]] = {}
+        self._metrics: dict[tuple[int, bytes | None], MetricId] = {}
         self.rows: dict[int, PositionsRow] = {}
         self.positions: Positions = {}
 
@@ -177,27 +177,32 @@ class Combined:
                 continue
             row = newest_in([record], key)
             if row is not None:
-                self._apply(waiting, published)
+                self._apply(waiting, place.partition, published)
                 waiting.clear()
                 self.rows[row.shard], self.positions[place] = row, record[0] + 1
                 moved = True
         return moved
 
-    def _apply(self, records: list[RawRecord], published: int) -> None:
+    def _apply(self, records: list[RawRecord], shard: int, published: int) -> None:
         for offset, _, key, value in records:
-            if value is None:
-                raise TallystreamError(f"metrics-shards: {key!r} was deleted at offset {offset}; begin a new table.")
-            self._group.update([decode(value)], is_new=offset >= published)
+            if value is not None:
+                one = decode(value)
+                self._metrics[shard, key] = one.metric
+                self._group.update([one], is_new=offset >= published)
+            elif (metric := self._metrics.pop((shard, key), None)) is not None:
+                self._group.remove(metric, shard)  # the table had other shards or other tags before
 
     def changes(self) -> tuple[list[Total], list[Event]]:
-        """Return the sums that changed since the last call, and the events."""
+        """Return the sums that changed since the last call, and the events; nothing before all shards have begun."""
+        if len(self.rows) < len(self._keys):
+            return [], []
         totals, events = self._group.changes()
         offsets = self._offsets()
         return [total._replace(offsets=offsets) for total in totals], events
 
     def _offsets(self) -> Offsets:
         """Return the last offsets that every shard includes, without partitions that some have not begun to read."""
-        at = [by_place(self.rows[shard].positions) if shard in self.rows else {} for shard in range(len(self._keys))]
+        at = [by_place(row.positions) for row in self.rows.values()]
         lowest = {place: min(one[place] for one in at) for place in at[0] if all(place in one for one in at)}
         found: Offsets = {}
         for place, position in lowest.items():

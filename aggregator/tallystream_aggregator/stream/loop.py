@@ -114,10 +114,15 @@ class ShardLoop(EpochLoop):
         """Return the table at the published positions."""
         self._topic_ids = {}
         if self._last is None:
-            if self._settings.begin.shards == 1:
+            if self._settings.begin.shard == 0:  # the combiner waits for the first positions of every shard
                 self._require_no_sums(Place(self._settings.topics.agg, 0))
             return self._restorer.new_table()
-        self._topic_ids = self._last.topics
+        begin, self._topic_ids = self._settings.begin, self._last.topics
+        if (self._last.of, self._last.sum_tags) != (begin.shards, begin.sum_tags):
+            raise TallystreamError(
+                f"shard {begin.shard}: the table has {self._last.of} shards and {self._last.sum_tags}, not "
+                f"{begin.shards} and {begin.sum_tags}; change them with tallystream rebuild."
+            )
         self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
         return self._restorer.table_at(self._last, store, source)
 
@@ -200,13 +205,15 @@ class ShardLoop(EpochLoop):
 
     def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
-        table, last = self._table, self._last
+        table, last, begin = self._table, self._last, self._settings.begin
         table.notice_silence()
         changes = table.outputs()
         with_rows = rows or last is None or self._rows_due()
         state = table.state
         row = PositionsRow(
-            shard=self._settings.begin.shard,
+            shard=begin.shard,
+            of=begin.shards,
+            sum_tags=begin.sum_tags,
             claim=self._claim,
             step=1 if last is None else last.step + 1,
             positions=by_topic(positions_of(state)),
@@ -215,7 +222,7 @@ class ShardLoop(EpochLoop):
             dead=state.dead,
             stale=state.stale,
         )
-        step = Step(changes, table.rows() if with_rows else [], row, self._settings.begin.shards)
+        step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._settings.topics), row)
         self._report.sums += len(changes.totals) + len(changes.shard_sums)
         self._report.rows += len(step.rows)

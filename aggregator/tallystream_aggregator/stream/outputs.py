@@ -27,25 +27,29 @@ class Step(NamedTuple):
     changes: Changes
     rows: list[TableRecord]
     row: PositionsRow
-    shards: int = 1
 
     def records(self, topics: Topics) -> Iterator[Output]:
         """Yield the records of the transaction, one by one: all values together may take much memory."""
         claim, step, shard = self.row.claim, self.row.step, self.row.shard
-        dead, events, agg = (Place(topic, 0) for topic in (topics.dead, topics.events, topics.agg))
-        for letter in self.changes.dead:
-            yield Output(dead, letter.key(), letter.value())
-        for event in self.changes.events:
-            yield Output(events, event.key(), event.value())
+        agg = Place(topics.agg, 0)
+        yield from self.letters(topics)
         for total in self.changes.totals:
             yield Output(agg, total.key(), total.value(epoch=claim[0], batch=step))
-        if self.shards > 1:
+        if self.row.of > 1:
             yield from self._partial_sums(Place(topics.shards, shard))
         table = Place(topics.table, shard)
         for row in self.rows:
             # No version: the newest committed record of a key is the one that counts.
             yield Output(table, row.key, row.value(epoch=0, batch=0))
         yield Output(table, positions.key_of(shard), positions.encode(self.row))
+
+    def letters(self, topics: Topics) -> Iterator[Output]:
+        """Yield the records of dead letters and events."""
+        dead, events = Place(topics.dead, 0), Place(topics.events, 0)
+        for letter in self.changes.dead:
+            yield Output(dead, letter.key(), letter.value())
+        for event in self.changes.events:
+            yield Output(events, event.key(), event.value())
 
     def _partial_sums(self, place: Place) -> Iterator[Output]:
         """Yield the partial sums of a shard, and the positions row, which says that they are of one moment."""

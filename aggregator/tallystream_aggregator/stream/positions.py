@@ -13,6 +13,7 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
+from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord
@@ -27,6 +28,8 @@ ByTopic = dict[str, dict[str, int]]
 class PositionsRow(msgspec.Struct, kw_only=True):
     """The positions of `shard` after its step with the number `step`: topic → partition → the next offset to read.
 
+    The table has `of` shards, and its sums have the tags `sum_tags`.
+
     `topics` has the ID of each topic. `records`, `dead` and `stale` count what the table has read since it began: a
     replay to these positions finds the same numbers. The combiner has the number after the last shard's, positions in
     `metrics-shards`, and in `shards` the positions of each shard at that moment.
@@ -34,6 +37,8 @@ class PositionsRow(msgspec.Struct, kw_only=True):
 
     v: int = 1
     shard: int
+    of: int = 1
+    sum_tags: SumTags = SumTags()
     claim: Claim
     step: int
     positions: ByTopic

@@ -149,21 +149,8 @@ class Restorer:
 
     def _replay(self, table: Table, published: PositionsRow, bounds: Mapping[Place, Bounds], source: Source) -> None:
         """Apply the records up to exactly the published positions, and drop what they give."""
-        target, left = by_place(published.positions), self._left(table, published, bounds)
-        source.assign(left)
-        while left:
-            if self._stopped():
-                raise StoppedError
-            step, reached = StepRecords(table, self._settings), False
-            for chunk in source.read(READ_AT_ONCE, 0.1):
-                end = target[chunk.place]
-                step.add(_cut(chunk, end))
-                reached |= chunk.end >= end
-                left[chunk.place] = min(chunk.end, end)
-            step.end()
-            if reached:
-                left = {place: position for place, position in left.items() if position < target[place]}
-                source.assign(left)
+        target, begin = by_place(published.positions), self._left(table, published, bounds)
+        read_to(table, self._settings, target, source, self._stopped, begin=begin)
         table.notice_silence()
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)
@@ -186,6 +173,42 @@ class Restorer:
                     raise LostRecordsError(place, position, bounds[place])
                 left[place] = max(position, first)
         return left
+
+
+def read_to(
+    table: Table,
+    settings: TableSettings,
+    target: Positions,
+    source: Source,
+    stopped: Callable[[], bool],
+    *,
+    begin: Positions | None = None,
+) -> None:
+    """Apply the records up to exactly these positions. `begin` is where to read partitions that are behind.
+
+    Raises:
+        StoppedError: a stop was requested.
+        LostRecordsError: records were deleted.
+        BrokerError: the broker rejects the request.
+    """
+    if begin is None:
+        at = positions_of(table.state)
+        begin = {place: at.get(place, 0) for place, end in target.items() if at.get(place, 0) < end}
+    left = dict(begin)
+    source.assign(left)
+    while left:
+        if stopped():
+            raise StoppedError
+        step, reached = StepRecords(table, settings), False
+        for chunk in source.read(READ_AT_ONCE, 0.1):
+            end = target[chunk.place]
+            step.add(_cut(chunk, end))
+            reached |= chunk.end >= end
+            left[chunk.place] = min(chunk.end, end)
+        step.end()
+        if reached:
+            left = {place: position for place, position in left.items() if position < target[place]}
+            source.assign(left)
 
 
 def positions_of(state: State) -> Positions:

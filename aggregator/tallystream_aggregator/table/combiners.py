@@ -51,6 +51,16 @@ class CombinerGroup:
             if is_new:
                 self._changed.add(one.metric)
 
+    def remove(self, metric: MetricId, shard: int) -> None:
+        """Remove the partial sums of a shard for a metric."""
+        combiner = self.metrics[metric]
+        del combiner.shard_sums[shard]
+        if combiner.shard_sums:
+            self._changed.add(metric)
+        else:
+            del self.metrics[metric]
+            self._changed.discard(metric)
+
     def changes(self) -> tuple[list[Total], list[Event]]:
         """Return the sums that changed since the last call, by metric, and the events, and clear both."""
         changed = self._changed if self.published else set(self.metrics)

@@ -72,6 +72,8 @@ class SimulatedCluster:
         self.transactions: list[Transaction] = []
         """All transactions that ever were, by number. Only observers may read it."""
         self.epochs: dict[str, int] = {}
+        self.unknown: set[Place] = set()
+        """New partitions of which the metadata may know nothing yet."""
         self.in_flight: list[tuple[str, Callable[[], object]]] = []
         """Requests whose client has given up, and which may still arrive."""
         self._current: dict[str, Transaction] = {}
@@ -79,12 +81,17 @@ class SimulatedCluster:
 
     # Topics.
 
-    def create(self, topic: str, partitions: int) -> None:
-        """Create a topic, or add partitions to it, so that it has this many."""
+    def create(self, topic: str, partitions: int, *, known: bool = True) -> None:
+        """Create a topic, or add partitions to it, so that it has this many.
+
+        If not `known`, the metadata may lack what is new until they spread, which is an action.
+        """
         found = self.topics.get(topic)
         if found is None:
             self._ids += 1
             found = self.topics[topic] = Topic(f"id-{self._ids}", [])
+        if not known:
+            self.unknown.update(Place(topic, number) for number in range(len(found.partitions), partitions))
         found.partitions += [Partition() for _ in range(partitions - len(found.partitions))]
 
     def delete(self, topic: str) -> None:
@@ -236,6 +243,10 @@ class SimulatedCluster:
         """Abort all open transactions, and write all markers that are missing."""
         for transaction in self.open_transactions():
             self.expire(transaction.transactional_id)
+        self.write_markers()
+
+    def write_markers(self) -> None:
+        """Write all markers that are missing."""
         for transaction in list(self._current.values()):
             for place in list(transaction.unmarked):
                 self._mark(transaction, place)
@@ -264,10 +275,12 @@ class SimulatedCluster:
     # What happens on the cluster's own time.
 
     def actions(self, weight: int = 40) -> Iterator[Action]:
-        """Yield what the cluster can do now: write a marker, or take a request that was delayed."""
+        """Yield what the cluster can do now: write a marker, spread metadata, or take a request that was delayed."""
         for transaction in self._current.values():
             for place in transaction.unmarked:
                 yield Action(weight, f"marker {place}", partial(self._mark, transaction, place))
+        if self.unknown:
+            yield Action(weight, "metadata spread", self.unknown.clear)
         for number, (name, _) in enumerate(self.in_flight):
             yield Action(5, f"late {name}", partial(self._arrive, number))
 

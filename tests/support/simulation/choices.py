@@ -1,4 +1,8 @@
-"""Where the choices of a simulation come from: a seed, hypothesis, or a list. A choice of 0 is the harmless one."""
+"""Where the choices of a simulation come from: a seed, a list, or hypothesis. A choice of 0 is the harmless one.
+
+Long runs take a seed. When one fails, `shrink` makes the list of its choices shorter and more harmless, for a test with
+`ListedChoices`. Hypothesis shrinks runs of up to about 100 steps; it takes minutes for longer ones.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,13 @@ import random
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hypothesis.strategies import DataObject
+
+
+class OutOfChoicesError(Exception):
+    """The run is longer than its list of choices."""
 
 
 class Choices(Protocol):
@@ -19,7 +27,7 @@ class Choices(Protocol):
 
 
 class RandomChoices:
-    """Choices by a seed, for long runs. `made` has them, so that a run can be repeated and made shorter."""
+    """Choices by a seed. `made` has them."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed).random
@@ -32,8 +40,28 @@ class RandomChoices:
         return chosen
 
 
+class ListedChoices:
+    """Choices from a list, each modulo the number of possibilities. After its end, all are 0. `made` has them."""
+
+    def __init__(self, listed: Sequence[int], limit: int | None = None) -> None:
+        self._left, self._limit = iter(listed), limit
+        self.made: list[int] = []
+
+    def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
+        """Return the next number of the list, modulo n.
+
+        Raises:
+            OutOfChoicesError: `limit` numbers were returned.
+        """
+        if len(self.made) == self._limit:
+            raise OutOfChoicesError
+        chosen = next(self._left, 0) % n
+        self.made.append(chosen)
+        return chosen
+
+
 class DrawnChoices:
-    """Choices that hypothesis draws, so that it can shrink them. It draws a few thousand at most."""
+    """Choices that hypothesis draws, so that it can shrink them."""
 
     def __init__(self, data: DataObject) -> None:
         from hypothesis import strategies as st
@@ -45,12 +73,40 @@ class DrawnChoices:
         return self._data.draw(self._integers(0, n - 1), label=what) if n > 1 else 0
 
 
-class ListedChoices:
-    """Choices from a list, each modulo the number of possibilities. After its end, all are 0."""
+def shrink(listed: Sequence[int], fails: Callable[[ListedChoices], bool], runs: int = 1_000) -> list[int]:
+    """Return choices with which `fails` is still true: fewer ones, and more of them 0. It makes about so many runs."""
+    best = list(listed)
+    before = None
+    while runs > 0 and best != before:
+        before, size = best, len(best)
+        while size and runs > 0:
+            begin = len(best) - size
+            while begin > -size and runs > 0:
+                first, end = max(0, begin), begin + size
+                for block in ([], [0] * (end - first)):
+                    runs -= 1
+                    found = _failing(best[:first] + block + best[end:], fails)
+                    if found is not None and _cost(found) < _cost(best):
+                        best = found
+                        break
+                begin = min(begin - size, len(best) - size)
+            size //= 2
+    return best
 
-    def __init__(self, listed: Sequence[int]) -> None:
-        self._left = iter(listed)
 
-    def choose(self, n: int, what: str) -> int:  # noqa: ARG002 (the protocol has it)
-        """Return the next number of the list, modulo n."""
-        return next(self._left, 0) % n
+def _failing(listed: list[int], fails: Callable[[ListedChoices], bool]) -> list[int] | None:
+    """Return the choices that were made if the run fails, and fails soon after the end of the list."""
+    choices = ListedChoices(listed, limit=len(listed) + 50)
+    try:
+        if not fails(choices):
+            return None
+    except OutOfChoicesError:
+        return None
+    made = choices.made
+    while made and not made[-1]:
+        made.pop()
+    return made
+
+
+def _cost(listed: list[int]) -> tuple[int, int]:
+    return len(listed), len(listed) - listed.count(0)

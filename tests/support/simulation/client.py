@@ -10,14 +10,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.stream.broker import BrokerError, Chunk
+from tallystream_aggregator.stream.broker import BrokerError, Chunk, FencedError, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from support.simulation.broker import SimulatedCluster
     from support.simulation.processes import Process
-    from tallystream_aggregator.stream.broker import Bounds, Output, Place, RawRecord
+    from tallystream_aggregator.stream.broker import Bounds, Output, RawRecord
 
 
 class SimulatedBroker:
@@ -29,15 +29,28 @@ class SimulatedBroker:
     def writer(self, transactional_id: str) -> SimulatedWriter:
         """Fence all earlier writers with this ID, end their transaction, and return a new one."""
         cluster = self._cluster
-        epoch = None
+        epoch, asked = None, list[int | None]()
         while epoch is None:
             epoch = self._process.call(
                 f"open {transactional_id}",
-                lambda: cluster.open_writer(transactional_id),
+                lambda: self._open(transactional_id, asked),
                 ready=lambda: not cluster.is_ending(transactional_id),
                 may_be_late=True,
             )
         return SimulatedWriter(self._process, cluster, transactional_id, epoch)
+
+    def _open(self, transactional_id: str, asked: list[int | None]) -> int | None:
+        """Ask for an epoch. `asked` has the newest epoch after each time that this was asked."""
+        epochs = self._cluster.epochs
+        if asked and epochs.get(transactional_id) != asked[-1] and self._process.choose(2, "fenced while it opens"):
+            raise FencedError(f"{transactional_id}: another writer was opened at the same time")
+        epoch = self._cluster.open_writer(transactional_id)
+        asked.append(epochs.get(transactional_id))
+        return epoch
+
+    def _knows(self, place: Place) -> bool:
+        """Tell whether the metadata that a request gets have a partition."""
+        return place not in self._cluster.unknown or not self._process.choose(2, "old metadata")
 
     def source(self, *, committed: bool = False) -> SimulatedSource:
         """Return a source without partitions."""
@@ -45,20 +58,26 @@ class SimulatedBroker:
 
     def partitions(self) -> dict[str, Collection[int]]:
         """Return the partitions that exist now of the topics that the table reads."""
-        topics = self._cluster.topics
-        return self._process.call(
-            "partitions",
-            lambda: {name: range(len(topic.partitions)) for name, topic in topics.items() if self._inputs(name)},
-        )
+        return self._process.call("partitions", self._partitions)
+
+    def _partitions(self) -> dict[str, Collection[int]]:
+        found: dict[str, Collection[int]] = {}
+        for name in filter(self._inputs, self._cluster.topics):
+            numbers = [place.partition for place in self._cluster.places(name) if self._knows(place)]
+            if numbers:
+                found[name] = numbers
+        return found
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the IDs of those of these topics that exist."""
         found = self._cluster.topics
-        return self._process.call("topic IDs", lambda: {t: found[t].topic_id for t in topics if t in found})
+        return self._process.call(
+            "topic IDs", lambda: {t: found[t].topic_id for t in topics if t in found and self._knows(Place(t, 0))}
+        )
 
     def bounds(self, places: Collection[Place]) -> dict[Place, Bounds]:
         """Return the bounds of those of these partitions that exist."""
-        return self._process.call("bounds", lambda: self._cluster.bounds(places))
+        return self._process.call("bounds", lambda: self._cluster.bounds([p for p in places if self._knows(p)]))
 
     def committed(self, place: Place, first: int, end: int) -> list[RawRecord]:
         """Return the records with first <= offset < end that a reader with `read_committed` sees now."""
@@ -83,7 +102,7 @@ class SimulatedSource:
 
     def _read(self, max_records: int, timeout_s: float) -> list[Chunk]:
         choose, positions = self._process.choose, self._positions
-        places, left = list(positions), max_records
+        places, left = [place for place in positions if place not in self._cluster.unknown], max_records
         part = choose(3, "part of what is there") if places else 0
         if part:
             places = [places[choose(len(places), "partition to read")]]

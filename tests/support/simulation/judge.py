@@ -40,7 +40,7 @@ class Judge:
         self._dead: Counter[tuple[int, int]] = Counter()
         self._events: Counter[Any] = Counter()
         self._rows: list[tuple[bytes, bytes | None]] = []
-        self._positions: dict[tuple[int, int], dict[Place, int]] = {}
+        self._positions: dict[tuple[int, int, int], dict[Place, int]] = {}
         self.compared = self.cuts = 0
 
     def judge(self) -> None:
@@ -74,18 +74,18 @@ class Judge:
         rows = [row for place, entry in records if (row := self._take(place, entry)) is not None]
         if not rows:
             raise Violation("a transaction without positions")
-        row, shards = rows[-1], self._system.shards
-        shard = int(row["shard"])
-        of_shards = row.get("shards") or {str(shard): row["positions"]}
-        for one, positions in of_shards.items():
-            self._move(shard, int(one), by_place(positions))
-        if len(self._judged) % self._every or shard != shards - (shards == 1):
+        for row in rows:
+            of_shards = row.get("shards") or {str(row["shard"]): row["positions"]}
+            for one, positions in of_shards.items():
+                self._move(row["of"], row["shard"], int(one), by_place(positions))
+        shard, of = rows[-1]["shard"], rows[-1]["of"]
+        if len(self._judged) % self._every or shard != of - (of == 1):
             return
-        vector = [self._positions.get((shard, one), {}) for one in range(shards)]
+        vector = [self._positions.get((of, shard, one), {}) for one in range(of)]
         if any(positions != vector[0] for positions in vector):
             return
         self._compare(vector[0])
-        if shards == 1:
+        if of == 1:
             self._compare_letters(vector[0])
             if any(entry.key == b'["shard",0]' for _, entry in records):
                 self._compare_rows(vector[0])
@@ -106,11 +106,11 @@ class Judge:
             self._rows.append((entry.key or b"", entry.value))
         return None
 
-    def _move(self, writer: int, shard: int, positions: dict[Place, int]) -> None:
-        before = self._positions.get((writer, shard), {})
+    def _move(self, of: int, writer: int, shard: int, positions: dict[Place, int]) -> None:
+        before = self._positions.get((of, writer, shard), {})
         if any(positions.get(place, -1) < at for place, at in before.items()):
             raise Violation(f"positions of shard {shard} went back: from {before} to {positions}")
-        self._positions[writer, shard] = positions
+        self._positions[of, writer, shard] = positions
 
     def _sum(self, entry: Entry) -> None:
         row = sums.decode(entry.value or b"")

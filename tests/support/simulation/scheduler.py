@@ -108,7 +108,7 @@ class Scheduler:
         """Let one thing happen, and tell whether anything could."""
         weight = self._weight
         ready = [process for process in self.processes if process.is_ready()]
-        actions = [*self.cluster.actions(), *(Action(weight, p.name, partial(self._advance, p)) for p in ready)]
+        actions = [*self.cluster.actions(), *(Action(weight, "", partial(self.advance, p)) for p in ready)]
         actions += self.actions()
         actions += [Action(5, f"wake {p.name}", p.wake) for p in self.processes if p.frozen]
         total = sum([action.weight for action in actions])
@@ -120,7 +120,8 @@ class Scheduler:
         for action in actions:
             chosen -= action.weight
             if chosen < 0:
-                self.log.append(action.name)
+                if action.name:
+                    self.log.append(action.name)
                 action.run()
                 break
         return True
@@ -162,11 +163,12 @@ class Scheduler:
             return ""
         return kind
 
-    def _advance(self, process: Process) -> None:
+    def advance(self, process: Process) -> None:
+        """Let the next request of a process happen, with a fault if one is chosen."""
         request = process.request
         assert request is not None
         fault = self._fault(request)
-        self.log[-1] = f"{process.name}: {request.what}{fault and f' ({fault})'}"
+        self.log.append(f"{process.name}: {request.what}{fault and f' ({fault})'}")
         if fault == "freeze":
             process.frozen = True
         elif fault == "kill_before":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from support.schedules import Play
 from support.simulation.broker import Action, SimulatedCluster
@@ -17,9 +17,11 @@ from support.simulation.client import SimulatedBroker
 from support.simulation.scheduler import Faults, Scheduler
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.stream.broker import FencedError, Place
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.positions import visible_row
+from tallystream_aggregator.stream.reshard import Identities, Layout, Resharder
 from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
 TABLE = TableSettings(short_form_every_ms=5_000)
 TOPICS = Topics()
 
+MAX_SHARDS = 3
+IDS = Identities(lambda shard: f"tallystream-{shard}", "tallystream-combiner", "tallystream-reshard")
+Found = TypeVar("Found")
+
 FAULTS = Faults(kill_before=10, kill_after=15, lose_answer=10, fail=15, late=15, freeze=10)
 
 
@@ -50,6 +56,7 @@ class Disasters(NamedTuple):
     compact: int = 1
     add_partition: int = 0
     delete_records: int = 1
+    reshard: int = 0
     removals: bool = True
     """Whether tombstones and forget records are published, which lower counts."""
 
@@ -100,13 +107,12 @@ class System:
         broker: type[SimulatedBroker] = SimulatedBroker,
         shards: int = 1,
     ) -> None:
-        self.cluster, self.shards = RecordingCluster(), shards
+        self.cluster, self.shards, self.layout = RecordingCluster(), shards, Layout(shards, SumTags())
         for name in (TOPICS.agg, TOPICS.events, TOPICS.dead):
             self.cluster.create(name, 1)
-        self.cluster.create(TOPICS.table, shards)
+        self.cluster.create(TOPICS.table, MAX_SHARDS)
         self.cluster.create(TOPICS.metrics, 2)
-        if shards > 1:
-            self.cluster.create(TOPICS.shards, shards + 1)
+        self.cluster.create(TOPICS.shards, MAX_SHARDS + 1)
         self.scheduler = Scheduler(
             choices,
             self.cluster,
@@ -116,7 +122,7 @@ class System:
             log_size=400,
         )
         self.scheduler.actions = self._actions
-        self.checkpoints = [Checkpoint() for _ in range(shards)]
+        self.checkpoints = {n: [Checkpoint() for _ in range(n)] for n in range(1, MAX_SHARDS + 1)}
         self.generation = 0
         self.records: list[TopicRecord] = []
         self.feeding = True
@@ -131,10 +137,54 @@ class System:
     def start(self) -> None:
         """Start an aggregator, which takes the lease: a task for each shard, and one for the combiner."""
         self.generation += 1
-        for shard in range(self.shards):
-            self._spawn(f"shard {shard}", self._loop_of(shard), self.checkpoints[shard])
-        if self.shards > 1:
+        self._tasks.append(self.scheduler.spawn(f"driver {self.generation}", self._drive))
+
+    def _drive(self, process: Process) -> None:
+        """Read how many shards the table has, and start their tasks."""
+        generation = self.generation
+        layout = self._retry(process, lambda: self._layout(process))
+        if layout is not None:
+            process.call("start tasks", partial(self._start_tasks, layout, generation), may_fail=False)
+
+    def _retry(self, process: Process, call: Callable[[], Found]) -> Found | None:
+        """Call until it succeeds, or the lease is lost."""
+        generation = self.generation
+        while process.call("lease", lambda: self.generation == generation, may_fail=False):
+            try:
+                return call()
+            except BrokerError:
+                process.sleep(0.1)
+            except FencedError:
+                return None
+        return None
+
+    def _layout(self, process: Process) -> Layout:
+        broker = self._access(process)
+        broker.writer(IDS.reshard).close()
+        row = visible_row(broker, Place(TOPICS.table, 0), 0)
+        return self.layout if row is None else Layout(row.of, row.sum_tags)
+
+    def _start_tasks(self, layout: Layout, generation: int) -> None:
+        if generation != self.generation:
+            return
+        self.layout = layout
+        for shard in range(layout.shards):
+            self._spawn(f"shard {shard}", self._loop_of(shard), self.checkpoints[layout.shards][shard])
+        if layout.shards > 1:
             self._spawn("combiner", self._combiner, Checkpoint())
+
+    def reshard(self) -> None:
+        """Change the number of shards, in a process that takes the lease."""
+        self.generation += 1
+        new = Layout(
+            self.scheduler.choose(MAX_SHARDS - self.layout.shards + 1, "shards") + self.layout.shards, SumTags()
+        )
+        self._tasks.append(self.scheduler.spawn(f"reshard {self.generation}", partial(self._reshard, new=new)))
+
+    def _reshard(self, process: Process, new: Layout) -> None:
+        claim = (self.generation, 0, 0)
+        resharder = Resharder(self._access(process), TOPICS, IDS, TABLE)
+        self._retry(process, lambda: resharder.run(new, claim))
 
     def _spawn(self, name: str, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint) -> None:
         run = partial(self._run_task, loop=loop, checkpoint=checkpoint, generation=self.generation)
@@ -142,12 +192,12 @@ class System:
 
     def _loop_of(self, shard: int) -> Callable[[Process], EpochLoop]:
         settings = LoopSettings(
-            TOPICS, Begin(shard, self.shards, SumTags(), {}), f"tallystream-{shard}", TABLE, 0.01, max_records=20
+            TOPICS, Begin(shard, self.layout.shards, SumTags(), {}), IDS.shard(shard), TABLE, 0.01, max_records=20
         )
         return lambda process: self._loop(settings, self._access(process), process)
 
     def _combiner(self, process: Process) -> EpochLoop:
-        settings = CombinerSettings(TOPICS, self.shards, "tallystream-combiner", 0.01)
+        settings = CombinerSettings(TOPICS, self.layout.shards, IDS.combiner, 0.01)
         return CombinerLoop(settings, self._access(process), process)
 
     def _access(self, process: Process) -> SimulatedBroker:
@@ -156,14 +206,11 @@ class System:
     def _run_task(
         self, process: Process, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint, generation: int
     ) -> None:
-        attempt, newest, one = 0, 0, loop(process)
+        attempt, one = 0, loop(process)
         while process.call("lease", lambda: self.generation == generation, may_fail=False):
             batch = process.call("begin a batch", checkpoint.begin, may_fail=False)
-            if batch.number < newest:
-                raise BatchTakenError(f"batch {batch.number} is before {newest}: it is another checkpoint")
-            newest = batch.number
             try:
-                one.run_epoch(batch, (generation, batch.number, attempt), process.choose(3, "epoch") + 0.2)
+                one.run_epoch(batch, (generation, attempt, 0), process.choose(3, "epoch") + 0.2)
             except FencedError:
                 attempt, one = attempt + 1, loop(process)
                 process.sleep(0.5)
@@ -172,9 +219,10 @@ class System:
 
     @property
     def is_running(self) -> bool:
-        """Whether all tasks of an aggregator are running."""
-        running = [process for process in self._tasks if not process.ended]
-        return len(running) >= self.shards + (self.shards > 1)
+        """Whether all tasks of an aggregator are running, or it is starting, or the shards are being changed."""
+        running = [process.name for process in self._tasks if not process.ended]
+        is_busy = any(name.startswith(("driver", "reshard")) for name in running)
+        return is_busy or len(running) >= self.layout.shards + (self.layout.shards > 1)
 
     # The world.
 
@@ -189,6 +237,7 @@ class System:
             yield Action(d.compact, "compact", self._compact)
             yield Action(d.add_partition, "add a partition", self._add_partition)
             yield Action(d.delete_records, "delete records", self._delete_records)
+            yield Action(d.reshard, "reshard", self.reshard)
         if not self.is_running:
             yield Action(100, "start", self._restart)
 
@@ -209,7 +258,8 @@ class System:
             self.records.append(record)
 
     def _checkpoint(self) -> Checkpoint:
-        return self.checkpoints[self.scheduler.choose(self.shards, "shard")]
+        shards = self.layout.shards
+        return self.checkpoints[shards][self.scheduler.choose(shards, "shard")]
 
     def _lose(self) -> None:
         self._checkpoint().lose()
@@ -228,7 +278,7 @@ class System:
 
     def _delete_records(self) -> None:
         """Delete records of `metrics` that the newest rows include, as retention does."""
-        cuts = [self._newest(shard, b'["shard",%d]' % shard) for shard in range(self.shards)]
+        cuts = [self._newest(shard, b'["shard",%d]' % shard) for shard in range(self._of())]
         for place in cuts[0]:
             position = min(cut.get(place, 0) for cut in cuts)
             self.cluster.partition(place).delete_before(self.scheduler.choose(position + 1, "first offset"))
@@ -245,16 +295,23 @@ class System:
             is_visible = not any(transaction.unmarked for transaction in self.cluster.transactions[-50:])
             return is_visible and all(positions == ends for positions in self.published().values())
 
-        return self.scheduler.settle(20_000 * self.shards, is_published)
+        return self.scheduler.settle(20_000 * MAX_SHARDS, is_published)
 
     def published(self) -> dict[int, dict[Place, int]]:
         """Return the positions of each shard that the sums include, by the newest committed positions row."""
-        if self.shards == 1:
+        shards = self._of()
+        if shards == 1:
             return {0: self._newest(0, b'["positions",0]')}
-        partition = self.cluster.partition(Place(TOPICS.shards, self.shards))
+        partition = self.cluster.partition(Place(TOPICS.shards, shards))
         rows = [entry.value for entry in partition.committed(partition.start, partition.end) if entry.value]
         found = json.loads(rows[-1])["shards"] if rows else {}
-        return {shard: by_place(found.get(str(shard), {})) for shard in range(self.shards)}
+        return {shard: by_place(found.get(str(shard), {})) for shard in range(shards)}
+
+    def _of(self) -> int:
+        """Return the number of shards, by the newest committed positions row."""
+        partition = self.cluster.partition(Place(TOPICS.table, 0))
+        rows = [e for e in partition.committed(partition.start, partition.end) if e.key == b'["positions",0]']
+        return int(json.loads(rows[-1].value or b"{}").get("of", 1)) if rows else self.layout.shards
 
     def _newest(self, shard: int, key: bytes) -> dict[Place, int]:
         partition = self.cluster.partition(Place(TOPICS.table, shard))

@@ -108,14 +108,16 @@ class Tally:
         at = unlisted(row["at"]) if row else {}
         batch = self._process.call("load the state", self._checkpoint.begin, may_fail=False)
         state = self._restore(batch.head(), records, row, at)
-        for partition in self._broker.partitions()[INPUT]:
-            state.positions.setdefault(Place(INPUT, partition), 0)
+        for place in at:
+            state.positions.setdefault(place, 0)
         if self._rules.silent:
             self._be_silent(state, at)
         self._commit(writer, state, [], rows=True)
         source = self._broker.source()
-        source.assign(state.positions)
         while True:
+            for partition in self._broker.partitions()[INPUT]:
+                state.positions.setdefault(Place(INPUT, partition), 0)
+            source.assign(state.positions)
             for step in range(STEPS):
                 chunks = source.read(5, 1.0)
                 letters = [letter for chunk in chunks for letter in state.apply(chunk)]

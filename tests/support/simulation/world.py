@@ -118,7 +118,7 @@ class World:
         self._set(Events(append=0, take_over=0))
         if not self.scheduler.settle(steps, until):
             raise AssertionError(f"not done after {steps} steps without faults: {list(self.scheduler.log)[-50:]}")
-        self._kill_all()
+        self.kill_all()
         self.cluster.close_transactions()
         for reader in self.readers:
             reader.finish()
@@ -153,7 +153,7 @@ class World:
             Action(events.add_partition, "add a partition", self._add_partition),
             Action(events.compact, "compact", self._compact),
             Action(events.delete, "delete records", self._delete),
-            Action(events.kill_all, "kill all", self._kill_all),
+            Action(events.kill_all, "kill all", self.kill_all),
         ]
         self._always = [action for action in always if action.weight]
 
@@ -175,7 +175,7 @@ class World:
 
     def _add_partition(self) -> None:
         topic = self._inputs[self.choose(len(self._inputs), "topic")]
-        self.cluster.create(topic, min(5, len(self.cluster.topics[topic].partitions) + 1))
+        self.cluster.create(topic, min(5, len(self.cluster.topics[topic].partitions) + 1), known=False)
 
     def _compact(self) -> None:
         partition = self.cluster.partition(self._place(self._compacted))
@@ -188,6 +188,7 @@ class World:
         for place, position in self.deletable().items():
             self.cluster.partition(place).delete_before(self.choose(position + 1, "records to delete"))
 
-    def _kill_all(self) -> None:
+    def kill_all(self) -> None:
+        """End all processes."""
         for process in list(self.scheduler.processes):
             self.scheduler.kill(process)

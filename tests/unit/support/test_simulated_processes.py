@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.simulation.broker import Action, SimulatedCluster
-from support.simulation.choices import DrawnChoices, ListedChoices, RandomChoices
+from support.simulation.choices import DrawnChoices, ListedChoices, RandomChoices, shrink
 from support.simulation.client import SimulatedBroker
 from support.simulation.scheduler import Faults, Scheduler
 from support.simulation.watchdog import HungError, Watchdog
@@ -92,6 +92,21 @@ def test_choices_of_zero_have_no_faults() -> None:
     _, happened = run(ListedChoices([]), 100, Faults(*[1_000] * len(Faults._fields)))
     assert len(happened) == 100
     assert not [line for line in happened if "(" in line]
+
+
+def test_a_run_that_fails_is_made_shorter_and_more_harmless() -> None:
+    """What is left are the choices that make it fail. Runs that go on for longer than the list do not count."""
+
+    def fails(choices: Choices) -> bool:
+        made = [0]
+        while len(made) < 1_000 and not (made[-1] == 9 and 7 in made):
+            made.append(choices.choose(10, "digit"))
+        return len(made) < 1_000
+
+    choices = RandomChoices(1)
+    assert fails(choices)
+    assert len(choices.made) > 2
+    assert shrink(choices.made, fails) == [7, 9]
 
 
 def one(code: Callable[[Process], object], choices: Choices | None = None, **faults: int) -> tuple[Scheduler, Process]:

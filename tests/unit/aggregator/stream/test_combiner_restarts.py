@@ -1,0 +1,157 @@
+"""The loop of the combiner: it publishes nothing before it has the newest partial sums of every shard."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from support.simulation.checkpoints import Batch
+from support.simulation.direct import Direct
+from support.simulation.system import TOPICS
+from tallystream_aggregator.stream import combiner_loop
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.epochs import StepFailedError
+from tallystream_aggregator.stream.pace import Pace
+
+SHARDS = [Place(TOPICS.shards, shard) for shard in range(2)]
+
+
+def key(shard: int) -> bytes:
+    """Return the ID of an instance in a shard."""
+    return next(name for name in (b"app-%d" % n for n in range(20)) if crc32(name) % 2 == shard)
+
+
+class Shards(Direct):
+    """A table of two shards with a combiner. Each has counted 10, and all of it is published."""
+
+    def __init__(self) -> None:
+        super().__init__(shards=2)
+        self.batch, self.stores = 0, [Batch(0), Batch(0), Batch(0)]
+        self.loops = [self.loop(0), self.loop(1), self.combiner()]
+        for shard in range(2):
+            self.feed(10, key=key(shard))
+        for loop in range(3):
+            self.run(loop)
+
+    def run(self, loop: int, seconds: float = 1) -> Any:
+        """Run a loop for an epoch: a shard by its number, or the combiner."""
+        self.batch += 1
+        return self.loops[loop].run_epoch(self.stores[loop], (1, self.batch, 0), seconds)
+
+    def restart_combiner(self) -> None:
+        """Begin again with a new combiner."""
+        self.loops[2] = self.combiner()
+
+    @property
+    def counts(self) -> list[int]:
+        """The counts that were published."""
+        return [json.loads(value)["count"] for value in self.values()]
+
+
+def test_a_count_does_not_fall_when_a_partition_is_missing_for_a_moment() -> None:
+    """A combiner that starts without the partial sums of a shard would publish sums without it."""
+    shards = Shards()
+    assert shards.counts[-1] == 20
+    shards.restart_combiner()
+    shards.feed(11, key=key(0))
+    shards.run(0)
+    away = shards.cluster.topics[TOPICS.shards].partitions
+    back_s = shards.monotonic() + 5
+    shards.cluster.topics[TOPICS.shards].partitions = Missing(away, lambda: shards.monotonic() < back_s)
+    shards.run(2, 60)
+    assert shards.counts == sorted(shards.counts)
+    assert shards.counts[-1] == 21
+
+
+class Missing(list[Any]):
+    """Partitions of which the second one is missing for a while."""
+
+    def __init__(self, partitions: list[Any], is_missing: Any) -> None:
+        super().__init__(partitions)
+        self._is_missing, self._none = is_missing, None
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._none if number == 1 and self._is_missing() else super().__getitem__(number)
+
+
+def test_compaction_while_the_combiner_starts_hides_no_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The positions row that it has published may be gone, and the next one after what it wanted to read."""
+    monkeypatch.setattr(combiner_loop, "READ_AT_ONCE", 1)
+    shards = Shards()
+    shards.restart_combiner()
+    shards.feed(11, key=key(0))
+    shards.run(0)
+
+    def fail(request: str) -> None:
+        if request == "read":
+            shards.fail = lambda _: None
+            shards.feed(11, key=key(1))
+            shards.run(1)
+            shards.flush()
+            partition = shards.cluster.partition(SHARDS[1])
+            partition.compact(partition.end, markers=True, tombstones=True)
+
+    shards.fail = fail
+    shards.run(2, 5)
+    assert shards.counts == sorted(shards.counts)
+    assert shards.counts[-1] == 22
+
+
+def test_a_log_of_a_shard_that_was_cut_off_stops_the_combiner() -> None:
+    """What it has published is not there any more, and nothing that it waits for would come."""
+    shards = Shards()
+    shards.restart_combiner()
+    shards.cluster.partition(SHARDS[0]).truncate(1)
+    with pytest.raises(LostRecordsError, match="metrics-shards, partition 0"):
+        shards.run(2, 60)
+
+
+def test_a_sum_that_cannot_be_published_stops_the_combiner() -> None:
+    """A step of the combiner can't be divided, so it is tried as it is."""
+    shards = Shards()
+    shards.feed(11, 12, key=key(0))
+    shards.run(0)
+
+    def fail(request: str) -> None:
+        if "write metrics-agg" in request:
+            raise BrokerError("it was refused")
+
+    shards.fail = fail
+    with pytest.raises(StepFailedError, match="it was refused"):
+        shards.run(2, 600)
+
+
+def test_offsets_of_a_sum_are_those_that_all_shards_include() -> None:
+    """A partition that only some shards have begun to read is not among them."""
+    shards = Shards()
+    shards.cluster.create(TOPICS.metrics, 2)
+    shards.run(0, 10)
+    shards.feed(11, key=key(0))
+    shards.feed(5, place=Place(TOPICS.metrics, 1), key=key(0), name="other")
+    shards.run(0, 10)
+    shards.run(2)
+    assert [set(json.loads(value)["offsets"]["metrics"]) for value in shards.values()] == [{"0"}] * 3
+    shards.run(1, 10)
+    shards.feed(12, key=key(0))
+    for loop in range(3):
+        shards.run(loop)
+    assert json.loads(shards.values()[-1])["offsets"] == {"metrics": {"0": 3, "1": 0}}
+
+
+def test_records_are_counted_once_in_the_report() -> None:
+    """A read that ends in the middle of a step is counted with the next one, not twice."""
+    shards = Shards()
+    shards.loops[2]._pace = Pace(0.1, 1)
+    shards.run(1)
+    shards.run(2)
+    before = shards.cluster.partition(SHARDS[0]).end
+    shards.feed(11, key=key(0))
+    shards.run(0)
+    shards.flush()
+    partition = shards.cluster.partition(SHARDS[0])
+    found = len(partition.committed(before, partition.end))
+    assert found > 1
+    assert shards.run(2, 5).records == found
