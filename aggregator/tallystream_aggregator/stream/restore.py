@@ -24,9 +24,9 @@ from tallystream_aggregator.table.storage import StoredTable
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from tallystream_aggregator.stream.broker import Bounds, Broker, Source
+    from tallystream_aggregator.stream.broker import Broker, Source
     from tallystream_aggregator.stream.positions import PositionsRow
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.storage import Store
@@ -102,13 +102,13 @@ class Restorer:
         stored = self._from_state(store)
         if stored is not None and _is_not_ahead(positions_of(stored.table.state), target):
             try:
-                self._replay(stored.table, published, bounds, source)
+                self._replay(stored.table, published, source)
             except (LostRecordsError, ReplayError) as error:
                 log.warning("the state of shard %d is not used: %s", self._begin.shard, error)
             else:
                 return stored
         stored = self._from_rows()
-        self._replay(stored.table, published, bounds, source)
+        self._replay(stored.table, published, source, skip_lost=self._skip_lost)
         return stored
 
     def _from_state(self, store: Store) -> StoredTable | None:
@@ -147,32 +147,21 @@ class Restorer:
         state.included, state.published, state.sum_tags = {}, True, begin.sum_tags
         return StoredTable(Table(state, self._settings))
 
-    def _replay(self, table: Table, published: PositionsRow, bounds: Mapping[Place, Bounds], source: Source) -> None:
+    def _replay(self, table: Table, published: PositionsRow, source: Source, *, skip_lost: bool = False) -> None:
         """Apply the records up to exactly the published positions, and drop what they give."""
-        target, begin = by_place(published.positions), self._left(table, published, bounds)
-        read_to(table, self._settings, target, source, self._stopped, begin=begin)
+        target = by_place(published.positions)
+        skipped = read_to(table, self._settings, target, source, self._stopped, skip_lost=skip_lost)
         table.notice_silence()
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)
         known = (published.records, published.dead, published.stale)
         # Of several partitions, the order in which they are read decides whether a record is stale.
-        if counted[0] != known[0] or (len(target) == 1 and counted != known):
+        if not skipped and (counted[0] != known[0] or (len(target) == 1 and counted != known)):
             raise ReplayError(
                 f"shard {self._begin.shard}: a replay to the published positions counts {counted} (records, dead, "
-                f"stale), and the positions row has {known}."
+                f"stale), and the positions row has {known}: records, rows or settings were changed; begin a new table "
+                "with --from earliest."
             )
-
-    def _left(self, table: Table, published: PositionsRow, bounds: Mapping[Place, Bounds]) -> Positions:
-        """Return where to read from the partitions that are behind the published positions."""
-        at, left = positions_of(table.state), dict[Place, int]()
-        for place, end in by_place(published.positions).items():
-            # A partition that the table does not know was added later.
-            position, first = at.get(place, bounds[place].first), bounds[place].first
-            if position < end:
-                if position < first and not self._skip_lost:
-                    raise LostRecordsError(place, position, bounds[place])
-                left[place] = max(position, first)
-        return left
 
 
 def read_to(
@@ -182,33 +171,43 @@ def read_to(
     source: Source,
     stopped: Callable[[], bool],
     *,
-    begin: Positions | None = None,
-) -> None:
-    """Apply the records up to exactly these positions. `begin` is where to read partitions that are behind.
+    skip_lost: bool = False,
+) -> bool:
+    """Apply the records up to exactly these positions, and return whether deleted ones were skipped.
 
     Raises:
         StoppedError: a stop was requested.
-        LostRecordsError: records were deleted.
+        LostRecordsError: records were deleted, and may not be skipped.
         BrokerError: the broker rejects the request.
     """
-    if begin is None:
-        at = positions_of(table.state)
-        begin = {place: at.get(place, 0) for place, end in target.items() if at.get(place, 0) < end}
-    left = dict(begin)
+    left, skipped = _left(table, target), False
     source.assign(left)
     while left:
         if stopped():
             raise StoppedError
         step, reached = StepRecords(table, settings), False
-        for chunk in source.read(READ_AT_ONCE, 0.1):
+        try:
+            chunks = source.read(READ_AT_ONCE, 0.1)
+        except LostRecordsError as error:
+            if not skip_lost or error.first is None:
+                raise
+            log.warning("records are skipped: %s", error)
+            chunks, skipped, reached = [Chunk(error.place, (), error.first)], True, True
+        for chunk in chunks:
             end = target[chunk.place]
             step.add(_cut(chunk, end))
             reached |= chunk.end >= end
-            left[chunk.place] = min(chunk.end, end)
         step.end()
         if reached:
-            left = {place: position for place, position in left.items() if position < target[place]}
+            left = _left(table, target)
             source.assign(left)
+    return skipped
+
+
+def _left(table: Table, target: Positions) -> Positions:
+    """Return where to read from the partitions that are behind. One that the table does not know was added later."""
+    at = positions_of(table.state)
+    return {place: at.get(place, 0) for place, end in target.items() if at.get(place, 0) < end}
 
 
 def positions_of(state: State) -> Positions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, Direct
 from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream import loop as loop_module
@@ -178,3 +179,90 @@ def test_a_topic_that_is_missing_for_a_moment_is_waited_for() -> None:
     )
     direct.loop().run_epoch(direct.store, (1, 0, 0), 60)
     assert direct.published() == {METRICS: 1}
+
+
+def killed_behind_its_rows(direct: Direct) -> None:
+    """Publish four records, of which the rows have the first one, and kill the loop."""
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(1)
+
+    def fail(request: str) -> None:
+        if request == "read" and direct.published() == {METRICS: 4}:
+            raise MemoryError
+        if request == "read" and direct.published() == {METRICS: 1} and direct.cluster.partition(METRICS).end == 1:
+            direct.feed(2, 3, 4)
+
+    direct.fail = fail
+    with pytest.raises(MemoryError):
+        loop.run_epoch(direct.store, (1, 1, 0), 1)
+    direct.fail = lambda _: None
+
+
+@pytest.mark.parametrize("first", [2, 4, 5])
+def test_a_table_that_is_made_of_its_rows_skips_lost_records_if_it_may(first: int) -> None:
+    """Records that are published, and that the rows lack, were deleted: the message says how to continue."""
+    direct = Direct()
+    killed_behind_its_rows(direct)
+    direct.feed(5, 6)
+    direct.cluster.partition(METRICS).delete_before(first)
+    with pytest.raises(LostRecordsError, match="--on-data-loss continue"):
+        direct.loop().run_epoch(Batch(0), (2, 0, 0), 10)
+    direct.loop(skip_lost=True).run_epoch(Batch(0), (3, 0, 0), 10)
+    assert direct.published() == {METRICS: 6}
+    assert b'"count":6' in direct.values()[-1]
+
+
+def test_lost_records_are_skipped_though_nothing_comes_after_them() -> None:
+    """The topic was emptied while the aggregator was away."""
+    direct = Direct()
+    killed_behind_its_rows(direct)
+    direct.feed(5, 6)
+    direct.cluster.partition(METRICS).delete_before(6)
+    direct.loop(skip_lost=True).run_epoch(Batch(0), (2, 0, 0), 10)
+    assert direct.published() == {METRICS: 6}
+
+
+def test_lost_records_of_an_old_state_are_not_skipped_if_the_rows_have_them() -> None:
+    """An old copy of the checkpoint is older than the records. The rows are used, and no count falls."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop(skip_lost=True)
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    old = direct.store.copy(1)
+    direct.feed(5, name="other")
+    direct.feed(2)
+    loop.run_epoch(direct.store, (1, 1, 0), 1)
+    direct.cluster.partition(METRICS).delete_before(3)
+    direct.feed(6, name="other", key=b"app-2")
+    direct.loop(skip_lost=True).run_epoch(old, (2, 0, 0), 1)
+    assert b'"count":11' in direct.values()[-1]
+
+
+def test_records_of_an_added_partition_that_were_deleted_are_lost() -> None:
+    """The table does not know the partition. Its records were published from the first one on."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    old = direct.store.copy(1)
+    direct.cluster.create("metrics", 2)
+    direct.feed(1, 2, place=OTHER)
+    direct.loop().run_epoch(direct.store, (1, 1, 0), 1)
+    direct.cluster.partition(OTHER).delete_before(1)
+    direct.cluster.partition(ROWS).compact(100, markers=True, tombstones=True)
+    direct.loop().run_epoch(old, (2, 0, 0), 1)
+    assert direct.published() == {METRICS: 0, OTHER: 2}
+
+
+@pytest.mark.parametrize("skip_lost", [False, True])
+def test_a_log_that_was_cut_off_stops_the_loop(skip_lost: bool) -> None:
+    """Later records have offsets that were read before. So they can't be skipped, and the message does not say so."""
+    direct = Direct()
+    direct.feed(1, 2, 3)
+    loop = direct.loop(skip_lost=skip_lost)
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.cluster.partition(METRICS).truncate(2)
+    for one in (loop, direct.loop(skip_lost=skip_lost)):
+        with pytest.raises(LostRecordsError) as raised:
+            one.run_epoch(direct.store, (1, 1, 0), 1)
+        assert "--on-data-loss" not in str(raised.value)
+    assert direct.published() == {METRICS: 3}
