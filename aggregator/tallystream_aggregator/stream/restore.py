@@ -8,10 +8,11 @@ give is published already. At these positions the table has counted what the pos
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, Place, Positions
+from tallystream_aggregator.stream.broker import BrokerError, Chunk, LostRecordsError, Place, Positions
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.stream.epochs import StoppedError
 from tallystream_aggregator.stream.positions import by_place
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_AT_ONCE = 50_000
-"""How many offsets of `metrics-table` are read at a time. Between two reads a stop is noticed."""
+"""How many records are read at a time. Between two reads a stop is noticed."""
 
 
 class ReplayError(TallystreamError):
@@ -130,14 +131,21 @@ class Restorer:
             TallystreamError: they are missing.
         """
         begin, latest = self._begin, LatestRows()
-        bounds = self._broker.bounds([self._rows])[self._rows]
-        for first in range(bounds.first, bounds.stable, READ_AT_ONCE):
-            if self._stopped():
-                raise StoppedError
-            end = min(first + READ_AT_ONCE, bounds.stable)
-            for _, _, key, value in self._broker.committed(self._rows, first, end):
-                if key is not None and not key.startswith(b'["positions",'):
-                    latest.add(key, value, partition=begin.shard)
+        bounds = self._broker.bounds([self._rows]).get(self._rows)
+        if bounds is None:
+            raise BrokerError(f"topic {self._rows.topic}: the partition {self._rows.partition} is not known now.")
+        # Compaction leaves few of the offsets, so they are not asked for range by range.
+        with closing(self._broker.source(committed=True)) as source:
+            at = bounds.first
+            source.assign({self._rows: at})
+            while at < bounds.stable:
+                if self._stopped():
+                    raise StoppedError
+                for chunk in source.read(READ_AT_ONCE, 0.1):
+                    at = chunk.end
+                    for offset, _, key, value in chunk.rows:
+                        if key is not None and offset < bounds.stable and not key.startswith(b'["positions",'):
+                            latest.add(key, value, partition=begin.shard)
         if not latest.of_kind(ShardRow):
             raise TallystreamError(
                 f"topic {self._rows.topic}, partition {self._rows.partition}: it has positions, and its rows were "

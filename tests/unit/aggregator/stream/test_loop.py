@@ -6,7 +6,7 @@ import pytest
 
 from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, Direct
-from tallystream_aggregator.stream import compaction
+from tallystream_aggregator.stream import compaction, restore
 from tallystream_aggregator.stream import loop as loop_module
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, LostRecordsError, Place, UnavailableError
 from tallystream_aggregator.stream.epochs import StepFailedError
@@ -266,3 +266,20 @@ def test_a_log_that_was_cut_off_stops_the_loop(skip_lost: bool) -> None:
             one.run_epoch(direct.store, (1, 1, 0), 1)
         assert "--on-data-loss" not in str(raised.value)
     assert direct.published() == {METRICS: 3}
+
+
+def test_rows_are_read_in_a_number_of_requests_that_does_not_depend_on_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compacted topic has many more offsets than rows, and each range of offsets needs a consumer of its own."""
+    monkeypatch.setattr(restore, "READ_AT_ONCE", 5)
+    direct = Direct()
+    loop = direct.loop()
+    for value in range(100):
+        direct.feed(value)
+        loop.run_epoch(direct.store, (1, value, 0), 1)
+    partition = direct.cluster.partition(ROWS)
+    partition.compact(partition.end, markers=True, tombstones=True)
+    direct.requests.clear()
+    direct.feed(100)
+    direct.loop().run_epoch(Batch(0), (2, 0, 0), 0.2)
+    assert direct.published() == {METRICS: 101}
+    assert len(direct.requests) < 40
