@@ -283,3 +283,34 @@ def test_rows_are_read_in_a_number_of_requests_that_does_not_depend_on_offsets(m
     direct.loop().run_epoch(Batch(0), (2, 0, 0), 0.2)
     assert direct.published() == {METRICS: 101}
     assert len(direct.requests) < 40
+
+
+def test_a_broker_that_was_slow_once_delays_the_next_step_by_seconds() -> None:
+    """Publishing takes a fifth of the time, but one slow commit is no reason to read nothing for most of a minute."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    slow = ["commit"]
+
+    def fail(request: str) -> None:
+        if slow and request.startswith("write metrics-agg"):
+            slow.clear()
+            direct.pass_time(9)
+            direct.feed(2)
+
+    direct.fail = fail
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 1, 0), 20)
+    assert direct.published() == {METRICS: 2}
+
+
+def test_each_step_names_the_task_that_published_it() -> None:
+    """A loop goes on from epoch to epoch. A task of an earlier batch that wakes up then finds a higher claim, and ends."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(1)
+    loop.run_epoch(direct.store, (1, 5, 0), 1)
+    direct.requests.clear()
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (1, 4, 0), 1)
+    assert not any("open" in request for request in direct.requests)
