@@ -304,7 +304,7 @@ def test_a_broker_that_was_slow_once_delays_the_next_step_by_seconds() -> None:
 
 
 def test_each_step_names_the_task_that_published_it() -> None:
-    """A loop goes on from epoch to epoch. A task of an earlier batch that wakes up then finds a higher claim, and ends."""
+    """A loop goes on from epoch to epoch. A task of an earlier batch that wakes up finds a higher claim, and ends."""
     direct = Direct()
     loop = direct.loop()
     loop.run_epoch(direct.store, (1, 0, 0), 1)
