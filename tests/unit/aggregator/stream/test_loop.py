@@ -6,6 +6,7 @@ import pytest
 
 from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, Direct
+from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import compaction, restore
 from tallystream_aggregator.stream import loop as loop_module
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, LostRecordsError, Place, UnavailableError
@@ -314,3 +315,38 @@ def test_each_step_names_the_task_that_published_it() -> None:
     with pytest.raises(FencedError, match="a newer task has it"):
         direct.loop().run_epoch(direct.store, (1, 4, 0), 1)
     assert not any("open" in request for request in direct.requests)
+
+
+def test_a_task_that_looked_before_the_first_sums_leaves_them_to_the_newer_task() -> None:
+    """Two drivers begin a new table. The sums of the newer one are not those of a table that was lost."""
+    direct = Direct()
+    direct.feed(1)
+
+    def fail(request: str) -> None:
+        if request == "bounds" and direct.requests[-4:-1] == ["open id-0", "bounds", "bounds"]:
+            direct.fail = lambda _: None
+            direct.loop().run_epoch(Batch(0), (2, 0, 0), 1)
+
+    direct.fail = fail
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (1, 0, 0), 60)
+
+
+def test_sums_without_positions_stop_the_loop() -> None:
+    """The topic of the positions was lost. A new table would publish lower counts."""
+    direct = Direct()
+    direct.cluster.append(Place("metrics-agg", 0), b"key", b"{}")
+    with pytest.raises(TallystreamError, match="it has sums, and metrics-table has no positions"):
+        direct.loop().run_epoch(direct.store, (1, 0, 0), 60)
+
+
+def test_a_table_in_memory_that_is_not_the_stored_one_is_made_again() -> None:
+    """Spark runs a batch again, in the same process, after an epoch that it did not commit."""
+    direct = Direct()
+    loop = direct.loop()
+    assert loop.run_epoch(direct.store, (1, 0, 0), 1).restarts == 1
+    before = direct.store.copy(1)
+    direct.feed(1)
+    assert loop.run_epoch(direct.store, (1, 1, 0), 1).restarts == 0
+    assert loop.run_epoch(before, (1, 1, 1), 1).restarts == 1
+    assert loop.run_epoch(before, (1, 2, 0), 1).restarts == 0
