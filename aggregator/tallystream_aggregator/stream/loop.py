@@ -39,6 +39,10 @@ MAX_STEP_S = 1.0
 CHECK_EVERY_S = 5.0
 
 
+class LayoutError(TallystreamError):
+    """The table has another number of shards, or its sums have other tags."""
+
+
 class TopicChangedError(TallystreamError):
     """A topic was deleted and created again, so the table's positions mean nothing there."""
 
@@ -119,7 +123,7 @@ class ShardLoop(EpochLoop):
             return self._restorer.new_table()
         begin, self._topic_ids = self._settings.begin, self._last.topics
         if (self._last.of, self._last.sum_tags) != (begin.shards, begin.sum_tags):
-            raise TallystreamError(
+            raise LayoutError(
                 f"shard {begin.shard}: the table has {self._last.of} shards and {self._last.sum_tags}, not "
                 f"{begin.shards} and {begin.sum_tags}; change them with tallystream rebuild."
             )

@@ -80,7 +80,10 @@ def by_place(positions: ByTopic) -> Positions:
 
 
 class HangingTransactionError(TallystreamError):
-    """The end of a partition that only one writer uses is held back by a transaction that nobody ends."""
+    """The end of a partition that only one writer uses is held back by a transaction of somebody else.
+
+    It may be that of a newer writer. If it stays, nobody ends it.
+    """
 
 
 def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:

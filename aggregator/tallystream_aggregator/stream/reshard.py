@@ -14,16 +14,16 @@ import msgspec
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import sums
-from tallystream_aggregator.stream.broker import Output, Place
+from tallystream_aggregator.stream.broker import BrokerError, Output, Place
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.positions import (
+    HangingTransactionError,
     PositionsRow,
     by_place,
     by_topic,
     encode,
     key_of,
     newest_row,
-    visible_row,
 )
 from tallystream_aggregator.stream.restore import READ_AT_ONCE, Begin, Restorer, read_to
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
@@ -72,6 +72,8 @@ class Resharder:
         topics: the table's topics. `metrics-table` needs a partition for each new shard, `metrics-shards` one more.
         ids: the transactional IDs.
         settings: of the table.
+        require_current: raises FencedError if somebody has taken a higher generation. A driver takes one, and then
+            fences `ids.reshard`. So a change that opens its writer later notices it.
         stopped: whether a stop was requested.
     """
 
@@ -81,16 +83,19 @@ class Resharder:
         topics: Topics,
         ids: Identities,
         settings: TableSettings,
+        *,
+        require_current: Callable[[], None],
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._broker, self._topics, self._ids, self._settings = broker, topics, ids, settings
-        self._stopped = stopped
+        self._require_current, self._stopped = require_current, stopped
 
     def run(self, new: Layout, claim: Claim) -> int:
         """Change the layout and return how many lives the table has. `claim` is higher than those of its tasks.
 
         Raises:
             ConfigError: the table has more shards than `new`.
+            FencedError: an aggregator was started meanwhile.
             NoTableError: there is no table, or not all of its tasks have begun.
             TallystreamError: it can't be restored.
             StoppedError: a stop was requested. Nothing has changed.
@@ -98,21 +103,19 @@ class Resharder:
         """
         writer = self._broker.writer(self._ids.reshard)
         try:
-            old = visible_row(self._broker, Place(self._topics.table, 0), 0)
-            if old is None:
-                raise NoTableError(
-                    f"topic {self._topics.table}: it has no positions of a table; start the aggregator first."
-                )
-            if new.shards < old.of:
+            self._require_current()
+            rows = [self._claim(self._ids.shard(0), Place(self._topics.table, 0), 0, claim)]
+            old = rows[0].of
+            if new.shards < old:
                 raise ConfigError(
-                    "--shards", new.shards, f"the table has {old.of}; it can be split into more, never into fewer"
+                    "--shards", new.shards, f"the table has {old}; it can be split into more, never into fewer"
                 )
-            rows = [
+            rows += [
                 self._claim(self._ids.shard(shard), Place(self._topics.table, shard), shard, claim)
-                for shard in range(old.of)
+                for shard in range(1, old)
             ]
-            if old.of > 1:
-                self._claim(self._ids.combiner, Place(self._topics.shards, old.of), old.of, claim)
+            if old > 1:
+                self._claim(self._ids.combiner, Place(self._topics.shards, old), old, claim)
             target: Positions = {}
             for row in rows:
                 for place, position in by_place(row.positions).items():
@@ -127,7 +130,10 @@ class Resharder:
         """Fence the tasks of a shard, publish a claim that ends each of them for good, and return what is published."""
         writer = self._broker.writer(transactional_id)
         try:
-            found = newest_row(self._broker, place, shard)
+            try:
+                found = newest_row(self._broker, place, shard)
+            except HangingTransactionError as error:
+                raise BrokerError(str(error)) from error
             if found is None:
                 raise NoTableError(
                     f"topic {place.topic}: it has no positions of shard {shard}; start the aggregator first."
@@ -223,8 +229,11 @@ class Resharder:
 
 
 def all_rows(table: Table) -> list[TableRecord]:
-    """Return every row of a table, whether it has changed or not."""
-    table.state.published = False
+    """Return every row of a table, whether it has changed or not, and last that of its shard."""
+    state = table.state
+    for name, offset in list(state.offsets.items()):
+        table.advance(name, offset, state.clocks.get(name, 0))
+    state.published = False
     return table.rows()
 
 

@@ -15,7 +15,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BrokerError, Chunk, LostRecordsError, Place, Positions
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.stream.epochs import StoppedError
-from tallystream_aggregator.stream.positions import by_place
+from tallystream_aggregator.stream.positions import by_place, visible_row
 from tallystream_aggregator.table import storage
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore as restore_states
@@ -41,6 +41,10 @@ READ_AT_ONCE = 50_000
 
 class ReplayError(TallystreamError):
     """A replay to the published positions did not count what was counted when they were published."""
+
+
+class MissingRowsError(TallystreamError):
+    """There are positions, and no rows."""
 
 
 class Begin(NamedTuple):
@@ -91,9 +95,10 @@ class Restorer:
 
         Raises:
             LostRecordsError: records that the newest rows do not include were deleted, or the log was cut off.
+            MissingRowsError: there are no rows.
             ReplayError: the rows do not agree with the positions row.
             StoppedError: a stop was requested.
-            BrokerError: the broker did not answer in time.
+            BrokerError: the broker did not answer in time, or another task publishes.
         """
         target = by_place(published.positions)
         bounds = self._broker.bounds(target.keys())
@@ -101,15 +106,20 @@ class Restorer:
             if place not in bounds or position > bounds[place].end:
                 raise LostRecordsError(place, position, bounds.get(place))
         stored = self._from_state(store)
-        if stored is not None and _is_not_ahead(positions_of(stored.table.state), target):
+        if stored is not None:
             try:
                 self._replay(stored.table, published, source)
             except (LostRecordsError, ReplayError) as error:
                 log.warning("the state of shard %d is not used: %s", self._begin.shard, error)
             else:
                 return stored
-        stored = self._from_rows()
-        self._replay(stored.table, published, source, skip_lost=self._skip_lost)
+        try:
+            stored = self._from_rows()
+            self._replay(stored.table, published, source, skip_lost=self._skip_lost)
+        except (ReplayError, MissingRowsError, LostRecordsError) as error:
+            if visible_row(self._broker, self._rows, self._begin.shard) == published:
+                raise
+            raise BrokerError(f"shard {self._begin.shard}: another task has published more meanwhile.") from error
         return stored
 
     def _from_state(self, store: Store) -> StoredTable | None:
@@ -128,7 +138,7 @@ class Restorer:
         """Return the table of the newest rows.
 
         Raises:
-            TallystreamError: they are missing.
+            MissingRowsError: they are missing.
         """
         begin, latest = self._begin, LatestRows()
         bounds = self._broker.bounds([self._rows]).get(self._rows)
@@ -147,7 +157,7 @@ class Restorer:
                         if key is not None and offset < bounds.stable and not key.startswith(b'["positions",'):
                             latest.add(key, value, partition=begin.shard)
         if not latest.of_kind(ShardRow):
-            raise TallystreamError(
+            raise MissingRowsError(
                 f"topic {self._rows.topic}, partition {self._rows.partition}: it has positions, and its rows were "
                 "deleted; begin a new table with --from earliest."
             )
@@ -158,6 +168,8 @@ class Restorer:
     def _replay(self, table: Table, published: PositionsRow, source: Source, *, skip_lost: bool = False) -> None:
         """Apply the records up to exactly the published positions, and drop what they give."""
         target = by_place(published.positions)
+        if not _is_not_ahead(positions_of(table.state), target):
+            raise ReplayError(f"shard {self._begin.shard}: the table is ahead of the published positions.")
         skipped = read_to(table, self._settings, target, source, self._stopped, skip_lost=skip_lost)
         table.notice_silence()
         table.outputs()

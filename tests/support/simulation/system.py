@@ -137,18 +137,17 @@ class System:
     def start(self) -> None:
         """Start an aggregator, which takes the lease: a task for each shard, and one for the combiner."""
         self.generation += 1
-        self._tasks.append(self.scheduler.spawn(f"driver {self.generation}", self._drive))
+        run = partial(self._drive, generation=self.generation)
+        self._tasks.append(self.scheduler.spawn(f"driver {self.generation}", run))
 
-    def _drive(self, process: Process) -> None:
+    def _drive(self, process: Process, generation: int) -> None:
         """Read how many shards the table has, and start their tasks."""
-        generation = self.generation
-        layout = self._retry(process, lambda: self._layout(process))
+        layout = self._retry(process, generation, lambda: self._layout(process))
         if layout is not None:
             process.call("start tasks", partial(self._start_tasks, layout, generation), may_fail=False)
 
-    def _retry(self, process: Process, call: Callable[[], Found]) -> Found | None:
+    def _retry(self, process: Process, generation: int, call: Callable[[], Found]) -> Found | None:
         """Call until it succeeds, or the lease is lost."""
-        generation = self.generation
         while process.call("lease", lambda: self.generation == generation, may_fail=False):
             try:
                 return call()
@@ -179,12 +178,16 @@ class System:
         new = Layout(
             self.scheduler.choose(MAX_SHARDS - self.layout.shards + 1, "shards") + self.layout.shards, SumTags()
         )
-        self._tasks.append(self.scheduler.spawn(f"reshard {self.generation}", partial(self._reshard, new=new)))
+        run = partial(self._reshard, new=new, generation=self.generation)
+        self._tasks.append(self.scheduler.spawn(f"reshard {self.generation}", run))
 
-    def _reshard(self, process: Process, new: Layout) -> None:
-        claim = (self.generation, 0, 0)
-        resharder = Resharder(self._access(process), TOPICS, IDS, TABLE)
-        self._retry(process, lambda: resharder.run(new, claim))
+    def _reshard(self, process: Process, new: Layout, generation: int) -> None:
+        def require_current() -> None:
+            if process.call("lease", lambda: self.generation != generation, may_fail=False):
+                raise FencedError("somebody has a higher generation")
+
+        resharder = Resharder(self._access(process), TOPICS, IDS, TABLE, require_current=require_current)
+        self._retry(process, generation, lambda: resharder.run(new, (generation, 0, 0)))
 
     def _spawn(self, name: str, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint) -> None:
         run = partial(self._run_task, loop=loop, checkpoint=checkpoint, generation=self.generation)

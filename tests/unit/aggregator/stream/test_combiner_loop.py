@@ -1,104 +1,157 @@
-"""What the combiner publishes of the partial sums of shards."""
+"""The loop of the combiner: it publishes nothing before it has the newest partial sums of every shard."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
+from zlib import crc32
 
-from support.schedules import BEGIN_MS, play
-from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.stream.broker import Chunk, Place
-from tallystream_aggregator.stream.combiner_loop import Combined
-from tallystream_aggregator.stream.compaction import StepRecords
-from tallystream_aggregator.stream.outputs import Step
-from tallystream_aggregator.stream.positions import PositionsRow, by_topic
-from tallystream_aggregator.stream.restore import positions_of
-from tallystream_aggregator.table import State, Table, TableSettings
+import pytest
 
-TOPICS, SETTINGS = Topics(), TableSettings(short_form_every_ms=5_000)
+from support.simulation.checkpoints import Batch
+from support.simulation.direct import Direct
+from support.simulation.system import TOPICS
+from tallystream_aggregator.stream import combiner_loop
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.epochs import StepFailedError
+from tallystream_aggregator.stream.pace import Pace
 
-
-class Shard:
-    """A shard that applies records, and its partition of `metrics-shards`."""
-
-    def __init__(self, shard: int, of: int) -> None:
-        self.table = Table(State(shard=shard, shards=of, published=True), SETTINGS)
-        self.place, self.end, self.of = Place(TOPICS.shards, shard), 0, of
-
-    def step(self, chunks: list[Chunk]) -> list[tuple[int, int, bytes | None, bytes | None]]:
-        """Apply chunks and return what the step appends to the partition."""
-        records = StepRecords(self.table, SETTINGS)
-        for chunk in chunks:
-            records.add(chunk)
-        records.end()
-        self.table.notice_silence()
-        row = PositionsRow(
-            shard=self.place.partition,
-            of=self.of,
-            claim=(1, 0, 0),
-            step=1,
-            positions=by_topic(positions_of(self.table.state)),
-            topics={},
-        )
-        written = [o for o in Step(self.table.outputs(), [], row).records(TOPICS) if o.place == self.place]
-        found = [(self.end + n, BEGIN_MS, output.key, output.value) for n, output in enumerate(written)]
-        self.end += len(found) + 1  # with the marker
-        return found
+SHARDS = [Place(TOPICS.shards, shard) for shard in range(2)]
 
 
-def chunks() -> list[Chunk]:
-    records = play(list(range(400, 440)))
-    found = []
-    for partition in (0, 1):
-        rows = [(r.offset, r.timestamp_ms, r.key, r.value) for r in records if r.partition == partition]
-        found.append(Chunk(Place("metrics", partition), rows, len(rows)))
-    return found
+def key(shard: int) -> bytes:
+    """Return the ID of an instance in a shard."""
+    return next(name for name in (b"app-%d" % n for n in range(20)) if crc32(name) % 2 == shard)
 
 
-def sums(combined: Combined) -> dict[Any, Any]:
-    return {total.metric: total.totals for total in combined.changes()[0]}
+class Shards(Direct):
+    """A table of two shards with a combiner. Each has counted 10, and all of it is published."""
+
+    def __init__(self) -> None:
+        super().__init__(shards=2)
+        self.batch, self.stores = 0, [Batch(0), Batch(0), Batch(0)]
+        self.loops = [self.loop(0), self.loop(1), self.combiner()]
+        for shard in range(2):
+            self.feed(10, key=key(shard))
+        for loop in range(3):
+            self.run(loop)
+
+    def run(self, loop: int, seconds: float = 1) -> Any:
+        """Run a loop for an epoch: a shard by its number, or the combiner."""
+        self.batch += 1
+        return self.loops[loop].run_epoch(self.stores[loop], (1, self.batch, 0), seconds)
+
+    def restart_combiner(self) -> None:
+        """Begin again with a new combiner."""
+        self.loops[2] = self.combiner()
+
+    @property
+    def counts(self) -> list[int]:
+        """The counts that were published."""
+        return [json.loads(value)["count"] for value in self.values()]
 
 
-def test_nothing_is_published_before_every_shard_has_begun() -> None:
-    """The sums of some of the shards would rise by the whole table later, and are of no moment."""
-    shards, combined = [Shard(n, 2) for n in range(2)], Combined(2)
-    first, second = (shard.step(chunks()) for shard in shards)
-    assert combined.add(Chunk(shards[0].place, first, shards[0].end), 0)
-    assert sums(combined) == {}
-    assert combined.add(Chunk(shards[1].place, second, shards[1].end), 0)
-    assert sums(combined)
+def test_a_count_does_not_fall_when_a_partition_is_missing_for_a_moment() -> None:
+    """A combiner that starts without the partial sums of a shard would publish sums without it."""
+    shards = Shards()
+    assert shards.counts[-1] == 20
+    shards.restart_combiner()
+    shards.feed(11, key=key(0))
+    shards.run(0)
+    away = shards.cluster.topics[TOPICS.shards].partitions
+    back_s = shards.monotonic() + 5
+    shards.cluster.topics[TOPICS.shards].partitions = Missing(away, lambda: shards.monotonic() < back_s)
+    shards.run(2, 60)
+    assert shards.counts == sorted(shards.counts)
+    assert shards.counts[-1] == 21
 
 
-def test_partial_sums_count_from_the_positions_row_on() -> None:
-    """A transaction that is read in parts changes nothing until its last record."""
-    shard, combined = Shard(0, 2), Combined(1)
-    rows = shard.step(chunks())
-    for row in rows[:-1]:
-        assert not combined.add(Chunk(shard.place, [row], row[0] + 1), 0)
-        assert sums(combined) == {}
-    assert combined.add(Chunk(shard.place, rows[-1:], shard.end), 0)
-    assert combined.positions == {shard.place: rows[-1][0] + 1}
+class Missing(list[Any]):
+    """Partitions of which the second one is missing for a while."""
+
+    def __init__(self, partitions: list[Any], is_missing: Any) -> None:
+        super().__init__(partitions)
+        self._is_missing, self._none = is_missing, None
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._none if number == 1 and self._is_missing() else super().__getitem__(number)
 
 
-def test_what_was_published_is_not_published_again() -> None:
-    """A combiner that starts again reads all partial sums, and publishes those that came after its positions."""
-    shard, combined = Shard(0, 2), Combined(1)
-    before = shard.step([chunk._replace(rows=chunk.rows[:5], end=5) for chunk in chunks()])
-    published = shard.end
-    later = shard.step([chunk._replace(rows=chunk.rows[5:]) for chunk in chunks()])
-    combined.add(Chunk(shard.place, [*before, *later], shard.end), published)
-    changed = sums(combined)
-    assert changed
-    fresh = Combined(1)
-    fresh.add(Chunk(shard.place, [*before, *later], shard.end), 0)
-    everything = sums(fresh)
-    assert changed.items() <= everything.items()
+def test_compaction_while_the_combiner_starts_hides_no_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The positions row that it has published may be gone, and the next one after what it wanted to read."""
+    monkeypatch.setattr(combiner_loop, "READ_AT_ONCE", 1)
+    shards = Shards()
+    shards.restart_combiner()
+    shards.feed(11, key=key(0))
+    shards.run(0)
+
+    def fail(request: str) -> None:
+        if request == "read":
+            shards.fail = lambda _: None
+            shards.feed(11, key=key(1))
+            shards.run(1)
+            shards.flush()
+            partition = shards.cluster.partition(SHARDS[1])
+            partition.compact(partition.end, markers=True, tombstones=True)
+
+    shards.fail = fail
+    shards.run(2, 5)
+    assert shards.counts == sorted(shards.counts)
+    assert shards.counts[-1] == 22
 
 
-def test_a_deleted_partial_sum_is_taken_out() -> None:
-    """After the table was split, a shard may not have a metric any more: another one has its lives."""
-    shard, combined = Shard(0, 2), Combined(1)
-    rows = shard.step(chunks())
-    deleted = (shard.end, BEGIN_MS, rows[0][2], None)
-    last = (shard.end + 1, BEGIN_MS, rows[-1][2], rows[-1][3])
-    combined.add(Chunk(shard.place, [*rows, deleted, last], shard.end + 2), 0)
-    assert len(sums(combined)) == len(rows) - 2
+def test_a_log_of_a_shard_that_was_cut_off_stops_the_combiner() -> None:
+    """What it has published is not there any more, and nothing that it waits for would come."""
+    shards = Shards()
+    shards.restart_combiner()
+    shards.cluster.partition(SHARDS[0]).truncate(1)
+    with pytest.raises(LostRecordsError, match="metrics-shards, partition 0"):
+        shards.run(2, 60)
+
+
+def test_a_sum_that_cannot_be_published_stops_the_combiner() -> None:
+    """A step of the combiner can't be divided, so it is tried as it is."""
+    shards = Shards()
+    shards.feed(11, 12, key=key(0))
+    shards.run(0)
+
+    def fail(request: str) -> None:
+        if "write metrics-agg" in request:
+            raise BrokerError("it was refused")
+
+    shards.fail = fail
+    with pytest.raises(StepFailedError, match="it was refused"):
+        shards.run(2, 600)
+
+
+def test_offsets_of_a_sum_are_those_that_all_shards_include() -> None:
+    """A partition that only some shards have begun to read is not among them."""
+    shards = Shards()
+    shards.cluster.create(TOPICS.metrics, 2)
+    shards.run(0, 10)
+    shards.feed(11, key=key(0))
+    shards.feed(5, place=Place(TOPICS.metrics, 1), key=key(0), name="other")
+    shards.run(0, 10)
+    shards.run(2)
+    assert [set(json.loads(value)["offsets"]["metrics"]) for value in shards.values()] == [{"0"}] * 3
+    shards.run(1, 10)
+    shards.feed(12, key=key(0))
+    for loop in range(3):
+        shards.run(loop)
+    assert json.loads(shards.values()[-1])["offsets"] == {"metrics": {"0": 3, "1": 0}}
+
+
+def test_records_are_counted_once_in_the_report() -> None:
+    """A read that ends in the middle of a step is counted with the next one, not twice."""
+    shards = Shards()
+    shards.loops[2]._pace = Pace(0.1, 1)
+    shards.run(1)
+    shards.run(2)
+    before = shards.cluster.partition(SHARDS[0]).end
+    shards.feed(11, key=key(0))
+    shards.run(0)
+    shards.flush()
+    partition = shards.cluster.partition(SHARDS[0])
+    found = len(partition.committed(before, partition.end))
+    assert found > 1
+    assert shards.run(2, 5).records == found
