@@ -153,8 +153,8 @@ class Restorer:
                     raise StoppedError
                 for chunk in source.read(READ_AT_ONCE, 0.1):
                     at = chunk.end
-                    for offset, _, key, value in chunk.rows:
-                        if key is not None and offset < bounds.stable and not key.startswith(b'["positions",'):
+                    for _, _, key, value in chunk.rows:
+                        if key is not None and not key.startswith(b'["positions",'):
                             latest.add(key, value, partition=begin.shard)
         if not latest.of_kind(ShardRow):
             raise MissingRowsError(

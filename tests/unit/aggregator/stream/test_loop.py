@@ -9,8 +9,18 @@ from support.simulation.direct import METRICS, ROWS, Direct
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import compaction, restore
 from tallystream_aggregator.stream import loop as loop_module
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, LostRecordsError, Place, UnavailableError
+from tallystream_aggregator.stream.broker import (
+    BrokerError,
+    FencedError,
+    LostRecordsError,
+    Output,
+    Place,
+    UnavailableError,
+)
 from tallystream_aggregator.stream.epochs import StepFailedError
+from tallystream_aggregator.stream.loop import TopicChangedError
+from tallystream_aggregator.stream.restore import ReplayError
+from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of
 
 OTHER = Place("metrics", 1)
@@ -350,3 +360,141 @@ def test_a_table_in_memory_that_is_not_the_stored_one_is_made_again() -> None:
     assert loop.run_epoch(direct.store, (1, 1, 0), 1).restarts == 0
     assert loop.run_epoch(before, (1, 1, 1), 1).restarts == 1
     assert loop.run_epoch(before, (1, 2, 0), 1).restarts == 0
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_topic_that_was_created_again_stops_the_loop(restart: bool) -> None:
+    """The positions mean nothing in the new one."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.cluster.delete("metrics")
+    direct.cluster.create("metrics", 1)
+    direct.feed(1, 2, 3)
+    with pytest.raises(TopicChangedError, match="begin a new table"):
+        (direct.loop() if restart else loop).run_epoch(direct.store, (1, 1, 0), 0.1 if restart else 10)
+
+
+def test_an_added_partition_whose_first_records_were_deleted_is_lost_or_skipped() -> None:
+    """A pattern may find a topic that is older than its retention."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.cluster.create("metrics", 2)
+    direct.feed(1, 2, 3, place=OTHER)
+    direct.cluster.partition(OTHER).delete_before(2)
+    with pytest.raises(LostRecordsError, match="has offsets 2 to 3, and 0 is the next"):
+        loop.run_epoch(direct.store, (1, 1, 0), 10)
+    direct.loop(skip_lost=True).run_epoch(direct.store, (1, 2, 0), 10)
+    assert direct.published() == {METRICS: 0, OTHER: 3}
+
+
+def test_a_step_that_failed_is_halved_and_doubled_again() -> None:
+    """Each step that is published doubles the number of records of the next one."""
+    direct = Direct()
+    loop = direct.loop(max_records=64)
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(*range(40))
+    refuse(direct, "write metrics-agg", 3)
+    ends, noted = [], direct.fail
+
+    def fail(request: str) -> None:
+        noted(request)
+        if request == "read":
+            ends.append((direct.published() or {})[METRICS])
+
+    direct.fail = fail
+    loop.run_epoch(direct.store, (1, 1, 0), 20)
+    assert sorted(set(ends)) == [0, 5, 15, 35, 40]
+
+
+def test_an_outage_is_tried_again_after_longer_and_longer_waits_which_begin_anew_after_a_success() -> None:
+    """Two outages of a minute have the same number of attempts, and epochs do not matter."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    attempts = []
+    for batch in range(1, 120):
+        if batch in (1, 60):
+            direct.feed(batch)
+            until_s, tried = direct.monotonic() + 58, list[str]()
+            attempts.append(tried)
+
+            def fail(request: str, until_s: float = until_s, tried: list[str] = tried) -> None:
+                if direct.monotonic() < until_s and request in ("write metrics-agg:0 id-0", "open id-0"):
+                    tried.append(request)
+                    raise UnavailableError("no answer")
+
+            direct.fail = fail
+        loop.run_epoch(direct.store, (1, batch, 0), 1)
+    first, second = map(len, attempts)
+    assert first == second
+    assert first < 70
+
+
+def test_a_state_of_other_tags_is_not_used() -> None:
+    """A checkpoint may be left from before a rebuild, with the same positions and counts of records."""
+    before, direct = Direct(), Direct()
+    for one, tags in ((before, SumTags(drop=("k",))), (direct, SumTags())):
+        one.feed(1)
+        one.loop(sum_tags=tags).run_epoch(one.store, (1, 0, 0), 1)
+    direct.feed(2)
+    loop = direct.loop()
+    loop.run_epoch(before.store, (2, 0, 0), 1)
+    assert loop._table.state.sum_tags == SumTags()
+    assert direct.published() == {METRICS: 2}
+
+
+def test_a_state_that_is_ahead_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    """Rows and positions of `metrics-table` were lost in an unclean election. The rows that are left are used."""
+    ahead, direct = Direct(), Direct()
+    for one, values in ((ahead, (1, 2, 3)), (direct, (1,))):
+        one.feed(*values)
+        one.loop().run_epoch(one.store, (1, 0, 0), 1)
+    direct.feed(5, 6)
+    direct.loop().run_epoch(ahead.store, (2, 0, 0), 1)
+    assert direct.published() == {METRICS: 3}
+    assert b'"count":6' in direct.values()[-1]
+    assert "ahead of the published positions" in caplog.text
+
+
+def test_rows_that_do_not_lead_to_what_is_published_stop_the_loop() -> None:
+    """Somebody has changed records or rows. A table that counts something else must not go on."""
+    direct = Direct()
+    direct.feed(1, 2)
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    row = PositionsRow(
+        shard=0, claim=(1, 1, 0), step=9, positions={"metrics": {"0": 2}}, topics={"metrics": "id-5"}, records=3
+    )
+    direct.broker.writer("id-0").commit([Output(ROWS, key_of(0), encode(row))])
+    with pytest.raises(ReplayError, match=r"counts \(2, 0, 0\) .* has \(3, 0, 0\).* begin a new table"):
+        direct.loop().run_epoch(direct.store, (2, 0, 0), 10)
+
+
+def test_what_the_rows_lack_is_written_before_the_state() -> None:
+    """Otherwise a checkpoint that is lost later would leave the rows behind for ever."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(1)
+    loop.run_epoch(direct.store, (1, 1, 0), 0.5)
+    direct.feed(2)
+    loop.run_epoch(direct.store, (1, 2, 0), 0.2)
+    direct.cluster.partition(METRICS).delete_before(2)
+    direct.feed(3)
+    direct.loop().run_epoch(Batch(0), (2, 0, 0), 1)
+    assert b'"count":3' in direct.values()[-1]
+
+
+def test_a_new_table_begins_at_the_given_positions_and_keeps_them() -> None:
+    """The option `--from`. A kill before the first record, or another option later, changes nothing."""
+    direct = Direct()
+    direct.feed(1, name="early")
+    direct.loop(begin={METRICS: 1}).run_epoch(direct.store, (1, 0, 0), 1)
+    assert direct.published() == {METRICS: 1}
+    direct.feed(2)
+    for store in (Batch(0), direct.store):
+        direct.loop(begin={METRICS: 0}).run_epoch(store, (2, 0, 0), 1)
+    assert direct.published() == {METRICS: 2}
+    assert all(b'"name":"n"' in value for value in direct.values())
