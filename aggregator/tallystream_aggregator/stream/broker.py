@@ -78,16 +78,21 @@ class RejectedError(TallystreamError):
 
 
 class LostRecordsError(TallystreamError):
-    """Records were deleted before they were read: `place` has no record at `position` any more, or not yet again."""
+    """Records were deleted before they were read: `place` has no record at `position` any more, or not yet again.
+
+    `first` is the first one that can be read instead. It is None if the partition is gone, or if its end was cut off:
+    later records would have offsets that were read before.
+    """
 
     def __init__(self, place: Place, position: int, bounds: Bounds | None) -> None:
+        self.place, self.position, self.bounds = place, position, bounds
+        self.first = None if bounds is None or position > bounds.end else bounds.first
         has = "it is gone" if bounds is None else f"it has offsets {bounds.first} to {bounds.end}"
+        remedy = "" if self.first is None else "to continue without them: --on-data-loss continue, or "
         super().__init__(
             f"topic {place.topic}, partition {place.partition}: {has}, and {position} is the next to read, so records "
-            "were deleted before they were read; to continue without them: --on-data-loss continue, or begin a new "
-            "table with --from earliest."
+            f"were deleted before they were read; {remedy}begin a new table with --from earliest."
         )
-        self.place, self.position, self.bounds = place, position, bounds
 
 
 class Source(Protocol):

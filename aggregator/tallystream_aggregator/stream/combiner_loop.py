@@ -202,7 +202,7 @@ class Combined:
 
     def _offsets(self) -> Offsets:
         """Return the last offsets that every shard includes, without partitions that some have not begun to read."""
-        at = [by_place(self.rows[shard].positions) if shard in self.rows else {} for shard in range(len(self._keys))]
+        at = [by_place(row.positions) for row in self.rows.values()]
         lowest = {place: min(one[place] for one in at) for place in at[0] if all(place in one for one in at)}
         found: Offsets = {}
         for place, position in lowest.items():

@@ -148,7 +148,7 @@ class EpochLoop(ABC):
             StepFailedError: Kafka refuses the step of a single record.
             TallystreamError: what is published can't be continued; the message has the remedy.
         """
-        self._report = report = EpochReport()
+        self._report, self._claim = EpochReport(), claim
         end_s = self._timer.monotonic() + seconds
         if self._open_clients is not None and not self.is_current(store):
             self.close()
@@ -171,7 +171,7 @@ class EpochLoop(ABC):
                 raise
             else:
                 break
-        return report
+        return self._report
 
     def close(self) -> None:
         """Drop the state and release the connections. The next epoch begins again at what is published."""
@@ -214,7 +214,7 @@ class EpochLoop(ABC):
         """
         self._require_highest(claim, visible_row(self._broker, self._identity.place, self._identity.shard))
         self._open_clients = self._broker.writer(self._identity.transactional_id), self._source()
-        self._claim, self._last, self._step_records = claim, self._published(claim), 0
+        self._last, self._step_records = self._published(claim), 0
         if self._last is not None:
             self._publish_claim(self._last)
         self._restore(store, self._open_clients[1])
@@ -257,9 +257,14 @@ class EpochLoop(ABC):
 
         Raises:
             TallystreamError: there are sums.
+            BrokerError: another task has begun the table meanwhile.
         """
-        bounds = self._broker.bounds([agg]).get(agg)
+        bounds, (_, _, place) = self._broker.bounds([agg]).get(agg), self._identity
         if bounds is not None and bounds.first < bounds.end:
+            if visible_row(self._broker, place, self._identity.shard) is not None:
+                raise BrokerError(
+                    f"topic {place.topic}, partition {place.partition}: another task has begun the table."
+                )
             raise TallystreamError(
                 f"topic {agg.topic}: it has sums, and {self._identity.place.topic} has no positions of the table that "
                 "wrote them; restore that topic, or delete both and begin a new table with --from earliest."

@@ -177,11 +177,11 @@ class ShardLoop(EpochLoop):
         try:
             return source.read(max_records, timeout_s)
         except LostRecordsError as error:
-            if not self._settings.skip_lost or error.bounds is None or error.position > error.bounds.end:
+            if not self._settings.skip_lost or error.first is None:
                 raise
             log.warning("records are skipped: %s", error)
             table, name = self._table, str(error.place)
-            table.advance(name, error.bounds.first - 1, table.state.clocks.get(name, 0))
+            table.advance(name, error.first - 1, table.state.clocks.get(name, 0))
             source.assign(positions_of(table.state))
             self._rows_wait = True
             return []

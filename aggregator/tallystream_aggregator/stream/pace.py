@@ -5,6 +5,9 @@ from __future__ import annotations
 PUBLISHING_SHARE = 5
 """Publishing takes at most one part in so many of the time: a busy table takes larger steps by itself."""
 
+MAX_PAUSE_S = 5.0
+"""The longest time that a loop waits for this reason: a broker may be slow once, and nothing is read meanwhile."""
+
 MAX_FAILURES = 10
 """After so many failures of a step of one record the loop stops: that record can't be published."""
 
@@ -28,7 +31,8 @@ class Pace:
 
     def published(self, seconds: float) -> None:
         """Note that a step was published in this time."""
-        self.begins_s = max(self.begins_s, self._began_s + PUBLISHING_SHARE * seconds)
+        pause_s = min((PUBLISHING_SHARE - 1) * seconds, MAX_PAUSE_S)
+        self.begins_s = max(self.begins_s, self._began_s + seconds + pause_s)
         self.limit, self._failures = min(2 * self.limit, self._max_records), 0
 
     def failed(self, records: int, *, refused: bool) -> bool:

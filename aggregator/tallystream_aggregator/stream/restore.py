@@ -8,6 +8,7 @@ give is published already. At these positions the table has counted what the pos
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import TallystreamError
@@ -24,9 +25,9 @@ from tallystream_aggregator.table.storage import StoredTable
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from tallystream_aggregator.stream.broker import Bounds, Broker, Source
+    from tallystream_aggregator.stream.broker import Broker, Source
     from tallystream_aggregator.stream.positions import PositionsRow
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.storage import Store
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_AT_ONCE = 50_000
-"""How many offsets of `metrics-table` are read at a time. Between two reads a stop is noticed."""
+"""How many records are read at a time. Between two reads a stop is noticed."""
 
 
 class ReplayError(TallystreamError):
@@ -107,14 +108,14 @@ class Restorer:
         stored = self._from_state(store)
         if stored is not None:
             try:
-                self._replay(stored.table, published, bounds, source)
+                self._replay(stored.table, published, source)
             except (LostRecordsError, ReplayError) as error:
                 log.warning("the state of shard %d is not used: %s", self._begin.shard, error)
             else:
                 return stored
         try:
             stored = self._from_rows()
-            self._replay(stored.table, published, bounds, source)
+            self._replay(stored.table, published, source, skip_lost=self._skip_lost)
         except (ReplayError, MissingRowsError, LostRecordsError) as error:
             if visible_row(self._broker, self._rows, self._begin.shard) == published:
                 raise
@@ -140,14 +141,21 @@ class Restorer:
             MissingRowsError: they are missing.
         """
         begin, latest = self._begin, LatestRows()
-        bounds = self._broker.bounds([self._rows])[self._rows]
-        for first in range(bounds.first, bounds.stable, READ_AT_ONCE):
-            if self._stopped():
-                raise StoppedError
-            end = min(first + READ_AT_ONCE, bounds.stable)
-            for _, _, key, value in self._broker.committed(self._rows, first, end):
-                if key is not None and not key.startswith(b'["positions",'):
-                    latest.add(key, value, partition=begin.shard)
+        bounds = self._broker.bounds([self._rows]).get(self._rows)
+        if bounds is None:
+            raise BrokerError(f"topic {self._rows.topic}: the partition {self._rows.partition} is not known now.")
+        # Compaction leaves few of the offsets, so they are not asked for range by range.
+        with closing(self._broker.source(committed=True)) as source:
+            at = bounds.first
+            source.assign({self._rows: at})
+            while at < bounds.stable:
+                if self._stopped():
+                    raise StoppedError
+                for chunk in source.read(READ_AT_ONCE, 0.1):
+                    at = chunk.end
+                    for _, _, key, value in chunk.rows:
+                        if key is not None and not key.startswith(b'["positions",'):
+                            latest.add(key, value, partition=begin.shard)
         if not latest.of_kind(ShardRow):
             raise MissingRowsError(
                 f"topic {self._rows.topic}, partition {self._rows.partition}: it has positions, and its rows were "
@@ -157,34 +165,23 @@ class Restorer:
         state.included, state.published, state.sum_tags = {}, True, begin.sum_tags
         return StoredTable(Table(state, self._settings))
 
-    def _replay(self, table: Table, published: PositionsRow, bounds: Mapping[Place, Bounds], source: Source) -> None:
+    def _replay(self, table: Table, published: PositionsRow, source: Source, *, skip_lost: bool = False) -> None:
         """Apply the records up to exactly the published positions, and drop what they give."""
-        target, begin = by_place(published.positions), self._left(table, published, bounds)
+        target = by_place(published.positions)
         if not _is_not_ahead(positions_of(table.state), target):
             raise ReplayError(f"shard {self._begin.shard}: the table is ahead of the published positions.")
-        read_to(table, self._settings, target, source, self._stopped, begin=begin)
+        skipped = read_to(table, self._settings, target, source, self._stopped, skip_lost=skip_lost)
         table.notice_silence()
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)
         known = (published.records, published.dead, published.stale)
         # Of several partitions, the order in which they are read decides whether a record is stale.
-        if counted[0] != known[0] or (len(target) == 1 and counted != known):
+        if not skipped and (counted[0] != known[0] or (len(target) == 1 and counted != known)):
             raise ReplayError(
                 f"shard {self._begin.shard}: a replay to the published positions counts {counted} (records, dead, "
-                f"stale), and the positions row has {known}."
+                f"stale), and the positions row has {known}: records, rows or settings were changed; begin a new table "
+                "with --from earliest."
             )
-
-    def _left(self, table: Table, published: PositionsRow, bounds: Mapping[Place, Bounds]) -> Positions:
-        """Return where to read from the partitions that are behind the published positions."""
-        at, left = positions_of(table.state), dict[Place, int]()
-        for place, end in by_place(published.positions).items():
-            # A partition that the table does not know was added later.
-            position, first = at.get(place, bounds[place].first), bounds[place].first
-            if position < end:
-                if position < first and not self._skip_lost:
-                    raise LostRecordsError(place, position, bounds[place])
-                left[place] = max(position, first)
-        return left
 
 
 def read_to(
@@ -194,33 +191,43 @@ def read_to(
     source: Source,
     stopped: Callable[[], bool],
     *,
-    begin: Positions | None = None,
-) -> None:
-    """Apply the records up to exactly these positions. `begin` is where to read partitions that are behind.
+    skip_lost: bool = False,
+) -> bool:
+    """Apply the records up to exactly these positions, and return whether deleted ones were skipped.
 
     Raises:
         StoppedError: a stop was requested.
-        LostRecordsError: records were deleted.
+        LostRecordsError: records were deleted, and may not be skipped.
         BrokerError: the broker rejects the request.
     """
-    if begin is None:
-        at = positions_of(table.state)
-        begin = {place: at.get(place, 0) for place, end in target.items() if at.get(place, 0) < end}
-    left = dict(begin)
+    left, skipped = _left(table, target), False
     source.assign(left)
     while left:
         if stopped():
             raise StoppedError
         step, reached = StepRecords(table, settings), False
-        for chunk in source.read(READ_AT_ONCE, 0.1):
+        try:
+            chunks = source.read(READ_AT_ONCE, 0.1)
+        except LostRecordsError as error:
+            if not skip_lost or error.first is None:
+                raise
+            log.warning("records are skipped: %s", error)
+            chunks, skipped, reached = [Chunk(error.place, (), error.first)], True, True
+        for chunk in chunks:
             end = target[chunk.place]
             step.add(_cut(chunk, end))
             reached |= chunk.end >= end
-            left[chunk.place] = min(chunk.end, end)
         step.end()
         if reached:
-            left = {place: position for place, position in left.items() if position < target[place]}
+            left = _left(table, target)
             source.assign(left)
+    return skipped
+
+
+def _left(table: Table, target: Positions) -> Positions:
+    """Return where to read from the partitions that are behind. One that the table does not know was added later."""
+    at = positions_of(table.state)
+    return {place: at.get(place, 0) for place, end in target.items() if at.get(place, 0) < end}
 
 
 def positions_of(state: State) -> Positions:

@@ -78,9 +78,9 @@ class Direct:
 
     def loop(self, shard: int = 0, **settings: Any) -> ShardLoop:
         """Return a new loop of a shard."""
-        begin = settings.pop("begin", {})
+        begin, tags = settings.pop("begin", {}), settings.pop("sum_tags", SumTags())
         of = LoopSettings(
-            TOPICS, Begin(shard, self.shards, SumTags(), begin), f"id-{shard}", TABLE, **{"spacing_s": 0.1, **settings}
+            TOPICS, Begin(shard, self.shards, tags, begin), f"id-{shard}", TABLE, **{"spacing_s": 0.1, **settings}
         )
         return ShardLoop(of, self.broker, self, lambda: self.stopped)
 

@@ -209,12 +209,9 @@ class System:
     def _run_task(
         self, process: Process, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint, generation: int
     ) -> None:
-        attempt, newest, one = 0, 0, loop(process)
+        attempt, one = 0, loop(process)
         while process.call("lease", lambda: self.generation == generation, may_fail=False):
             batch = process.call("begin a batch", checkpoint.begin, may_fail=False)
-            if batch.number < newest:
-                raise BatchTakenError(f"batch {batch.number} is before {newest}: it is another checkpoint")
-            newest = batch.number
             try:
                 one.run_epoch(batch, (generation, attempt, 0), process.choose(3, "epoch") + 0.2)
             except FencedError:

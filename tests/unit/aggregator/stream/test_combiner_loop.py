@@ -155,3 +155,17 @@ def test_records_are_counted_once_in_the_report() -> None:
     found = len(partition.committed(before, partition.end))
     assert found > 1
     assert shards.run(2, 5).records == found
+
+
+def test_a_combiner_that_starts_again_publishes_only_what_is_new() -> None:
+    """It has a million sums, of which few have changed meanwhile."""
+    shards = Shards()
+    shards.feed(1, key=key(0), name="other")
+    shards.run(0)
+    shards.run(2)
+    shards.restart_combiner()
+    assert shards.run(2).sums == 0
+    shards.restart_combiner()
+    shards.feed(11, key=key(0))
+    shards.run(0)
+    assert shards.run(2).sums == 1

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, Direct
-from tallystream_aggregator.stream import compaction
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.stream import compaction, restore
 from tallystream_aggregator.stream import loop as loop_module
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, LostRecordsError, Place, UnavailableError
+from tallystream_aggregator.stream.broker import (
+    BrokerError,
+    FencedError,
+    LostRecordsError,
+    Output,
+    Place,
+    UnavailableError,
+)
 from tallystream_aggregator.stream.epochs import StepFailedError
+from tallystream_aggregator.stream.loop import TopicChangedError
+from tallystream_aggregator.stream.restore import ReplayError
+from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of
 
 OTHER = Place("metrics", 1)
@@ -178,3 +190,311 @@ def test_a_topic_that_is_missing_for_a_moment_is_waited_for() -> None:
     )
     direct.loop().run_epoch(direct.store, (1, 0, 0), 60)
     assert direct.published() == {METRICS: 1}
+
+
+def killed_behind_its_rows(direct: Direct) -> None:
+    """Publish four records, of which the rows have the first one, and kill the loop."""
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(1)
+
+    def fail(request: str) -> None:
+        if request == "read" and direct.published() == {METRICS: 4}:
+            raise MemoryError
+        if request == "read" and direct.published() == {METRICS: 1} and direct.cluster.partition(METRICS).end == 1:
+            direct.feed(2, 3, 4)
+
+    direct.fail = fail
+    with pytest.raises(MemoryError):
+        loop.run_epoch(direct.store, (1, 1, 0), 1)
+    direct.fail = lambda _: None
+
+
+@pytest.mark.parametrize("first", [2, 4, 5])
+def test_a_table_that_is_made_of_its_rows_skips_lost_records_if_it_may(first: int) -> None:
+    """Records that are published, and that the rows lack, were deleted: the message says how to continue."""
+    direct = Direct()
+    killed_behind_its_rows(direct)
+    direct.feed(5, 6)
+    direct.cluster.partition(METRICS).delete_before(first)
+    with pytest.raises(LostRecordsError, match="--on-data-loss continue"):
+        direct.loop().run_epoch(Batch(0), (2, 0, 0), 10)
+    direct.loop(skip_lost=True).run_epoch(Batch(0), (3, 0, 0), 10)
+    assert direct.published() == {METRICS: 6}
+    assert b'"count":6' in direct.values()[-1]
+
+
+def test_lost_records_are_skipped_though_nothing_comes_after_them() -> None:
+    """The topic was emptied while the aggregator was away."""
+    direct = Direct()
+    killed_behind_its_rows(direct)
+    direct.feed(5, 6)
+    direct.cluster.partition(METRICS).delete_before(6)
+    direct.loop(skip_lost=True).run_epoch(Batch(0), (2, 0, 0), 10)
+    assert direct.published() == {METRICS: 6}
+
+
+def test_lost_records_of_an_old_state_are_not_skipped_if_the_rows_have_them() -> None:
+    """An old copy of the checkpoint is older than the records. The rows are used, and no count falls."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop(skip_lost=True)
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    old = direct.store.copy(1)
+    direct.feed(5, name="other")
+    direct.feed(2)
+    loop.run_epoch(direct.store, (1, 1, 0), 1)
+    direct.cluster.partition(METRICS).delete_before(3)
+    direct.feed(6, name="other", key=b"app-2")
+    direct.loop(skip_lost=True).run_epoch(old, (2, 0, 0), 1)
+    assert b'"count":11' in direct.values()[-1]
+
+
+def test_records_of_an_added_partition_that_were_deleted_are_lost() -> None:
+    """The table does not know the partition. Its records were published from the first one on."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    old = direct.store.copy(1)
+    direct.cluster.create("metrics", 2)
+    direct.feed(1, 2, place=OTHER)
+    direct.loop().run_epoch(direct.store, (1, 1, 0), 1)
+    direct.cluster.partition(OTHER).delete_before(1)
+    direct.cluster.partition(ROWS).compact(100, markers=True, tombstones=True)
+    direct.loop().run_epoch(old, (2, 0, 0), 1)
+    assert direct.published() == {METRICS: 0, OTHER: 2}
+
+
+@pytest.mark.parametrize("skip_lost", [False, True])
+def test_a_log_that_was_cut_off_stops_the_loop(skip_lost: bool) -> None:
+    """Later records have offsets that were read before. So they can't be skipped, and the message does not say so."""
+    direct = Direct()
+    direct.feed(1, 2, 3)
+    loop = direct.loop(skip_lost=skip_lost)
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.cluster.partition(METRICS).truncate(2)
+    for one in (loop, direct.loop(skip_lost=skip_lost)):
+        with pytest.raises(LostRecordsError) as raised:
+            one.run_epoch(direct.store, (1, 1, 0), 1)
+        assert "--on-data-loss" not in str(raised.value)
+    assert direct.published() == {METRICS: 3}
+
+
+def test_rows_are_read_in_a_number_of_requests_that_does_not_depend_on_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compacted topic has many more offsets than rows, and each range of offsets needs a consumer of its own."""
+    monkeypatch.setattr(restore, "READ_AT_ONCE", 5)
+    direct = Direct()
+    loop = direct.loop()
+    for value in range(100):
+        direct.feed(value)
+        loop.run_epoch(direct.store, (1, value, 0), 1)
+    partition = direct.cluster.partition(ROWS)
+    partition.compact(partition.end, markers=True, tombstones=True)
+    direct.requests.clear()
+    direct.feed(100)
+    direct.loop().run_epoch(Batch(0), (2, 0, 0), 0.2)
+    assert direct.published() == {METRICS: 101}
+    assert len(direct.requests) < 40
+
+
+def test_a_broker_that_was_slow_once_delays_the_next_step_by_seconds() -> None:
+    """Publishing takes a fifth of the time, but one slow commit is no reason to read nothing for most of a minute."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    slow = ["commit"]
+
+    def fail(request: str) -> None:
+        if slow and request.startswith("write metrics-agg"):
+            slow.clear()
+            direct.pass_time(9)
+            direct.feed(2)
+
+    direct.fail = fail
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 1, 0), 20)
+    assert direct.published() == {METRICS: 2}
+
+
+def test_each_step_names_the_task_that_published_it() -> None:
+    """A loop goes on from epoch to epoch. A task of an earlier batch that wakes up finds a higher claim, and ends."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(1)
+    loop.run_epoch(direct.store, (1, 5, 0), 1)
+    direct.requests.clear()
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (1, 4, 0), 1)
+    assert not any("open" in request for request in direct.requests)
+
+
+def test_a_task_that_looked_before_the_first_sums_leaves_them_to_the_newer_task() -> None:
+    """Two drivers begin a new table. The sums of the newer one are not those of a table that was lost."""
+    direct = Direct()
+    direct.feed(1)
+
+    def fail(request: str) -> None:
+        if request == "bounds" and direct.requests[-4:-1] == ["open id-0", "bounds", "bounds"]:
+            direct.fail = lambda _: None
+            direct.loop().run_epoch(Batch(0), (2, 0, 0), 1)
+
+    direct.fail = fail
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(direct.store, (1, 0, 0), 60)
+
+
+def test_sums_without_positions_stop_the_loop() -> None:
+    """The topic of the positions was lost. A new table would publish lower counts."""
+    direct = Direct()
+    direct.cluster.append(Place("metrics-agg", 0), b"key", b"{}")
+    with pytest.raises(TallystreamError, match="it has sums, and metrics-table has no positions"):
+        direct.loop().run_epoch(direct.store, (1, 0, 0), 60)
+
+
+def test_a_table_in_memory_that_is_not_the_stored_one_is_made_again() -> None:
+    """Spark runs a batch again, in the same process, after an epoch that it did not commit."""
+    direct = Direct()
+    loop = direct.loop()
+    assert loop.run_epoch(direct.store, (1, 0, 0), 1).restarts == 1
+    before = direct.store.copy(1)
+    direct.feed(1)
+    assert loop.run_epoch(direct.store, (1, 1, 0), 1).restarts == 0
+    assert loop.run_epoch(before, (1, 1, 1), 1).restarts == 1
+    assert loop.run_epoch(before, (1, 2, 0), 1).restarts == 0
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_topic_that_was_created_again_stops_the_loop(restart: bool) -> None:
+    """The positions mean nothing in the new one."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.cluster.delete("metrics")
+    direct.cluster.create("metrics", 1)
+    direct.feed(1, 2, 3)
+    with pytest.raises(TopicChangedError, match="begin a new table"):
+        (direct.loop() if restart else loop).run_epoch(direct.store, (1, 1, 0), 0.1 if restart else 10)
+
+
+def test_an_added_partition_whose_first_records_were_deleted_is_lost_or_skipped() -> None:
+    """A pattern may find a topic that is older than its retention."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.cluster.create("metrics", 2)
+    direct.feed(1, 2, 3, place=OTHER)
+    direct.cluster.partition(OTHER).delete_before(2)
+    with pytest.raises(LostRecordsError, match="has offsets 2 to 3, and 0 is the next"):
+        loop.run_epoch(direct.store, (1, 1, 0), 10)
+    direct.loop(skip_lost=True).run_epoch(direct.store, (1, 2, 0), 10)
+    assert direct.published() == {METRICS: 0, OTHER: 3}
+
+
+def test_a_step_that_failed_is_halved_and_doubled_again() -> None:
+    """Each step that is published doubles the number of records of the next one."""
+    direct = Direct()
+    loop = direct.loop(max_records=64)
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(*range(40))
+    refuse(direct, "write metrics-agg", 3)
+    ends, noted = [], direct.fail
+
+    def fail(request: str) -> None:
+        noted(request)
+        if request == "read":
+            ends.append((direct.published() or {})[METRICS])
+
+    direct.fail = fail
+    loop.run_epoch(direct.store, (1, 1, 0), 20)
+    assert sorted(set(ends)) == [0, 5, 15, 35, 40]
+
+
+def test_an_outage_is_tried_again_after_longer_and_longer_waits_which_begin_anew_after_a_success() -> None:
+    """Two outages of a minute have the same number of attempts, and epochs do not matter."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    attempts = []
+    for batch in range(1, 120):
+        if batch in (1, 60):
+            direct.feed(batch)
+            until_s, tried = direct.monotonic() + 58, list[str]()
+            attempts.append(tried)
+
+            def fail(request: str, until_s: float = until_s, tried: list[str] = tried) -> None:
+                if direct.monotonic() < until_s and request in ("write metrics-agg:0 id-0", "open id-0"):
+                    tried.append(request)
+                    raise UnavailableError("no answer")
+
+            direct.fail = fail
+        loop.run_epoch(direct.store, (1, batch, 0), 1)
+    first, second = map(len, attempts)
+    assert first == second
+    assert first < 70
+
+
+def test_a_state_of_other_tags_is_not_used() -> None:
+    """A checkpoint may be left from before a rebuild, with the same positions and counts of records."""
+    before, direct = Direct(), Direct()
+    for one, tags in ((before, SumTags(drop=("k",))), (direct, SumTags())):
+        one.feed(1)
+        one.loop(sum_tags=tags).run_epoch(one.store, (1, 0, 0), 1)
+    direct.feed(2)
+    loop = direct.loop()
+    loop.run_epoch(before.store, (2, 0, 0), 1)
+    assert loop._table.state.sum_tags == SumTags()
+    assert direct.published() == {METRICS: 2}
+
+
+def test_a_state_that_is_ahead_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    """Rows and positions of `metrics-table` were lost in an unclean election. The rows that are left are used."""
+    ahead, direct = Direct(), Direct()
+    for one, values in ((ahead, (1, 2, 3)), (direct, (1,))):
+        one.feed(*values)
+        one.loop().run_epoch(one.store, (1, 0, 0), 1)
+    direct.feed(5, 6)
+    direct.loop().run_epoch(ahead.store, (2, 0, 0), 1)
+    assert direct.published() == {METRICS: 3}
+    assert b'"count":6' in direct.values()[-1]
+    assert "ahead of the published positions" in caplog.text
+
+
+def test_rows_that_do_not_lead_to_what_is_published_stop_the_loop() -> None:
+    """Somebody has changed records or rows. A table that counts something else must not go on."""
+    direct = Direct()
+    direct.feed(1, 2)
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    row = PositionsRow(
+        shard=0, claim=(1, 1, 0), step=9, positions={"metrics": {"0": 2}}, topics={"metrics": "id-5"}, records=3
+    )
+    direct.broker.writer("id-0").commit([Output(ROWS, key_of(0), encode(row))])
+    with pytest.raises(ReplayError, match=r"counts \(2, 0, 0\) .* has \(3, 0, 0\).* begin a new table"):
+        direct.loop().run_epoch(direct.store, (2, 0, 0), 10)
+
+
+def test_what_the_rows_lack_is_written_before_the_state() -> None:
+    """Otherwise a checkpoint that is lost later would leave the rows behind for ever."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0, 0), 1)
+    direct.feed(1)
+    loop.run_epoch(direct.store, (1, 1, 0), 0.5)
+    direct.feed(2)
+    loop.run_epoch(direct.store, (1, 2, 0), 0.2)
+    direct.cluster.partition(METRICS).delete_before(2)
+    direct.feed(3)
+    direct.loop().run_epoch(Batch(0), (2, 0, 0), 1)
+    assert b'"count":3' in direct.values()[-1]
+
+
+def test_a_new_table_begins_at_the_given_positions_and_keeps_them() -> None:
+    """The option `--from`. A kill before the first record, or another option later, changes nothing."""
+    direct = Direct()
+    direct.feed(1, name="early")
+    direct.loop(begin={METRICS: 1}).run_epoch(direct.store, (1, 0, 0), 1)
+    assert direct.published() == {METRICS: 1}
+    direct.feed(2)
+    for store in (Batch(0), direct.store):
+        direct.loop(begin={METRICS: 0}).run_epoch(store, (2, 0, 0), 1)
+    assert direct.published() == {METRICS: 2}
+    assert all(b'"name":"n"' in value for value in direct.values())
