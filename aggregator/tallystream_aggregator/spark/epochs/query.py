@@ -54,7 +54,13 @@ REQUIRED = {
     # A second attempt beside the first one would fence it.
     SPECULATION: "false",
 }
-SETTINGS = {**REQUIRED, PARTITIONS: "1"}
+SETTINGS = {
+    **REQUIRED,
+    PARTITIONS: "1",
+    # Spark keeps a hundred batches by default. An epoch's changes may be as large as the table, and only the last
+    # state is ever used.
+    "spark.sql.streaming.minBatchesToRetain": "3",
+}
 """What the session needs."""
 
 LOOP = "TALLYSTREAM_LOOP"
