@@ -33,8 +33,8 @@ class Violation(AssertionError):  # noqa: N818 (it is the name of what it is)
 class Judge:
     """Judges a system. `every` is how many transactions are passed over between two that are compared in full."""
 
-    def __init__(self, system: System, rules: dict[str, Any], every: int = 1) -> None:
-        self._system, self._rules, self._every = system, rules, every
+    def __init__(self, system: System, every: int = 1) -> None:
+        self._system, self._every = system, every
         self._judged: set[int] = set()
         self._sums: dict[Any, sums.Sum] = {}
         self._dead: Counter[tuple[int, int]] = Counter()
@@ -132,7 +132,7 @@ class Judge:
         """Return what the oracle makes of the records up to these positions, one partition after the other."""
         at = {place.partition: position for place, position in positions.items()}
         mine = [record for record in self._system.records if record.offset < at.get(record.partition, 0)]
-        return oracle.replay(sorted(mine, key=lambda record: (record.partition, record.offset)), **self._rules)
+        return oracle.replay(sorted(mine, key=lambda record: (record.partition, record.offset)), **self._system.rules)
 
     def _compare(self, positions: dict[Place, int]) -> None:
         self.compared += 1

@@ -125,9 +125,9 @@ class AggregateSettings:
         if self.table.max_app_metrics < 1:
             raise ConfigError("--max-app-metrics", self.table.max_app_metrics, "give a whole number above zero")
         parse_latency(self.latency)
-        if self.table.forget_after_ms < 7 * 24 * HOUR_MS:
+        if self.table.forget_after_ms < 5 * 24 * HOUR_MS:
             days = self.table.forget_after_ms / (24 * HOUR_MS)
-            raise ConfigError("--forget-after-days", days, "give 7 or more: a broker's clock may jump by days")
+            raise ConfigError("--forget-after-days", days, "give 5 or more: a broker's clock may jump by days")
         require_sharding(self.shards, self.state_partitions, option="--state-partitions")
         if self.on_data_loss not in ("fail", "continue"):
             raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")

@@ -19,9 +19,9 @@ from tallystream_aggregator.stream.broker import (
 )
 from tallystream_aggregator.stream.epochs import StepFailedError
 from tallystream_aggregator.stream.loop import TopicChangedError
+from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of
 from tallystream_aggregator.stream.restore import ReplayError
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of
 
 OTHER = Place("metrics", 1)
 
