@@ -501,12 +501,13 @@ def test_a_new_table_begins_at_the_given_positions_and_keeps_them() -> None:
     assert all(b'"name":"n"' in value for value in direct.values())
 
 
-@pytest.mark.parametrize("aborted", [0, 61, 62, 63, 64, 188, 190, 191, 192, 193, 1_000])
+@pytest.mark.parametrize("aborted", [0, 60, 61, 62, 63, 188, 189, 190, 191, 1_000])
 def test_the_newest_positions_are_found_behind_any_number_of_aborted_records(aborted: int) -> None:
     """A writer may have failed for a long time. The records are searched backwards in growing ranges without a gap."""
     direct = Direct()
     direct.feed(1)
     direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    direct.flush()
     epoch = direct.cluster.open_writer("id-0") or 0
     direct.cluster.add_partitions("id-0", epoch, [ROWS])
     direct.cluster.produce("id-0", epoch, ROWS, [(b"key", b"value")] * aborted)
