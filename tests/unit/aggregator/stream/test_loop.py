@@ -528,6 +528,7 @@ def test_a_task_that_is_replaced_while_it_restores_ends_as_such() -> None:
             direct.fail = lambda _: None
             direct.feed(2)
             direct.loop().run_epoch(direct.store, (3, 0, 0), 1)
+            direct.flush()
 
     direct.fail = fail
     with pytest.raises(FencedError, match="a newer task has it"):
