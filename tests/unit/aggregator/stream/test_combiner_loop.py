@@ -9,10 +9,12 @@ from zlib import crc32
 import pytest
 
 from support.simulation.checkpoints import Batch
-from support.simulation.direct import Direct
+from support.simulation.direct import METRICS, Direct
+from support.simulation.partition import Partition
 from support.simulation.system import TOPICS
+from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import combiner_loop
-from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place, UnavailableError
 from tallystream_aggregator.stream.epochs import StepFailedError
 from tallystream_aggregator.stream.pace import Pace
 
@@ -169,3 +171,27 @@ def test_a_combiner_that_starts_again_publishes_only_what_is_new() -> None:
     shards.feed(11, key=key(0))
     shards.run(0)
     assert shards.run(2).sums == 1
+
+
+def test_a_shard_whose_positions_were_lost_does_not_begin_again() -> None:
+    """Its partial sums are those of a table. Lower ones would replace them, and counts would fall."""
+    shards = Shards()
+    shards.cluster.topics[TOPICS.table].partitions[1] = Partition()
+    shards.loops[1] = shards.loop(1)
+    with pytest.raises(TallystreamError, match=r"metrics-shards: it has sums, .* in partition 1;"):
+        shards.run(1)
+
+
+def test_a_shard_whose_first_publication_failed_begins_again() -> None:
+    """What a transaction has left that was aborted is no sum."""
+    shards = Direct(shards=2)
+    refused = [UnavailableError("no answer")]
+
+    def fail(request: str) -> None:
+        if request.startswith("write metrics-table") and refused:
+            raise refused.pop()
+
+    shards.fail = fail
+    shards.loop(1).run_epoch(shards.store, (1, 0, 0), 5)
+    assert not refused
+    assert shards.published(Place(TOPICS.table, 1), 1) == {METRICS: 0}
