@@ -31,7 +31,7 @@ class Violation(AssertionError):  # noqa: N818 (it is the name of what it is)
 
 
 class Judge:
-    """Judges a system. One of `every` transactions is compared in full, and each one that has rows of a single shard."""
+    """Judges a system. One of `every` transactions is compared in full, and of a single shard each one with rows."""
 
     def __init__(self, system: System, rules: dict[str, Any], every: int = 1) -> None:
         self._system, self._rules, self._every = system, rules, every
