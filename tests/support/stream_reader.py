@@ -241,7 +241,7 @@ def _totals(latest: LatestRows) -> list[Total]:
     combined = CombinerGroup()
     for one in changes:
         combined.update(one.shard_sums)
-    return combined.changes()[0]
+    return combined.changes()
 
 
 def _some(steps: list[Step], number: int) -> list[Step]:

@@ -54,7 +54,7 @@ def require_only_taken_batches(system: System) -> None:
             raise Violation(f"an aggregator ended: {error}")
 
 
-@examples(12)
+@examples(6)
 @given(st.integers(0, 2**32), st.booleans())
 def test_everything_that_is_published_is_a_function_of_the_positions(seed: int, removals: bool) -> None:
     """Sums, dead letters and events are the oracle's at the positions of a step, and rows are an exact cut.
