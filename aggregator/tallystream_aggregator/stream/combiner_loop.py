@@ -118,14 +118,15 @@ class CombinerLoop(EpochLoop):
 
     def _publish(self) -> None:
         totals, events = self._combined.changes()
+        begun = self._combined.has_begun
         row = PositionsRow(
             shard=self._settings.shards,
             of=self._settings.shards,
             claim=self._claim,
             step=1 if self._last is None else self._last.step + 1,
-            positions=by_topic(self._combined.positions),
+            positions=by_topic(self._combined.positions) if begun else {},
             topics={},
-            shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items())},
+            shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items()) if begun},
         )
         self._commit(self._records(totals, events, row), row)
         self._report.sums += len(totals)
@@ -158,6 +159,11 @@ class Combined:
         self._metrics: dict[tuple[int, bytes | None], MetricId] = {}
         self.rows: dict[int, PositionsRow] = {}
         self.positions: Positions = {}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether every shard has begun. Before that nothing is published, and no positions are."""
+        return len(self.rows) == len(self._keys)
 
     @property
     def is_within_step(self) -> bool:
@@ -194,7 +200,7 @@ class Combined:
 
     def changes(self) -> tuple[list[Total], list[Event]]:
         """Return the sums that changed since the last call, and the events; nothing before all shards have begun."""
-        if len(self.rows) < len(self._keys):
+        if not self.has_begun:
             return [], []
         totals, events = self._group.changes()
         offsets = self._offsets()
