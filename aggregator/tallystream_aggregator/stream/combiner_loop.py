@@ -117,15 +117,15 @@ class CombinerLoop(EpochLoop):
             self._publish()
 
     def _publish(self) -> None:
-        totals = self._combined.changes()
+        totals, begun = self._combined.changes(), self._combined.has_begun
         row = PositionsRow(
             shard=self._settings.shards,
             of=self._settings.shards,
             claim=self._claim,
             step=1 if self._last is None else self._last.step + 1,
-            positions=by_topic(self._combined.positions),
+            positions=by_topic(self._combined.positions) if begun else {},
             topics={},
-            shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items())},
+            shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items()) if begun},
         )
         self._commit(self._records(totals, row), row)
         self._report.sums += len(totals)
@@ -155,6 +155,11 @@ class Combined:
         self._metrics: dict[tuple[int, bytes | None], MetricId] = {}
         self.rows: dict[int, PositionsRow] = {}
         self.positions: Positions = {}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether every shard has begun. Before that nothing is published, and no positions are."""
+        return len(self.rows) == len(self._keys)
 
     @property
     def is_within_step(self) -> bool:
@@ -191,7 +196,7 @@ class Combined:
 
     def changes(self) -> list[Total]:
         """Return the sums that changed since the last call; none before all shards have begun."""
-        if len(self.rows) < len(self._keys):
+        if not self.has_begun:
             return []
         offsets = self._offsets()
         return [total._replace(offsets=offsets) for total in self._group.changes()]
