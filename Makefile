@@ -30,7 +30,7 @@ bench-reporter: setup ## the reporter's speed beside its peers, written to docs/
 bench-aggregator: setup ## the aggregator beside Kafka Streams (45 minutes): make bench-aggregator ARGS="--only backlog-2m"
 	@exec $(PYTHON_) -m benchmarks.aggregator $(ARGS)
 
-faults: setup ## the fault suite in full, forty minutes: make faults ARGS="-k disk"
+faults: setup ## the fault suite in full, an hour and a quarter: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)
 
 fuzz: setup ## the property tests with 20 times as many examples (half an hour)

@@ -83,11 +83,11 @@ class Tallystream:
 
     def figures(self) -> Figures:
         """Return what the table has, and the milliseconds in which it takes one more report."""
-        run_batch(self._table, list(self._read()), now_ms=_now_ms())
+        run_batch(self._table, list(self._read()))
         self.expose()
         records = list(self._read())
         began = time.perf_counter()
-        changes = run_batch(self._table, records, now_ms=_now_ms())
+        changes = run_batch(self._table, records)
         took = time.perf_counter() - began
         rows = [sums.decode(total.value(epoch=1, batch=1)) for total in changes.totals]
         counts = {row.name: row.count for row in rows if row.name in NAMES}

@@ -11,6 +11,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates
 from tallystream import record
 from tallystream.ulid import new_ulid
+from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.decode import Record
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _otlp_batch(one: Record, snapshot: record.Snapshot, start_ns: int, now_ms: i
 
 
 def silence(records: int, batches: int) -> Iterator[Batch]:
-    """Yield a batch of `counters`, then one without records in which all instances fall silent, and so on.
+    """Yield a batch of `counters`, then one with a clock record by which all instances fall silent, and so on.
 
     Each counter of an instance that falls silent counts as an update.
     """
@@ -87,7 +88,9 @@ def silence(records: int, batches: int) -> Iterator[Batch]:
         now_ms = batch.now_ms + ahead_ms
         yield Batch(now_ms, [one._replace(timestamp_ms=now_ms) for one in batch.records], batch.updates)
         ahead_ms += 60_000
-        yield Batch(batch.now_ms + ahead_ms, [], batch.updates)
+        later_ms = batch.now_ms + ahead_ms
+        clock = batch.records[-1]._replace(timestamp_ms=later_ms, key=CLOCK_KEY, value=clock_value(later_ms))
+        yield Batch(later_ms, [clock], batch.updates)
 
 
 def new_metrics(records: int, batches: int) -> Iterator[Batch]:

@@ -128,7 +128,7 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
         gc.disable()  # as in a task of the aggregator
         try:
             times = [time.process_time()]
-            changes = run_batch(table, batch.records, now_ms=batch.now_ms)
+            changes = run_batch(table, batch.records)
             times.append(time.process_time())
             rows(changes, number)
             times.append(time.process_time())

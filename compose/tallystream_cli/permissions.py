@@ -48,8 +48,7 @@ PERMISSIONS = (
         "topic",
         "metrics",
         ("Read", "Write", "DescribeConfigs", "Create"),
-        "records; its internal metrics, and a tombstone that wakes it up to check for silent lives; "
-        "whether the topic has append times",
+        "records; its internal metrics, and clock records; whether the topic has append times",
     ),
     Permission(
         "aggregate",

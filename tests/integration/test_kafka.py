@@ -92,7 +92,7 @@ def test_the_group_begins_where_a_new_table_begins(
     committer.close()
     settings = AggregateSettings(servers, tmp_path / "checkpoint", topic_prefix=topics.prefix, start="earliest")
     lease: Any = SimpleNamespace(set_epoch=lambda _: None)
-    Writer(settings, topics, kafka, lease, sharding=Sharding(), due_ms=dict).close()
+    Writer(settings, topics, kafka, lease, sharding=Sharding(), has_living=lambda: True).close()
     assert [committed(servers, group, topic) for topic in (topics.metrics, other)] == [0, -1001]
 
 

@@ -21,7 +21,6 @@ from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.repair_request import request_path
 from tallystream_aggregator.sharding import Sharding
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
-from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.processor import TableProcessor
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.state import unpack
@@ -70,7 +69,7 @@ class TableTopic:
     def shard(self, *, epoch: int, batch: int) -> None:
         """Append the shard record, which has the offsets that the table includes."""
         value = {"v": 1, "shard": 0, "shards": 1, "clocks": {f"{self.topics.metrics}:0": 1}}
-        value |= {"offsets": {f"{self.topics.metrics}:0": batch}, "out_ms": 1, "list_id": 0, "stale": 0}
+        value |= {"offsets": {f"{self.topics.metrics}:0": batch}, "stale": 0}
         self._append(self.topics.table, b'["shard",0]', value | {"epoch": epoch, "batch": batch})
 
     def _append(self, topic: str, key: bytes, value: dict[str, Any]) -> None:
@@ -128,7 +127,6 @@ class Query:
             TableSettings(),
             epoch=0,
             repair=request_path(checkpoint),
-            planned=lambda _batch: Planned(1000, frozenset()),
             batch_id=lambda: self._batch,
         )
         self._tester = TwsTester(self._processor, outputMode="Update")
@@ -219,7 +217,7 @@ def test_a_restarted_successor_repairs_what_the_first_writer_appends_last(
     query, outputs = Query(servers, topics, settings.checkpoint), Outputs(servers, topics, admin)
 
     def open_next() -> writing.Writer:
-        writer = writing.Writer(settings, topics, kafka, Lease(), sharding=Sharding(), due_ms=dict)  # type: ignore[arg-type]
+        writer = writing.Writer(settings, topics, kafka, Lease(), sharding=Sharding(), has_living=lambda: True)  # type: ignore[arg-type]
         query.start(writer.epoch)
         return writer
 

@@ -18,9 +18,8 @@ DAY_MS = 24 * HOUR_MS
 
 
 class Batch(NamedTuple):
-    """A batch reads up to the offsets in `ends`, by partition. `all_read` is true if the topic had no more records."""
+    """A batch reads up to the offsets in `ends`, by partition. If it has `all_read`, every shard runs."""
 
-    wall_ms: int
     ends: dict[int, int]
     all_read: bool
 
@@ -28,8 +27,7 @@ class Batch(NamedTuple):
 def divide(records: Sequence[TopicRecord], sizes: list[int], chance: random.Random | None = None) -> Iterator[Batch]:
     """Yield batches of these sizes, repeatedly, in the order of appending.
 
-    With probability `chance`, a batch reads only one partition; later batches then have older records of the others. No
-    batch is known to have read everything, so the wall clock has no effect.
+    With probability `chance`, a batch reads only one partition; later batches then have older records of the others.
     """
     left, ends = list(records), dict.fromkeys(sorted({record.partition for record in records}), 0)
     for size in cycle(sizes):
@@ -41,14 +39,14 @@ def divide(records: Sequence[TopicRecord], sizes: list[int], chance: random.Rand
         for record in mine[:size]:
             ends[record.partition] = record.offset + 1
         left = [record for record in left if record.offset >= ends[record.partition]]
-        yield Batch(0, dict(ends), all_read=False)
+        yield Batch(dict(ends), all_read=False)
 
 
 MODES = ("one batch", "live", "behind", "backlog", "any order")
 
 
 def batches_of(played: Played, mode: str, chance: random.Random) -> list[Batch]:
-    """Return the batches of a mode, live by the wall clock or as a backlog. The last one is a day after the others."""
+    """Return the batches of a mode, live by the real times of the records or as a backlog."""
     last_ends = _ends(played, played.ends_ms)
     batches: list[Batch] = []
     if mode in ("live", "behind"):
@@ -61,20 +59,19 @@ def batches_of(played: Played, mode: str, chance: random.Random) -> list[Batch]:
             at = one.real_ms + chance.choice([0, 500, 20_000, HOUR_MS, 20 * HOUR_MS])
             now = _ends(played, at)
             ends = {p: max(ends[p], _ends(played, at - behind[p])[p]) for p in last_ends}
-            batches.append(Batch(at, ends, ends == now))
+            batches.append(Batch(ends, ends == now))
     elif mode == "backlog":
         number = chance.randint(2, 12)
         for part in range(1, number):
             ends = {p: end * part // number for p, end in last_ends.items()}
-            batches.append(Batch(played.ends_ms + part, ends, all_read=False))
+            batches.append(Batch(ends, all_read=False))
     elif mode == "any order":
         ends = dict.fromkeys(last_ends, 0)
         while ends != last_ends:
             p = chance.choice([p for p in last_ends if ends[p] < last_ends[p]])
             ends = ends | {p: min(last_ends[p], ends[p] + chance.randint(1, 20))}
-            batches.append(Batch(played.ends_ms + len(batches), ends, ends == last_ends))
-    last = max(played.ends_ms + len(batches), batches[-1].wall_ms if batches else 0)
-    return [*batches, Batch(last + 1, last_ends, all_read=True), Batch(last + DAY_MS, last_ends, all_read=True)]
+            batches.append(Batch(ends, ends == last_ends))
+    return [*batches, Batch(last_ends, all_read=True)]
 
 
 def _ends(played: Played, at_ms: int) -> dict[int, int]:

@@ -16,22 +16,24 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from hypothesis import strategies as st
 
 from support.programs import Appended, Counted, Life, Played, Program, Sent
 from support.schedules import BEGIN_MS, TopicRecord, forget_value, random_ulid, sketch
-from tallystream_aggregator.jobs.aggregate.wake_up import INSTANCE as WAKE_UP_INSTANCE
-from tallystream_aggregator.jobs.aggregate.wake_up import instances as wake_up_instances
+from tallystream_aggregator.table.shards import INSTANCE, instances
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 LATE_MS = 24 * HOUR_MS
 LAST_MS = BEGIN_MS + 60 * DAY_MS
 SAFE_MS = DAY_MS
-"""A life whose last record is less old than this is not forgotten, however clocks jump: 7 days less twice 72 h."""
+"""A life whose last record is less old than this is not forgotten: 5 days by the right wall clock, less 72 h."""
 
 steps = st.integers(0, 2**32)
 clock_schedules = st.lists(steps, min_size=10, max_size=90)
@@ -73,6 +75,8 @@ class Play:
             LAST_MS, self.now + chance.choices(gaps, [9, 9, 6, 3, 4, 2, 2, 2, 1, 2, 1, 1, 1, 1][: len(gaps)])[0]
         )
         self._arrive(self.now)
+        if chance.random() < 0.5:
+            self._append_clocks(chance.sample(range(self.partitions), chance.randint(1, self.partitions)))
         action = chance.choices(
             ["report", "away", "jump", "restart", "join", "copy", "add", "tombstone", "short", "final", "drop"],
             [60, 6, 8, 5, 4, 6, 4, 2, 4, 2, 2],
@@ -116,8 +120,13 @@ class Play:
                 self._arrive(self.now)
 
     def end(self) -> Played:
-        """Append every record in flight, and return the result."""
+        """Append every record in flight, let all lives fall silent, and return the result."""
         self._arrive(self.now + 60 * HOUR_MS)
+        self.now += 60 * HOUR_MS
+        for partition in range(self.partitions):
+            stamps = [one.record.timestamp_ms for one in self.appended if one.record.partition == partition]
+            self.off_ms[partition] = max([self.now, *stamps]) + DAY_MS - self.now
+        self._append_clocks(range(self.partitions))
         counted: Counted = {}
         for lives in self.lives.values():
             for life in lives:
@@ -269,7 +278,7 @@ class Play:
     def _forget_metric(self, chance: random.Random) -> None:
         """Append a forget record of a metric to each partition for each shard. Forgotten lives lose the metric, too."""
         # docs/table.md exempts instances that are read from two partitions.
-        if any(len(seen) > 1 for instance, seen in self.seen_in.items() if not instance.startswith(WAKE_UP_INSTANCE)):
+        if any(len(seen) > 1 for instance, seen in self.seen_in.items() if not instance.startswith(INSTANCE)):
             return
         if chance.random() < 0.7 and self.now + 32 * DAY_MS < LAST_MS:
             self._let_lives_be_forgotten(chance)
@@ -285,16 +294,24 @@ class Play:
             self.short.clear()
 
     def _let_lives_be_forgotten(self, chance: random.Random) -> None:
-        """Let days pass. Then append a few records to each partition, as each step of forgetting needs a batch."""
+        """Let days pass, and append clock records to each partition."""
         for gap in (chance.choice([8, 20, 31]) * DAY_MS, *([60_000] * chance.randint(0, 4))):
             self.now += gap
             self._arrive(self.now)
-            self._append_to_all(None)
+            self._append_clocks(range(self.partitions))
+
+    def _append_clocks(self, partitions: Iterable[int]) -> None:
+        """Append a clock record with the right wall clock to each of these partitions."""
+        for partition in partitions:
+            offset = sum(one.record.partition == partition for one in self.appended)
+            stamp, value = self.now + self.off_ms.get(partition, 0), b'{"v":1,"wall_ms":%d}' % self.now
+            record = TopicRecord(b"tallystream-clock", value, stamp, partition, offset)
+            self.appended.append(Appended(record, self.now))
 
     def _append_to_all(self, value: bytes | None) -> None:
         """Append a record to each partition for each shard."""
         for partition in range(self.partitions):
-            for instance in wake_up_instances(self.shards).values():
+            for instance in instances(self.shards).values():
                 self._append(instance, value, partition, self.now)
 
     def _last(self, instance: str, life: Life) -> int:

@@ -107,7 +107,6 @@ def apply_or_expand(records: list[Record], topic: Topic) -> tuple[Changes, Table
     def run(records: Sequence[Record]) -> Changes:
         nonlocal table
         table = Table(State(), SETTINGS)
-        table.begin_batch()
         table.apply(sorted(records, key=lambda record: record.offset))
         return table.changes()
 

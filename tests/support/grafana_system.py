@@ -143,7 +143,6 @@ class System:
         if step == 2 or self._has("dead-letters", step, 4):
             sent.append((b"orders-1", b"not JSON"))
         self._batch += 1
-        self._table.begin_batch()
         self._table.apply(
             Record("metrics", 0, offset, self._now_ms, key, value)
             for offset, (key, value) in enumerate(sent, start=self._offset)

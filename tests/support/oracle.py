@@ -3,16 +3,13 @@
 It follows docs/table.md rule by rule in the simplest way: it keeps every life, computes every sum from all of them, and
 adds floats as fractions. `replay` returns everything, `expected` only the sums.
 
-It has no disk, shards, batches, retirement or forgetting of lives. Whether a record is too late depends only on the
-record (rule 3). Every other record counts by its life, part and seq until a tombstone or a forget record.
-
-Forgetting a life makes no difference. The table waits until the partition's clock and the wall clock are `forget_after`
-(at least 7 days) past the life's last record. A later record is then appended 24 h or more after its `prev` and refused
-as too late, unless the broker's clock is slow by `forget_after` less 24 h.
+It has no shards and batches. Whether a record is too late depends only on the record (rule 3). Every other record
+counts by its life, part and seq until a tombstone, a forget record, or until the life is forgotten.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,6 +28,7 @@ from support.oracle_decode import (
     read_short_form,
     read_tags,
     read_value,
+    ulid_ms,
     without_tags,
 )
 from support.oracle_numbers import add, nearest, reduce
@@ -61,7 +59,7 @@ class Outcome:
     """What the table must publish.
 
     `dead` counts the dead letters of each (partition, offset). `events` counts each (kind, app, instance, life, ts_ms,
-    detail), without those of overflow: the sum has `overflow`.
+    detail).
     """
 
     sums: dict[Key, dict[str, Any]] = field(default_factory=dict)
@@ -75,7 +73,8 @@ class Life:
     """One life: `newest` maps part → seq, `rows` maps identity → (part, seq, fields).
 
     `partition` is that of the last record that was not stale, and `last_seen_ms` its clock at that record.
-    `parts_here` are the parts whose newest snapshot is from that partition.
+    `parts_here` are the parts whose newest snapshot is from that partition. `keep_ms` is the clock at the last record,
+    or the time of the ULID if that is later.
     """
 
     instance: str
@@ -83,9 +82,11 @@ class Life:
     life: str
     partition: int
     last_seen_ms: int
+    keep_ms: int = 0
     every_ms: int = 0
     final: bool = False
     dead: bool = False
+    forgotten: bool = False
     complete: bool = True
     newest: dict[int, int] = field(default_factory=dict)
     parts_here: set[int] = field(default_factory=set)
@@ -109,6 +110,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
     max_record_bytes: int = 1_048_576,
     max_metrics: int = 10_000,
     max_app_metrics: int = 1_000_000,
+    forget_after_ms: int = 7 * 86_400_000,
     drop_tags: tuple[str, ...] = (),
     keep_tags: tuple[str, ...] | None = None,
 ) -> Outcome:
@@ -119,6 +121,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
     out = Outcome()
     clocks: dict[int, int] = {}
     lives: list[Life] = []
+    forgotten: list[Life] = []
     seen: set[Key] = set()
 
     def event(kind: str, life: Life, ts_ms: int, detail: str = "") -> None:
@@ -148,6 +151,18 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
     for record in records:
         clock = clocks[record.partition] = max(clocks.get(record.partition, 0), record.timestamp_ms)
         where = (record.partition, record.offset)
+        if record.key == b"tallystream-clock":
+            wall = re.fullmatch(rb'{"v":1,"wall_ms":(0|[1-9][0-9]{0,14})}', record.value or b"")
+            if wall is None:
+                out.dead[where] += 1
+                continue
+            due_ms = min(clock, int(wall[1])) - forget_after_ms
+            for life in [one for one in lives if one.life and one.partition == record.partition]:
+                if life.keep_ms <= due_ms:
+                    life.forgotten = True
+                    lives.remove(life)
+                    forgotten.append(life)
+            continue
         try:
             instance = read_key(record.key)
         except InvalidError:
@@ -170,7 +185,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
             document = read_value(record.value)
             short = "metrics" not in document
             if short and not ("name" in document and "value" in document):
-                for detail in sorted(forget(read_forget(document), instance, lives, record.partition)):
+                for detail in sorted(forget(read_forget(document), instance, lives, forgotten, record.partition)):
                     out.events[("forget", *detail[:3], clock, detail[3])] += 1
                 continue
             header = read_short_form(document) if short else read_header(document, record.timestamp_ms)
@@ -189,6 +204,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
             if name and any(other.app == app and other.life for other in mine):
                 event("restart", life, clock)
             lives.append(life)
+        life.keep_ms = max(life.keep_ms, clock, ulid_ms(name) if name else 0)
         stale = not short and header["seq"] <= life.newest.get(header["part"], 0)
         if stale:
             out.stale += 1
@@ -255,7 +271,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915  (one rule after the other, as in do
 
     for sum_key in {without_tags(key, drop_tags, keep_tags) for key in seen}:
         parts = [key for key in seen if without_tags(key, drop_tags, keep_tags) == sum_key]
-        out.sums[sum_key] = total_of(parts, lives, clocks)
+        out.sums[sum_key] = total_of(parts, [*lives, *forgotten], clocks)
     return out
 
 
@@ -339,7 +355,7 @@ def total_of(keys: list[Key], lives: list[Life], clocks: dict[int, int]) -> dict
 def is_current(life: Life, row: tuple[int, int, dict[str, Any]], clock: int) -> bool:
     """Return whether the life is living and its newest snapshot has the row's metric."""
     part, seq, _ = row
-    living = not life.final and not life.dead and clock < life.last_seen_ms + 3 * life.every_ms
+    living = not (life.final or life.dead or life.forgotten) and clock < life.last_seen_ms + 3 * life.every_ms
     return living and (not life.complete or seq == life.newest.get(part, 0))
 
 
@@ -350,8 +366,13 @@ def empty(life: Life, partition: int) -> None:
         life.parts_here.update(life.newest)
 
 
-def forget(named: dict[str, Any], instance: str, lives: list[Life], partition: int) -> set[tuple[str, str, str, str]]:
-    """Remove the lives or metrics that a forget record names. Return the events as (app, instance, life, detail)."""
+def forget(
+    named: dict[str, Any], instance: str, lives: list[Life], forgotten: list[Life], partition: int
+) -> set[tuple[str, str, str, str]]:
+    """Remove the lives or metrics that a forget record names. Return the events as (app, instance, life, detail).
+
+    A metric is removed from the lives of the partition, and from the forgotten lives of all partitions.
+    """
     events = set()
     if named.get("metric") is None:
         for life in [life for life in lives if life.instance == instance]:
@@ -364,8 +385,8 @@ def forget(named: dict[str, Any], instance: str, lives: list[Life], partition: i
                 lives.remove(life)
         return events
     shards = named.get("shards", 1)
-    for life in lives:
-        if life.partition != partition or (crc32(life.instance.encode()) - crc32(instance.encode())) % shards:
+    for life in [*forgotten, *(one for one in lives if one.partition == partition)]:
+        if (crc32(life.instance.encode()) - crc32(instance.encode())) % shards:
             continue
         for key in list(life.rows):
             app, name, kind, tags = key

@@ -81,7 +81,7 @@ class Play:
         self.lives: dict[str, list[Life]] = {}
         self.delayed: list[tuple[str, bytes]] = []
 
-    def step(self, seed: int) -> None:
+    def step(self, seed: int) -> None:  # noqa: C901 (one action after the other)
         """Take one step. Most are snapshots, the others are events of records and instances."""
         chance = random.Random(seed)
         self.now += chance.choices(
@@ -90,8 +90,8 @@ class Play:
         )[0]
         instance = chance.choice(["app-1", "app-1", "app-1", "app-2", "äpp 3"])
         action = chance.choices(
-            ["snapshot", "again", "hold", "release", "new", "tombstone", "poison", "odd", "short", "final"],
-            [50, 10, 5, 6, 6, 2, 4, 2, 8, 3],
+            ["snapshot", "again", "hold", "release", "new", "tombstone", "poison", "odd", "short", "final", "clock"],
+            [50, 10, 5, 6, 6, 2, 4, 2, 8, 3, 5],
         )[0]
         if action in ("snapshot", "hold", "final"):
             value, life = self._snapshot(chance, instance, final=action == "final")
@@ -114,6 +114,18 @@ class Play:
             self._append(key, chance.choice(POISON) if key == instance.encode() else b'{"name":"a","value":1}')
         elif action == "odd":
             self._append(instance, chance.choice(ODD))
+        elif action == "clock":
+            wall_ms = self.now + chance.choice([0, 0, 0, -5_000, 10**9, -(10**9)])
+            bad: list[bytes | None] = [
+                None,
+                b"",
+                b'{"v":2,"wall_ms":1}',
+                b'{"v": 1,"wall_ms":1}',
+                b'{"v":1,"wall_ms":-1}',
+                b'{"forget":{}}',
+            ]
+            clock = chance.choice(bad) if chance.random() < 0.1 else b'{"v":1,"wall_ms":%d}' % wall_ms
+            self._append("tallystream-clock", clock, chance.choice([0, 1]))
         elif action == "short":
             number, tags = chance.choice([0, 1, 5, 9, 2**62, 2**63 - 1]), chance.choice([{}, {"k": "v"}])
             self._append(instance, json.dumps({"name": "orders", "value": number, "tags": tags}).encode())

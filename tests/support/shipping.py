@@ -117,7 +117,7 @@ class Sums:
             row |= {"partition": 0, "offset": 17, "last_seen_ms": NOW_MS + count, "every_ms": 1000, "keep_ms": 0}
             row |= {"metrics": [{"name": "n", "type": "counter", "count": count}], "epoch": epoch}
             self._producer.produce(topics.table, key=b'["life","orders","i-1","L2",0]', value=json.dumps(row).encode())
-        self._producer.produce(topics.table, key=b'["forgetting",0,1,0]', value=b'{"v":1,"list_id":1,"lives":[]}')
+        self._producer.produce(topics.table, key=b'["forgotten",0,"a","counter","n",[]]', value=b'{"v":1,"lives":1}')
         self._producer.produce(topics.table, key=b'["life","orders","i-0","L1",0]', value=None)
         assert self._producer.flush(60) == 0
         event_series = (("app", "orders"), ("instance", "i-1"), ("kind", "restart"))

@@ -36,7 +36,6 @@ class Topic:
     def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:
         """Append one record and run a batch with it."""
         self.offset += 1
-        self.table.begin_batch()
         self.table.apply([Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)])
         self.table.notice_silence()
         self.changes = self.table.changes()

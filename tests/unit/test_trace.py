@@ -21,7 +21,6 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper, Shipped
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
-from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.processor import TableProcessor
 from tallystream_aggregator.table.limits import TableSettings
 
@@ -97,10 +96,6 @@ def _listed(heading: str) -> list[str]:
     return re.findall(r"^\d+\. `([\w.]+)`", rest.partition("\n## ")[0], re.MULTILINE)
 
 
-def _planned(_: int) -> Planned:
-    return Planned(1000, frozenset())
-
-
 class _Server(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))  # type: ignore[attr-defined]
@@ -127,7 +122,7 @@ def test_the_path_from_metrics_to_a_point_is_the_documented_one(tmp_path: Path) 
     metrics: list[record.Metric] = [record.Counter(name="n", count=VALUE)]
     snapshot = record.Snapshot(app="a", life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=metrics)
     rows = pd.DataFrame([("metrics", 0, 0, 900, b"i", record.encode(snapshot))], columns=list(INPUT_COLUMNS))
-    processor = TableProcessor(Topics(), TableSettings(), epoch=1, shards=1, planned=_planned, batch_id=lambda: 1)
+    processor = TableProcessor(Topics(), TableSettings(), epoch=1, shards=1, batch_id=lambda: 1)
     job = TwsTester(processor, outputMode="Update")
     mapper = PointMapper(Topics(), tmp_path / "checkpoint", Epochs(lambda: 1))
     with ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:

@@ -179,9 +179,9 @@ class Health:
         """
         self._progress.watched(positions, ends, shards, records=records)
 
-    def due_ms(self) -> Mapping[int, int]:
-        """Return the time of the next check for silent lives by shard, in epoch ms. A shard may have none."""
-        return self._progress.due_ms()
+    def has_living(self) -> bool:
+        """Tell whether a life is living, or none is known yet."""
+        return self._progress.living != 0
 
     def metrics(self) -> Response:
         """Return the internal metrics in Prometheus' text format."""

@@ -239,9 +239,10 @@ class Progress:
         self._offsets([{"endOffset": positions, "latestOffset": ends}])
         self._table(list(shards))
 
-    def due_ms(self) -> dict[int, int]:
-        """Return the time of the next check for silent lives by shard, in epoch ms. A shard may have none."""
-        return {number: row.due_ms for number, row in self._shards.items() if row.due_ms}
+    @property
+    def living(self) -> int | None:
+        """The number of living lives, None before the first batch."""
+        return sum(row.living for row in self._shards.values()) if self._shards else None
 
     def _offsets(self, sources: Iterable[Mapping[str, Any]]) -> None:
         for source in sources:

@@ -15,7 +15,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AclOperation
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.jobs.aggregate.wake_up import instances
 from tallystream_aggregator.jobs.rebuild import finished_offsets, read_table
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
@@ -26,7 +25,7 @@ from tallystream_aggregator.table import Record, Table
 from tallystream_aggregator.table.combiners import CombinerGroup
 from tallystream_aggregator.table.layouts import Layouts, metric_count
 from tallystream_aggregator.table.restore.restore import restore
-from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.table.shards import instances, shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -251,7 +250,7 @@ def _sums(tables: Iterable[Table], metrics: set[MetricId]) -> dict[MetricId, Tot
     group = CombinerGroup()
     for table in tables:
         group.update(table.shard_sums(number for number, metric in enumerate(table.state.metrics) if metric in metrics))
-    return {total.metric: total for total in group.changes()[0]}
+    return {total.metric: total for total in group.changes()}
 
 
 def _ends(kafka: Mapping[str, str], places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:

@@ -94,7 +94,6 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
         )
     states = rebuilt.states
     lives = sum(len(known) for state in states for known in state.lives.values())
-    listed = sum(len(state.listed) for state in states)
     metrics = len({metric for state in states for metric in state.metrics})
     retired = sum(forgotten_sums.lives for state in states for forgotten_sums in state.forgotten_sums.values())
     path = initial_state_path(settings.checkpoint)
@@ -102,7 +101,7 @@ def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
     sharding = Sharding(len(states), settings.partitions or len(states), sum_tags=states[0].sum_tags)
     write_initial_state(path, InitialState([pack(state) for state in states], offsets, epoch, combined))
     write_sharding(settings.checkpoint, sharding)
-    say(f"{lives + listed} lives, {metrics} metrics, {retired} rows of forgotten lives; initial state {path}")
+    say(f"{lives} lives, {metrics} metrics, {retired} rows of forgotten lives; initial state {path}")
     say(f"{sharding.shards} shards on {sharding.partitions} partitions of Spark's state")
     say(f"tags of the sums: {sharding.sum_tags}")
     say(f"{topics.table} needs {sharding.shards} partitions, one for each shard")

@@ -38,10 +38,10 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     the ledger could not be written until Spark had deleted the offsets before that batch. `ts` is the batch's
     processing time in epoch ms. `partial` is true if records had already been deleted when the table began. `checked`
     maps output topic → partition → the offset before which nothing of a replaced writer is left to repair; only the
-    first row after a change has it (jobs.aggregate.repair). A row "opened" has the table's number of `shards`, and
-    `max_records`, the most records of a batch. 0 means unknown. It also has the tags that the sums do not have,
-    `drop_tags`, or the only ones that they have, `keep_tags`. A row "batch" has `otlp`, the topics of `end` that were
-    read as OTLP metrics.
+    first row after a change has it (jobs.aggregate.repair). A row "opened" has the table's number of `shards`, 0 if
+    unknown. It also has the tags that the sums do not have, `drop_tags`, or the only ones that they have, `keep_tags`,
+    and `forget_after_ms`, the time after which lives are forgotten. A row "batch" has `otlp`, the topics of `end` that
+    were read as OTLP metrics.
     """
 
     v: int = 1
@@ -55,7 +55,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     partial: bool = False
     checked: Offsets = {}
     shards: int = 0
-    max_records: int = 0
+    forget_after_ms: int = 0
     drop_tags: tuple[str, ...] = ()
     keep_tags: tuple[str, ...] | None = None
     otlp: list[str] = []

@@ -18,7 +18,6 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.sharding import Sharding
 from tallystream_aggregator.spark.catch_up.source import CatchUpSource, compacted
 from tallystream_aggregator.spark.catch_up.splits import Range, cut
-from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.query import summed
 from tallystream_aggregator.spark.query.settings import AggregateSettings
 from tallystream_aggregator.spark.session import JVM_OPTIONS, NO_ARCHIVE_LOG, build_session, end_session
@@ -108,11 +107,6 @@ class ClassLoadingReader(DataSourceStreamReader):
         return compacted([rows], of, TableSettings(), 1)
 
 
-def _planned(_batch: int) -> Planned:
-    """Return the current time as a batch's time. `plan_of` can't read the offsets of these sources."""
-    return Planned(int(time.time() * 1000), frozenset())
-
-
 def _run(session: SparkSession, folder: Path) -> None:
     """Run a few batches of the queries of both modes, with a source and a sink that need no Kafka."""
     columns = (
@@ -124,7 +118,7 @@ def _run(session: SparkSession, folder: Path) -> None:
     catch_up = session.readStream.format(ClassLoadingSource.name()).load()
     for name, records in (("live", live.selectExpr(*columns.split(", "))), ("catch-up", catch_up)):
         settings = AggregateSettings(bootstrap_servers="localhost:9092", checkpoint=folder)
-        out = summed(records, settings, Topics(""), epoch=1, sharding=Sharding(), planned=_planned)
+        out = summed(records, settings, Topics(""), epoch=1, sharding=Sharding())
         writer = out.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(folder / name))
         query = writer.start()
         try:

@@ -42,17 +42,6 @@ class Finished(NamedTuple):
     ts_ms: int
 
 
-class Planned(NamedTuple):
-    """A batch's time in epoch ms, and the partitions, as in "metrics:0", that may have unread records after it.
-
-    These are all partitions that a full batch read from: both modes take at least one record of each partition that has
-    any. They are the same when the batch runs again.
-    """
-
-    ts_ms: int
-    waiting: frozenset[str]
-
-
 class CheckpointError(TallystreamError):
     """A file of the checkpoint is missing, damaged or of an unknown version."""
 
@@ -70,28 +59,6 @@ def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
             end, ts_ms = entry
             batches.append(Finished(number, None if before is None else before[0], end, ts_ms))
     return batches
-
-
-def plan_of(checkpoint: Path, batch: int, max_records: int) -> Planned:
-    """Return the time of a running batch, and its partitions that may have unread records, from the checkpoint.
-
-    `max_records` limits a live batch. Batches in catch-up have more.
-
-    Raises:
-        CheckpointError: a file is damaged or of an unknown version.
-    """
-    end, ts_ms = _offsets(checkpoint / "offsets" / str(batch))
-    before = checkpoint / "offsets" / str(batch - 1)
-    start = _offsets(before)[0] if before.exists() else {}
-    moved = [
-        (f"{topic}:{partition}", count)
-        for topic, ends in end.items()
-        for partition, last in ends.items()
-        if (count := last - start.get(topic, {}).get(partition, 0)) > 0
-    ]
-    # A full batch may have one record less for each of its partitions, because their shares are rounded down.
-    full = sum(count for _, count in moved) > max_records - len(moved)
-    return Planned(ts_ms, frozenset(name for name, _ in moved) if full else frozenset())
 
 
 def last_begun(checkpoint: Path) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, RawRecord, Source
     from tallystream_aggregator.stream.epochs import Timer
-    from tallystream_aggregator.table.outputs import Event, Offsets, Total
+    from tallystream_aggregator.table.outputs import Offsets, Total
     from tallystream_aggregator.table.state import MetricId
     from tallystream_aggregator.table.storage import Store
 
@@ -117,26 +117,23 @@ class CombinerLoop(EpochLoop):
             self._publish()
 
     def _publish(self) -> None:
-        totals, events = self._combined.changes()
+        totals, begun = self._combined.changes(), self._combined.has_begun
         row = PositionsRow(
             shard=self._settings.shards,
             of=self._settings.shards,
             claim=self._claim,
             step=1 if self._last is None else self._last.step + 1,
-            positions=by_topic(self._combined.positions),
+            positions=by_topic(self._combined.positions) if begun else {},
             topics={},
-            shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items())},
+            shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items()) if begun},
         )
-        self._commit(self._records(totals, events, row), row)
+        self._commit(self._records(totals, row), row)
         self._report.sums += len(totals)
 
-    def _records(self, totals: list[Total], events: list[Event], row: PositionsRow) -> Iterator[Output]:
-        topics, step = self._settings.topics, row.step
-        agg, happened = Place(topics.agg, 0), Place(topics.events, 0)
-        for event in events:
-            yield Output(happened, event.key(), event.value())
+    def _records(self, totals: list[Total], row: PositionsRow) -> Iterator[Output]:
+        agg = Place(self._settings.topics.agg, 0)
         for total in totals:
-            yield Output(agg, total.key(), total.value(epoch=row.claim[0], batch=step))
+            yield Output(agg, total.key(), total.value(epoch=row.claim[0], batch=row.step))
         yield Output(self._settings.place, key_of(row.shard), encode(row))
 
     def _end_epoch(self, store: Store) -> None:
@@ -158,6 +155,11 @@ class Combined:
         self._metrics: dict[tuple[int, bytes | None], MetricId] = {}
         self.rows: dict[int, PositionsRow] = {}
         self.positions: Positions = {}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether every shard has begun. Before that nothing is published, and no positions are."""
+        return len(self.rows) == len(self._keys)
 
     @property
     def is_within_step(self) -> bool:
@@ -192,13 +194,12 @@ class Combined:
             elif (metric := self._metrics.pop((shard, key), None)) is not None:
                 self._group.remove(metric, shard)  # the table had other shards or other tags before
 
-    def changes(self) -> tuple[list[Total], list[Event]]:
-        """Return the sums that changed since the last call, and the events; nothing before all shards have begun."""
-        if len(self.rows) < len(self._keys):
-            return [], []
-        totals, events = self._group.changes()
+    def changes(self) -> list[Total]:
+        """Return the sums that changed since the last call; none before all shards have begun."""
+        if not self.has_begun:
+            return []
         offsets = self._offsets()
-        return [total._replace(offsets=offsets) for total in totals], events
+        return [total._replace(offsets=offsets) for total in self._group.changes()]
 
     def _offsets(self) -> Offsets:
         """Return the last offsets that every shard includes, without partitions that some have not begun to read."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.record import ShortForm
+from tallystream_aggregator.table.clock_record import CLOCK_KEY
 from tallystream_aggregator.table.compaction import (
     CounterKey,
     SnapshotRun,
@@ -69,7 +70,7 @@ class PartRun(CounterRun):
 
 
 class InstanceRuns:
-    """The runs of one key. `applies` tells whether its shard is this one, `readable` whether it is an instance ID.
+    """The runs of one key. `applies` tells whether this shard has it, `readable` whether it is an instance ID.
 
     `waiting` are the runs that have a waiting record.
     """
@@ -77,8 +78,8 @@ class InstanceRuns:
     __slots__ = ("applies", "counters", "parts", "readable", "waiting")
 
     def __init__(self, key: bytes | None, shard: int, shards: int) -> None:
-        self.applies = shard_of(key, shards) == shard
-        self.readable = not isinstance(read_key(key), Refusal)
+        self.applies = key == CLOCK_KEY or shard_of(key, shards) == shard
+        self.readable = key != CLOCK_KEY and not isinstance(read_key(key), Refusal)
         self.counters: dict[CounterKey, CounterRun] = {}
         self.parts: dict[tuple[str, str, int], PartRun] = {}
         self.waiting: list[CounterRun] = []
@@ -118,7 +119,7 @@ class StepRecords:
         apply, shard, shards = self._table.apply_record, self._shard, self._shards
         for row in rows:
             clock = max(clock, row[1])
-            if every or shard_of(row[2], shards) == shard:
+            if every or row[2] == CLOCK_KEY or shard_of(row[2], shards) == shard:
                 apply(Record(place.topic, place.partition, *row, clock))
         return clock
 
@@ -170,7 +171,10 @@ class StepRecords:
         self, place: Place, instance: InstanceRuns, message: Forget | Refusal | None, row: RawRecord, clock: int
     ) -> None:
         """Apply a record that is neither a snapshot nor the short form. It may end runs."""
-        if isinstance(message, Forget):
+        if row[2] == CLOCK_KEY:  # the lives that it forgets need their newest records before it
+            for each in self._runs[place].values():
+                self._apply_waiting(place, each)
+        elif isinstance(message, Forget):
             # Any instance may have the metric of a forget record.
             for each in [instance] if message.metric is None else self._runs[place].values():
                 self._apply_waiting(place, each)

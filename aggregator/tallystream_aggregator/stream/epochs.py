@@ -252,24 +252,6 @@ class EpochLoop(ABC):
                 f"attempt); this one has {claim}."
             )
 
-    def _require_no_sums(self, agg: Place) -> None:
-        """Require that no sums are published, as there are no positions.
-
-        Raises:
-            TallystreamError: there are sums.
-            BrokerError: another task has begun the table meanwhile.
-        """
-        bounds, (_, _, place) = self._broker.bounds([agg]).get(agg), self._identity
-        if bounds is not None and bounds.first < bounds.end:
-            if visible_row(self._broker, place, self._identity.shard) is not None:
-                raise BrokerError(
-                    f"topic {place.topic}, partition {place.partition}: another task has begun the table."
-                )
-            raise TallystreamError(
-                f"topic {agg.topic}: it has sums, and {self._identity.place.topic} has no positions of the table that "
-                "wrote them; restore that topic, or delete both and begin a new table with --from earliest."
-            )
-
     def _commit(self, records: Iterable[Output], row: PositionsRow) -> None:
         """Write the records of a step, which end with `row`, in one transaction.
 

@@ -26,6 +26,7 @@ TRANSACTION_TIMEOUT_MS = 30_000
 _DEFAULTS = {
     "linger.ms": 0,  # a commit sends what is left at once
     "batch.size": 256 * 1024,
+    "compression.type": "zstd",  # rows of a life are much alike
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 256 * 1024,
 }

@@ -17,7 +17,7 @@ from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
 from tallystream_aggregator.stream.epochs import EpochLoop, Identity
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.pace import Pace
-from tallystream_aggregator.stream.positions import PositionsRow, by_topic
+from tallystream_aggregator.stream.positions import PositionsRow, by_topic, visible_row
 from tallystream_aggregator.stream.restore import Begin, Restorer, positions_of
 from tallystream_aggregator.table.limits import TableSettings
 
@@ -118,8 +118,7 @@ class ShardLoop(EpochLoop):
         """Return the table at the published positions."""
         self._topic_ids = {}
         if self._last is None:
-            if self._settings.begin.shard == 0:  # the combiner waits for the first positions of every shard
-                self._require_no_sums(Place(self._settings.topics.agg, 0))
+            self._require_no_sums()
             return self._restorer.new_table()
         begin, self._topic_ids = self._settings.begin, self._last.topics
         if (self._last.of, self._last.sum_tags) != (begin.shards, begin.sum_tags):
@@ -129,6 +128,28 @@ class ShardLoop(EpochLoop):
             )
         self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
         return self._restorer.table_at(self._last, store, source)
+
+    def _require_no_sums(self) -> None:
+        """Require that no sums are published, as there are no positions.
+
+        Raises:
+            TallystreamError: there are sums.
+            BrokerError: another task has begun the table meanwhile.
+        """
+        shard, topics, rows = self._settings.begin.shard, self._settings.topics, self._settings.rows
+        # The combiner waits for the first positions of every shard, so the first shard begins before there is a sum.
+        place = Place(topics.agg, 0) if shard == 0 else Place(topics.shards, shard)
+        bounds = self._broker.bounds([place]).get(place)
+        if bounds is None or bounds.first == bounds.end:
+            return
+        if shard and visible_row(self._broker, place, shard) is None:
+            return  # only of transactions that failed
+        if visible_row(self._broker, rows, shard) is not None:
+            raise BrokerError(f"topic {rows.topic}, partition {shard}: another task has begun the table.")
+        raise TallystreamError(
+            f"topic {place.topic}: it has sums, and {rows.topic} has no positions of the table that wrote them in "
+            f"partition {shard}; restore that topic, or delete both and begin a new table with --from earliest."
+        )
 
     def _discover(self, source: Source, *, first: bool = False) -> None:
         """Read partitions and topics that were added since the last call, too."""

@@ -205,10 +205,6 @@ class RecordApplier:
         if reason is not None:
             return Refusal(reason)
         life = self._lives.find(instance, snapshot.app, snapshot.life)
-        if life is None and self._lives.is_being_forgotten(instance, snapshot.app, snapshot.life):
-            if record.superseded is not None:
-                self.unexpanded.add(instance)
-            return Refusal("too late: the life is being forgotten")
         if life is None:
             keep_ms = max(clock, ulid_ms(snapshot.life))  # its first record may arrive again until a day after that
             new = Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms, complete=snapshot.complete)

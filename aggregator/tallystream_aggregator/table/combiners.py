@@ -21,15 +21,14 @@ from tallystream_aggregator.table.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tallystream_aggregator.table.outputs import Event, Offsets
+    from tallystream_aggregator.table.outputs import Offsets
     from tallystream_aggregator.table.state import State
 
 
 class Combiner(msgspec.Struct, array_like=True):
-    """The partial sums of the shards for one metric. `overflowed` tells whether the sum exceeds its range."""
+    """The partial sums of the shards for one metric."""
 
     shard_sums: dict[int, ShardSum]
-    overflowed: bool = False
 
 
 class CombinerGroup:
@@ -61,20 +60,13 @@ class CombinerGroup:
             del self.metrics[metric]
             self._changed.discard(metric)
 
-    def changes(self) -> tuple[list[Total], list[Event]]:
-        """Return the sums that changed since the last call, by metric, and the events, and clear both."""
+    def changes(self) -> list[Total]:
+        """Return the sums that changed since the last call, by metric, and clear the list."""
         changed = self._changed if self.published else set(self.metrics)
-        totals, events = [], []
-        for metric in sorted(changed):
-            total = self._combine(metric)
-            totals.append(total)
-            combiner = self.metrics[metric]
-            if total.overflow and not combiner.overflowed:
-                events.append(total.overflow_event())
-            combiner.overflowed = total.overflow
+        totals = [self._combine(metric) for metric in sorted(changed)]
         self.dirty |= changed
         self._changed, self.published = set(), True
-        return totals, events
+        return totals
 
     def _combine(self, metric: MetricId) -> Total:
         combiner = self.metrics[metric]
@@ -98,7 +90,9 @@ def combine_shards(states: Sequence[State]) -> list[CombinerGroup]:
     """Return the groups of combiners for shards with these states. Nothing is published yet."""
     groups = [CombinerGroup(published=False) for _ in states]
     for state in states:
-        for shard_sums in Table(state).shard_sums(range(len(state.metrics))):
+        table = Table(state)
+        table.notice_silence()  # a row has what was living when it was written
+        for shard_sums in table.shard_sums(range(len(state.metrics))):
             groups[group_of(shard_sums.metric, len(states))].update([shard_sums])
     return groups
 

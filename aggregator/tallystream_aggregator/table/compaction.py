@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tallystream.record import Counter, FloatCounter, Histogram, Metric, Position, ShortForm, identity
 from tallystream_aggregator.table.arithmetic.metric_types import stored_values
 from tallystream_aggregator.table.arithmetic.sketches import encode_sketch
+from tallystream_aggregator.table.clock_record import CLOCK_KEY
 from tallystream_aggregator.table.decode import (
     DecodedSnapshot,
     Forget,
@@ -236,13 +237,17 @@ class Compactor:
         self._instances: dict[bytes | None, InstanceRuns] = {}
         self._runs = 0
 
-    def add(self, rows: Iterable[RawRecord]) -> list[Record]:
+    def add(self, rows: Iterable[RawRecord]) -> list[Record]:  # noqa: C901 (a call takes long for each of millions)
         """Add records in offset order. Return those that are certain to be kept, in any order."""
         kept: list[Record] = []
         instances, clocks, partition = self._instances, self._clocks, self._partition
         max_bytes, max_metrics = self._settings.max_record_bytes, self._settings.max_metrics
         for row in rows:
             offset, at_ms, key, value = row
+            if key == CLOCK_KEY:  # the lives that it forgets need their newest records before it
+                clocks[:] = [max(at_ms, clock) for clock in clocks]
+                kept += [*self.end(), kept_record(partition, row, at_ms)]
+                continue
             instance = instances.get(key)
             if instance is None:
                 instance = instances[key] = InstanceRuns(key, len(clocks))

@@ -198,11 +198,14 @@ def _is_shallow(value: bytes, message: DecodedSnapshot | ShortForm) -> bool:
     """Tell whether the message has too few brackets, besides those of its known fields, to be nested too deep."""
     brackets = value.count(b"{") + value.count(b"[") - 2
     if brackets >= MAX_DEPTH - 4 and isinstance(message, DecodedSnapshot):
-        brackets -= sum(2 + _brackets_of(metric) for metric in message.snapshot.metrics)
+        metrics = message.snapshot.metrics
+        brackets -= 2 * len(metrics)
+        if brackets >= MAX_DEPTH - 4:  # few snapshots have sketches
+            brackets -= sum(map(_brackets_of_sketch, metrics))
     return brackets < MAX_DEPTH - 4
 
 
-def _brackets_of(metric: Metric) -> int:
+def _brackets_of_sketch(metric: Metric) -> int:
     """Return how many brackets open in a metric's sketch."""
     if not isinstance(metric, Histogram) or metric.sketch is None:
         return 0

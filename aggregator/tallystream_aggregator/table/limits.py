@@ -27,7 +27,7 @@ class TableSettings:
     """The settings of the rules. Times are in milliseconds.
 
     `forget_after_ms`: the time after its last record at which a life's rows are deleted and only its counts are kept,
-    at least 7 days.
+    at least 5 days.
     `short_form_every_ms`: the assumed reporting interval of a program that publishes the short form.
     `max_record_bytes`, and `max_metrics` of one record and of one life, limit an instance.
     `max_app_metrics` limits the metrics (name, type and tags) of an app. The limits in bytes, and those of all apps
@@ -35,7 +35,7 @@ class TableSettings:
     `otlp_topics`: the topics whose records are OTLP metrics (tallystream_aggregator.otlp).
     """
 
-    forget_after_ms: int = 30 * 24 * HOUR_MS
+    forget_after_ms: int = 7 * 24 * HOUR_MS
     short_form_every_ms: int = 60_000
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000

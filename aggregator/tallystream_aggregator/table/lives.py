@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.arithmetic.partial_sums import is_kept
 from tallystream_aggregator.table.layouts import Layouts, counts_of, metric_count
 from tallystream_aggregator.table.outputs import Event
 from tallystream_aggregator.table.rows import LifeNumbers, TableRecord, life_key, life_row, metric_json
-from tallystream_aggregator.table.state import ListedLife, Row
+from tallystream_aggregator.table.state import Row
 from tallystream_aggregator.table.sums.metric_sums import MetricSums
 
 if TYPE_CHECKING:
@@ -23,22 +23,20 @@ if TYPE_CHECKING:
 class LifeCounts:
     """Counts the `lives`, the `living` ones, the `instances` that have one of these, and the `rows`.
 
-    The counts are as of the last `flush()`. It also has lower bounds of the times at which the next life falls silent
-    or can be forgotten. A record makes its life due later and leaves the bound unchanged. When a bound is reached,
-    `rescan` visits all lives and makes the bounds exact, which happens once in several reporting intervals.
+    The counts are as of the last `flush()`. It also has lower bounds of the times at which the next life falls silent.
+    A record makes its life due later and leaves the bound unchanged. When a bound is reached, `rescan` visits all lives
+    and makes the bounds exact, which happens once in several reporting intervals.
 
     Args:
         state: whose lives are counted.
-        forget_after_ms: the time after its last record at which a life is forgotten.
     """
 
-    def __init__(self, state: State, forget_after_ms: int) -> None:
-        self._state, self._forget_after_ms = state, forget_after_ms
+    def __init__(self, state: State) -> None:
+        self._state = state
         self._changed = set(state.lives)
         self._counted: dict[str, tuple[int, int, int]] = {}  # by instance: its lives, living ones, and rows
-        # By partition: the time of its clock before which no life falls silent, or is forgotten.
+        # By partition: the time of its clock before which no life falls silent.
         self._next_silence_ms: dict[str, int] = {}
-        self._next_forgetting_ms: dict[str, int] = {}
         self.lives = self.living = self.instances = self.rows = 0
 
     @property
@@ -70,7 +68,7 @@ class LifeCounts:
     def rescan(self) -> None:
         """Visit all lives, and make the bounds exact."""
         self.flush()
-        self._next_silence_ms, self._next_forgetting_ms = {}, {}
+        self._next_silence_ms = {}
         for lives in self._state.lives.values():
             for life in lives:
                 self._include_in_bounds(life)
@@ -80,25 +78,14 @@ class LifeCounts:
         self.flush()
         return self._next_silence_ms
 
-    def next_forgetting_ms(self) -> Mapping[str, int]:
-        """Return, by partition, the time of its clock before which no life is forgotten."""
-        self.flush()
-        return self._next_forgetting_ms
-
     def _include_in_bounds(self, life: Life) -> None:
         partition = life.partition
         if life.living:
             due = life.deadline_ms
             self._next_silence_ms[partition] = min(self._next_silence_ms.get(partition, due), due)
-        if life.life:
-            due = life.keep_ms + self._forget_after_ms
-            self._next_forgetting_ms[partition] = min(self._next_forgetting_ms.get(partition, due), due)
 
 
 SHORT_FORM_LIFE = ""
-
-MAX_MOVED = 1_000
-"""The most lives that one batch forgets. The next batch continues."""
 
 MAX_SEARCHED = 16
 """The most lives of an instance that are searched one by one. Of an instance with more, an index finds a life."""
@@ -119,12 +106,14 @@ class Lives:
         self.sums = MetricSums(state, self.layouts)
         self.events: list[Event] = []
         self.dirty: set[str] = set()
-        self.life_counts = LifeCounts(state, settings.forget_after_ms)
+        self.life_counts = LifeCounts(state)
         self._settings = settings
         self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
         self._index: dict[str, dict[tuple[str, str], Life]] = {}  # of instances with many lives, by app and life
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._deleted: list[TableRecord] = []
+        # By partition: until when the heap has all lives, and the lives by the time at which they are due, or earlier.
+        self._by_due: dict[str, tuple[int, list[tuple[int, int, Life]]]] = {}
 
     def __iter__(self) -> Iterator[Life]:
         for lives in self.state.lives.values():
@@ -149,11 +138,6 @@ class Lives:
             return index.get((app, life))
         # The newest life is the one that most records are of.
         return next((one for one in reversed(lives) if one.life == life and one.app == app), None)
-
-    def is_being_forgotten(self, instance: str, app: str, life: str) -> bool:
-        """Tell whether a life is being forgotten."""
-        listed = (gone.life for gone in (*self.state.listed, *self.state.deleting))
-        return any((gone.instance, gone.app, gone.life) == (instance, app, life) for gone in listed)
 
     def add(self, life: Life, record: Record, clock: int, seq: int = 0) -> Life:
         """Add a new life, whose first snapshot has this `seq`. If its instance restarted, that is a `restart` event."""
@@ -196,27 +180,42 @@ class Lives:
         else:
             del self.state.lives[life.instance]
 
-    def forget(self, now_ms: int) -> None:
-        """Forget lives without a record for `forget_after`, by their partition's clock and by `now_ms`."""
-        clocks, after_ms = self.state.clocks, self._settings.forget_after_ms
-        if not any(
-            min(clocks.get(one, 0), now_ms) >= due for one, due in self.life_counts.next_forgetting_ms().items()
-        ):
-            return
-        due = [
-            life
-            for life in self
-            if life.life and not life.living and min(clocks.get(life.partition, 0), now_ms) >= life.keep_ms + after_ms
-        ]
-        for life in due[:MAX_MOVED]:
+    def forget(self, partition: str, now_ms: int) -> set[int]:
+        """Forget the lives of a partition without a record for `forget_after` by `now_ms`.
+
+        Their counts stay in the sums, and their rows are deleted. `now_ms` is never above the partition's clock. Return
+        the metrics whose forgotten sums changed.
+        """
+        due = self._due(partition, now_ms)
+        if not due:
+            return set()
+        self.sums.apply_changes()
+        for life in due:
             self.remove(life)
+            self._changed.pop(id(life), None)
             self.layouts.blocks_to_rows(life)
-            for number in [number for number in life.rows if not is_kept(self.state.metrics[number][2])]:
-                del life.rows[number]
-            self.sums.forget(life)
-            self.state.listed.append(ListedLife(self.state.list_id + 1, life))
-            self.state.forgotten += 1
-        self.life_counts.rescan()
+            self._deleted += [TableRecord(life_key(life, part), None) for part in sorted({*life.parts, *life.offsets})]
+        self.state.forgotten += len(due)
+        return self.sums.forget(due)
+
+    def _due(self, partition: str, now_ms: int) -> list[Life]:
+        """Return the lives of a partition that are due to be forgotten. Each is returned once."""
+        after_ms = self._settings.forget_after_ms
+        until_ms, heap = self._by_due.get(partition, (0, []))
+        if now_ms >= until_ms:
+            mine = (life for life in self if life.partition == partition and life.life != SHORT_FORM_LIFE)
+            heap = [(life.keep_ms + after_ms, number, life) for number, life in enumerate(mine)]
+            heapify(heap)
+            # A life that is new in this partition has a later record, so it is due when the heap is made again.
+            self._by_due[partition] = now_ms + after_ms, heap
+        due = []
+        while heap and heap[0][0] <= now_ms:
+            _, number, life = heappop(heap)
+            if life.partition == partition and life.keep_ms + after_ms > now_ms:
+                heappush(heap, (life.keep_ms + after_ms, number, life))
+            elif life.partition == partition:
+                due.append(life)
+        return sorted(due, key=lambda life: (life.instance, life.app, life.life))
 
     def number_of(self, metric_id: MetricId) -> int:
         """Return the number of a metric, or -1 if it is new."""
@@ -257,7 +256,7 @@ class Lives:
         changed = list(self._changed.values()) if self.state.published else self._all_parts()
         for life, parts in changed:
             for part in sorted(parts):
-                row = life_row(life, part, *self._part_json(life, part), self.state.judged.get(life.partition, 0))
+                row = life_row(life, part, *self._part_json(life, part))
                 found[row.key] = row
         self._deleted, self._changed = [], {}
         return found
@@ -277,8 +276,7 @@ class Lives:
 
     def _all_parts(self) -> list[tuple[Life, set[int]]]:
         self.dirty.update(self.state.lives)
-        lives = [*self, *(listed.life for listed in self.state.listed)]
-        return [(life, set(life.parts or (0,))) for life in lives]
+        return [(life, set(life.parts or (0,))) for life in self]
 
     def add_event(self, kind: str, life: Life, record: Record, clock: int, detail: str = "") -> None:
         """Add an event that a record caused."""

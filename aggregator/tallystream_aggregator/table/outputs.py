@@ -17,11 +17,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
     from tallystream_aggregator.table.state import MetricId
 
-MAX_QUOTED_BYTES = 65_536
-"""The most bytes of an unreadable record that are quoted. Its offset is in the dead letter."""
-
-MAX_QUOTED_BYTES_OF_A_BATCH = 64 << 20
-"""The most bytes that all dead letters of a batch quote, which bounds memory."""
+MAX_QUOTED_BYTES = 8_192
+"""The most bytes that all dead letters of a record quote, which bounds memory. They have the record's offset."""
 
 Offsets = dict[str, dict[str, int]]
 """topic → partition → the last offset included"""
@@ -63,10 +60,6 @@ class Total(NamedTuple):
         sketch = None if overflow else sketches.encode(merged.encode())
         return cls(metric, totals | sketches.quantiles(merged), *counts, overflow, sketch)
 
-    def overflow_event(self) -> Event:
-        """Return the event of an overflow that began with these totals."""
-        return Event("overflow", self.metric[0], "", "", self.ts_ms, detail=self.metric[1])
-
     @property
     def mean(self) -> float | None:
         """The mean of a gauge over the living lives, or None if no life reports it or the sum exceeds its range."""
@@ -92,7 +85,7 @@ class Total(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An annotation for a graph. `kind` is restart, tombstone, forget, overflow or limit."""
+    """An annotation for a graph. `kind` is restart, tombstone, forget or limit."""
 
     kind: str
     app: str
@@ -129,10 +122,9 @@ class DeadLetter(NamedTuple):
     @classmethod
     def quoting(cls, record: Record, reason: str, metric: str | None, max_bytes: int) -> DeadLetter:
         """Return a dead letter that quotes at most `max_bytes` of the record, or of the metric."""
-        end = min(max_bytes, MAX_QUOTED_BYTES)
-        value = None if record.value is None else b"" if metric is not None else record.value[:end]
+        value = None if record.value is None else b"" if metric is not None else record.value[:max_bytes]
         size = len(record.value or b"")
-        return cls(record._replace(value=value), reason, None if metric is None else metric[:end], size)
+        return cls(record._replace(value=value), reason, None if metric is None else metric[:max_bytes], size)
 
     def key(self) -> bytes | None:
         """The record's key on `metrics-dead`: as it was read, truncated to `MAX_KEY_BYTES`."""

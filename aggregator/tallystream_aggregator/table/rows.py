@@ -1,16 +1,13 @@
 """The records of `metrics-table`: the source of a rebuild, and the view by instance.
 
-There are four kinds of record. Each is absolute: a newer one replaces an older one of its key. The kind is the first
+There are three kinds of record. Each is absolute: a newer one replaces an older one of its key. The kind is the first
 element of the key.
 
     ["life", app, instance, life, part]            the newest values of one part of a life, until it is forgotten
     ["forgotten", shard, app, type, name, tags]    the sums of the forgotten lives of one metric
-    ["forgetting", shard, list_id, chunk]          a list of lives that are being forgotten
     ["shard", shard]                               clocks and offsets: all rows of the batches up to here are written
 
-A life is forgotten in three batches, so no crash in between counts it twice or loses it, whatever the sink has written
-of the last batch. The first batch lists it. The second adds it to the sums of forgotten lives, which name the last list
-that they include. The third deletes its rows, and after that the list.
+A life is forgotten in one step: the sums of forgotten lives include it, and its rows are deleted.
 """
 
 from __future__ import annotations
@@ -22,15 +19,11 @@ import msgspec
 from tallystream.record import Sketch
 from tallystream_aggregator.table.arithmetic.metric_types import STORED, Value, Values
 from tallystream_aggregator.table.arithmetic.partial_sums import StoredPartialSum
-from tallystream_aggregator.table.state import LifeId
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums
     from tallystream_aggregator.table.state import Life, MetricId, Row, State
-
-MAX_LIVES_OF_A_LIST_ROW = 500
-"""The most lives in one record of a list, about 40 KB."""
 
 MAX_ROW_BYTES = 30 * 1024 * 1024
 """The largest list of metrics in a record. If it is larger, the record has only the number of its metrics."""
@@ -65,8 +58,7 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One part of a life, as of input offset `offset`. Times are in epoch ms of the partition's clock.
 
     `last_seen_ms` is the last record that was applied, `keep_ms` the last one of any seq.
-    `judged` is the time by which lives were last found silent. It is set if the life is living and its deadline is
-    before that time, because the partition's time went back. `complete` tells whether the life's snapshots have all
+    `complete` tells whether the life's snapshots have all
     metrics of a part. `omitted` is the number of metrics that are left out because the record would be too large.
     """
 
@@ -84,7 +76,6 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     keep_ms: int
     final: bool = False
     living: bool = False
-    judged: int = 0
     complete: bool = True
     limits: list[str] = []
     omitted: int = 0
@@ -94,29 +85,15 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The sums of one metric over `lives` forgotten lives, up to those of the list `list_id`.
-
-    `held` are their partial sums.
-    """
+    """The sums of one metric over `lives` forgotten lives. `held` are their partial sums."""
 
     v: int = 1
     app: str
     name: str
     type: str
     tags: dict[str, str] = {}
-    list_id: int
     lives: int
     held: StoredPartialSum
-    epoch: int = 0
-    batch: int = 0
-
-
-class ForgettingRow(msgspec.Struct, kw_only=True):
-    """Lives of one list that are being forgotten, each as (app, instance, life)."""
-
-    v: int = 1
-    list_id: int
-    lives: list[LifeId]
     epoch: int = 0
     batch: int = 0
 
@@ -129,13 +106,10 @@ class ShardRow(msgspec.Struct, kw_only=True):
 
     `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
 
-    `judged` maps "topic:partition" → the time by which lives were last found silent.
-
     Counts since the table began: `records`, `stale` ones among them, `dead` letters, `forgotten` lives. Present counts:
     `lives`, `living` ones, `instances` of living ones, `rows`, `metrics` (identities), `state_bytes` (packed).
 
-    `due_ms` is the wall-clock time before which no further life falls silent, epoch ms, 0 if none is living. A shard
-    without records by then needs one (jobs.aggregate.wake_up). `repaired` is the number of the last request to publish
+    `repaired` is the number of the last request to publish
     rows again that the shard has carried out (jobs.aggregate.repair). `sum_tags` are the tags that the sums have.
     """
 
@@ -146,9 +120,6 @@ class ShardRow(msgspec.Struct, kw_only=True):
     before: tuple[int, int] | None = None
     clocks: dict[str, int]
     offsets: dict[str, int]
-    judged: dict[str, int] = {}
-    out_ms: int
-    list_id: int
     stale: int
     records: int = 0
     dead: int = 0
@@ -159,7 +130,6 @@ class ShardRow(msgspec.Struct, kw_only=True):
     rows: int = 0
     metrics: int = 0
     state_bytes: int = 0
-    due_ms: int = 0
     repaired: int = 0
     sum_tags: SumTags = SumTags()
     epoch: int = 0
@@ -179,7 +149,7 @@ class TableRecord(NamedTuple):
     """A record of `metrics-table` without its writer. If `row` is None, the record is deleted."""
 
     key: bytes
-    row: LifeRow | ForgottenRow | ForgettingRow | ShardRow | None
+    row: LifeRow | ForgottenRow | ShardRow | None
 
     def value(self, *, epoch: int, batch: int) -> bytes | None:
         """The record's value, as written by the given batch of the given writer."""
@@ -192,7 +162,7 @@ class TableRecord(NamedTuple):
 _json = msgspec.json.Encoder()
 
 
-def _encode(row: LifeRow | ForgottenRow | ForgettingRow | ShardRow) -> bytes:
+def _encode(row: LifeRow | ForgottenRow | ShardRow) -> bytes:
     body = _json.encode(row)
     return body if body.startswith(b'{"v":') else b'{"v":1,' + body[1:]
 
@@ -202,11 +172,8 @@ def life_key(life: Life, part: int) -> bytes:
     return _json.encode(["life", life.app, life.instance, life.life, part])
 
 
-def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> TableRecord:
-    """Return the record of one part of a life, with its rows as JSON (`metric_json`, with commas between them).
-
-    `judged_ms` is the time by which the lives of its partition were last found silent.
-    """
+def life_row(life: Life, part: int, rows: str, number: int) -> TableRecord:
+    """Return the record of one part of a life, with its rows as JSON (`metric_json`, with commas between them)."""
     topic, _, partition = life.partition.rpartition(":")
     seq = life.parts.get(part, 0)
     row = LifeRow(
@@ -223,7 +190,6 @@ def life_row(life: Life, part: int, rows: str, number: int, judged_ms: int) -> T
         keep_ms=life.keep_ms,
         final=life.final,
         living=life.living,
-        judged=judged_ms if life.living and life.deadline_ms <= judged_ms else 0,
         complete=life.complete,
         limits=list(life.limits),
     )
@@ -243,23 +209,10 @@ def forgotten_row(shard: int, metric: MetricId, forgotten_sums: ForgottenSums) -
         name=name,
         type=type_,
         tags=dict(tags),
-        list_id=forgotten_sums.list_id,
         lives=forgotten_sums.lives,
         held=forgotten_sums.stored,
     )
     return TableRecord(_json.encode(["forgotten", shard, app, type_, name, tags]), row)
-
-
-def forgetting_rows(shard: int, list_id: int, ids: list[LifeId]) -> list[TableRecord]:
-    """Return the records of a list of lives to be forgotten."""
-    chunks = range(0, len(ids), MAX_LIVES_OF_A_LIST_ROW)
-    return [
-        TableRecord(
-            _json.encode(["forgetting", shard, list_id, chunk]),
-            ForgettingRow(list_id=list_id, lives=ids[first : first + MAX_LIVES_OF_A_LIST_ROW]),
-        )
-        for chunk, first in enumerate(chunks)
-    ]
 
 
 def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
@@ -271,9 +224,6 @@ def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
         before=state.before,
         clocks=dict(state.clocks),
         offsets=dict(state.offsets),
-        judged=dict(state.judged),
-        out_ms=state.out_ms,
-        list_id=state.list_id,
         stale=state.stale,
         records=state.records,
         dead=state.dead,
@@ -283,7 +233,6 @@ def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
         instances=counts.instances,
         rows=counts.rows,
         metrics=len(state.metrics),
-        due_ms=state.due_ms,
         sum_tags=state.sum_tags,
     )
     return TableRecord(_json.encode(["shard", state.shard]), row)

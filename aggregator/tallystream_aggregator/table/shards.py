@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from itertools import count
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from tallystream.decoding import msgpack_decoder
 from tallystream_aggregator.otlp import decode as otlp
 from tallystream_aggregator.table.arithmetic.partial_sums import StoredPartialSum, store_partial_sum
+from tallystream_aggregator.table.clock_record import CLOCK_KEY
 from tallystream_aggregator.table.outputs import Offsets
 from tallystream_aggregator.table.state import MetricId
 
@@ -33,12 +35,32 @@ def shard_of(key: bytes | None, shards: int) -> int:
 
 
 def shards_of(record: Record, shards: int, otlp_topics: Collection[str]) -> set[int]:
-    """Return the shards of a record: that of its key, or in an OTLP topic those of the instances in it."""
+    """Return the shards of a record: that of its key, or in an OTLP topic those of the instances in it.
+
+    A clock record is in all shards.
+    """
+    if record.key == CLOCK_KEY and record.topic not in otlp_topics:
+        return set(range(shards))
     if shards > 1 and is_otlp(record, otlp_topics):
         found = {shard_of(instance.encode(), shards) for instance in otlp.instances(record.value or b"")}
         if found:
             return found
     return {shard_of(record.key, shards)}
+
+
+INSTANCE = "tallystream-aggregator"
+"""An instance ID without metrics, as is this ID with a number behind it: it stands for a shard (`instances`)."""
+
+
+def instances(shards: int) -> dict[int, str]:
+    """Return an instance ID for each shard. One of them is `INSTANCE`."""
+    found: dict[int, str] = {}
+    for number in count():
+        instance = f"{INSTANCE}-{number}" if number else INSTANCE
+        found.setdefault(shard_of(instance.encode(), shards), instance)
+        if len(found) == shards:
+            return found
+    raise AssertionError
 
 
 _FORGET = re.compile(rb'\{\s*(?:"v"\s*:\s*1\s*,\s*)?"forget"\s*:')

@@ -85,13 +85,6 @@ class Life(msgspec.Struct, array_like=True):
         return self.living and (not self.complete or row.seq == self.parts.get(row.part, 0))
 
 
-class ListedLife(msgspec.Struct, array_like=True):
-    """A life that is being forgotten, in the list with the number `list_id`."""
-
-    list_id: int
-    life: Life
-
-
 class State(msgspec.Struct, array_like=True):
     """The table of one shard.
 
@@ -100,14 +93,7 @@ class State(msgspec.Struct, array_like=True):
     `lives` maps instance → its lives, oldest first. `forgotten_sums` maps the metric's number → the partial sums of the
     forgotten lives.
 
-    `out_ms` is the time of the newest output. `read_ms` maps partition → the wall-clock time of the last batch that had
-    records of it. `judged` maps partition → the time by which its lives were last found silent. `due_ms` is a
-    wall-clock time before which no further life falls silent, 0 if none is living.
-
-    `list_id` is the number of the last list of lives to be forgotten. `listed` are lives that `forgotten_sums` does
-    not include yet, `deleting` those that it includes and whose rows are still on `metrics-table`. `lists` maps the
-    number of a list → all of its lives, `finished` are lists whose last row is deleted. `published` tells whether every
-    row is on `metrics-table`. `delete_keys` are keys of that topic that are to be deleted.
+    `published` tells whether every row is on `metrics-table`.
 
     Since the table began, `stale`, `records`, `dead` and `forgotten` count stale records, all records, dead letters,
     and forgotten lives.
@@ -127,18 +113,7 @@ class State(msgspec.Struct, array_like=True):
     forgotten_sums: dict[int, ForgottenSums] = {}
     clocks: dict[str, int] = {}
     offsets: dict[str, int] = {}
-    overflowed: list[int] = []
-    out_ms: int = 0
-    read_ms: dict[str, int] = {}
-    judged: dict[str, int] = {}
-    due_ms: int = 0
-    list_id: int = 0
-    listed: list[ListedLife] = []
-    deleting: list[ListedLife] = []
-    lists: dict[int, list[LifeId]] = {}
-    finished: list[int] = []
     published: bool = False
-    delete_keys: list[bytes] = []
     stale: int = 0
     records: int = 0
     dead: int = 0
@@ -150,6 +125,11 @@ class State(msgspec.Struct, array_like=True):
     before: tuple[int, int] | None = None
     sum_tags: SumTags = SumTags()
     emptied: list[MetricId] = []
+
+    @property
+    def out_ms(self) -> int:
+        """The time of an output: the highest time of the partitions, in epoch ms."""
+        return max(self.clocks.values(), default=0)
 
 
 class _Version(msgspec.Struct, array_like=True):

@@ -13,6 +13,7 @@ import msgspec
 from tallystream.record import ShortForm
 from tallystream_aggregator.otlp import decode as otlp
 from tallystream_aggregator.table.apply import RecordApplier
+from tallystream_aggregator.table.clock_record import CLOCK_KEY, NO_CLOCK_RECORD, read_clock
 from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
 from tallystream_aggregator.table.decode import (
     DecodedSnapshot,
@@ -22,18 +23,18 @@ from tallystream_aggregator.table.decode import (
     read_key,
     read_value,
 )
-from tallystream_aggregator.table.forget import advance_forgetting, close_list, forget_metric, forgotten_rows
+from tallystream_aggregator.table.forget import forget_metric, forgotten_rows
 from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limit_letters
 from tallystream_aggregator.table.lives import Lives
-from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES_OF_A_BATCH, DeadLetter, Event, Total
+from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event, Total
 from tallystream_aggregator.table.restore.republish import Republish, metric_of, republish
-from tallystream_aggregator.table.rows import forgotten_row, shard_row
+from tallystream_aggregator.table.rows import shard_row
 from tallystream_aggregator.table.shards import ShardSum, is_otlp, shard_of, shards_of
 from tallystream_aggregator.table.sums.numbers import sum_of
 from tallystream_aggregator.table.sums.outputs import SumOutputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.table.compaction import Span
     from tallystream_aggregator.table.rows import TableRecord
@@ -56,30 +57,19 @@ def run_batch(
     table: Table,
     records: Sequence[Record],
     *,
-    now_ms: int,
-    waiting: Collection[str] = (),
     load: Callable[[Record], Record] = lambda record: record,
     republish: Republish | None = None,
 ) -> Changes:
-    """Apply records in (partition, offset) order, find silent lives and lives to be forgotten, and return the changes.
+    """Apply records in (partition, offset) order, find silent lives, and return the changes.
 
-    `now_ms` is the time of the batch by the wall clock, epoch ms. `waiting` are the partitions, as in "metrics:0", that
-    may have unread records: their lives fall silent only by the partition's clock, and no life is forgotten. Both must
-    be the same when the batch runs again. `load` returns a record with its value. `republish` names keys that are
-    published from the state, whether they change or not. Such a batch takes no step of forgetting: the row of a life
-    that it adds to the forgotten sums could not be published again.
+    `load` returns a record with its value. `republish` names keys that are published from the state, whether they
+    change or not.
     """
-    if republish is None:
-        table.begin_batch()
-    else:
+    if republish is not None:
         table.republish(republish.keys, republish.sums)
     in_order = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
     table.apply(map(load, in_order))
-    table.record_read_times(records, now_ms)
-    table.notice_silence(now_ms, waiting)
-    table.set_due(now_ms, waiting)
-    if not waiting:
-        table.forget_lives(now_ms)
+    table.notice_silence()
     return table.changes()
 
 
@@ -104,21 +94,14 @@ class Table:
         self.state = state
         self._settings = settings or TableSettings()
         self._dead: list[DeadLetter] = []
-        self._quotable_bytes = MAX_QUOTED_BYTES_OF_A_BATCH
         self._lives = Lives(state, self._settings)
         self._outputs = SumOutputs(state, self._lives.sums)
         self._applier = RecordApplier(self._lives, self._settings)
-        self._forgetting_rows: list[TableRecord] = []
         self._shard_row_changed = False
         self._republished: set[bytes] = set()
-        self._changed_forgotten: set[int] = set()
+        self._changed_forgotten: set[int] = set()  # since the state was stored
+        self._to_publish: set[int] = set()  # of them, since the rows were returned
         self._metrics = len(state.metrics)
-
-    def begin_batch(self) -> None:
-        """Begin a batch. Lives that are being forgotten advance by one step."""
-        for listed in self.state.listed:
-            self._changed_forgotten.update(listed.life.rows)
-        self._forgetting_rows += advance_forgetting(self.state)
 
     def apply(self, records: Iterable[Record]) -> None:
         """Apply records, which must be in offset order within each partition.
@@ -147,82 +130,27 @@ class Table:
 
     def advance(self, partition: str, offset: int, clock_ms: int) -> None:
         """Note that a partition is read up to `offset`, included, and that its time is `clock_ms`."""
-        state = self.state
-        state.offsets[partition], state.clocks[partition] = offset, clock_ms
-        state.out_ms = max(state.out_ms, clock_ms)
+        self.state.offsets[partition], self.state.clocks[partition] = offset, clock_ms
         self._shard_row_changed = True
 
     def _apply(self, record: Record, clock: int, records: int) -> None:
         refused = limit_letters(self._apply_record(record, clock))
-        self.state.records += records
+        if self.state.shard == 0 or not self._is_clock(record):  # every shard has the clock records
+            self.state.records += records
         if refused:
             self._add_dead_letters(record, refused)
             self.state.dead += len(refused)
 
-    def record_read_times(self, records: Iterable[Record], now_ms: int) -> None:
-        """Set the time at which the partitions of a batch's records were read to `now_ms`, the time of the batch."""
-        read_ms = self.state.read_ms
-        read_ms.update(dict.fromkeys({record.partition_name for record in records}, now_ms))
-        for partition in self.state.clocks:
-            # A rebuilt table has no times. A time in the future is from before the wall clock was set back.
-            read_ms[partition] = min(now_ms, read_ms.get(partition, now_ms))
-
-    def notice_silence(self, now_ms: int | None = None, waiting: Collection[str] = ()) -> None:
-        """Mark lives as silent whose deadline has passed by the time of their partition.
-
-        That time is the partition's clock. With `now_ms`, the time of the batch, the time since the partition's last
-        record is added, except for the partitions `waiting`, which have unread records. No count depends on it, only
-        gauges, rates and the numbers of lives (rule 5).
-        """
+    def notice_silence(self) -> None:
+        """Mark lives as silent whose deadline has passed by the time of their partition (rule 5)."""
         state, life_counts = self.state, self._lives.life_counts
-        clocks = {
-            one: clock if now_ms is None or one in waiting else clock + max(0, now_ms - state.read_ms[one])
-            for one, clock in state.clocks.items()
-        }
-        judged, before = state.judged, dict(state.judged)
-        judged.update((one, max(time, judged.get(one, 0))) for one, time in clocks.items())
-        if any(clocks[partition] >= due for partition, due in life_counts.next_silence_ms().items()):
-            self._mark_silent(clocks, before)
-
-    def set_due(self, now_ms: int, waiting: Collection[str] = ()) -> None:
-        """Set the wall-clock time at which the shard has to check for silent lives next.
-
-        The time stays the same unless it has passed or a life's deadline is earlier, because the exact time requires a
-        visit to all lives.
-        """
-        state, life_counts = self.state, self._lives.life_counts
-        life_counts.flush()
-        if not life_counts.living:
-            state.due_ms = 0
+        if not any(state.clocks[partition] >= due for partition, due in life_counts.next_silence_ms().items()):
             return
-
-        def is_current() -> bool:
-            return 0 < state.due_ms <= self._first_deadline_ms() and (bool(waiting) or now_ms < state.due_ms)
-
-        if not is_current():
-            life_counts.rescan()
-            if not is_current():
-                state.due_ms = self._first_deadline_ms()
-
-    def _first_deadline_ms(self) -> int:
-        """Return the wall-clock time before which no life falls silent. At least one life must be living."""
-        state = self.state
-        next_silence_ms = self._lives.life_counts.next_silence_ms()
-        return min(at - state.clocks[one] + state.read_ms[one] for one, at in next_silence_ms.items())
-
-    def _mark_silent(self, clocks: Mapping[str, int], judged: Mapping[str, int]) -> None:
-        state = self.state
         for life in self._lives:
-            if life.living and clocks[life.partition] >= life.deadline_ms:
+            if life.living and state.clocks[life.partition] >= life.deadline_ms:
                 self._lives.mark_dirty(life.instance)
                 self._lives.sums.set_living(life, living=False)
-                self._shard_row_changed = True  # it has `judged`
-                if clocks[life.partition] <= judged.get(life.partition, 0):
-                    # `judged` had this time before the life's last record. So the partition's time went back since.
-                    self._lives.publish_all(life)
-                # The time of falling silent, not of noticing it: a batch that runs again writes the same point.
-                state.out_ms = max(state.out_ms, life.deadline_ms)
-        self._lives.life_counts.rescan()
+        life_counts.rescan()
 
     def republish(self, keys: Iterable[bytes], sums: Iterable[bytes]) -> None:
         """Publish these keys of `metrics-table` and `metrics-agg` from the state with the next changes.
@@ -240,18 +168,10 @@ class Table:
                 self._lives.sums.force_publish([number] if number >= 0 else [])
         self._shard_row_changed = True
 
-    def forget_lives(self, now_ms: int) -> None:
-        """Forget lives that are due. `now_ms` is the time of the batch by the wall clock.
-
-        Call it only in batches that read every partition to its end: an unread record may belong to one of these lives.
-        """
-        self._lives.forget(now_ms)
-
     def changes(self) -> Changes:
         """Return the changes since the last call, and clear them."""
-        list_rows = close_list(self.state)
         outputs = self.outputs()
-        return outputs._replace(rows=self._table_rows(list_rows))
+        return outputs._replace(rows=self.rows())
 
     def outputs(self) -> Changes:
         """Return the changed sums, the dead letters and the events since the last call, without rows; clear them."""
@@ -264,18 +184,12 @@ class Table:
         if self.state.shards > 1:
             shard_sums = self.shard_sums(sorted(changed, key=self._lives.sums.numbers.identity))
         else:
-            totals, overflows = self._outputs.totals(changed)
-            self._lives.events += overflows
+            totals = self._outputs.totals(changed)
         outputs = Changes(totals, list(self._dead), list(self._lives.events), [], shard_sums)
         self._dead.clear()
-        self._quotable_bytes = MAX_QUOTED_BYTES_OF_A_BATCH
         self._lives.events.clear()
         self._applier.accepted.clear()
         return outputs
-
-    def rows(self) -> list[TableRecord]:
-        """Return the rows that changed since the last call, or all of them if none was published yet; clear them."""
-        return self._table_rows(close_list(self.state))
 
     def pop_difference(self) -> State:
         """Return what changed in the state since the last call, as a state with only these parts (table.storage)."""
@@ -303,13 +217,16 @@ class Table:
         state.clocks[partition] = clock
         state.offsets[partition] = record.offset
         self._shard_row_changed = True
-        state.out_ms = max(state.out_ms, clock)
         return clock
 
     def _apply_record(self, record: Record, clock: int) -> list[Refusal]:
         """Apply one record, and return the refusals."""
-        if self._settings.otlp_topics and is_otlp(record, self._settings.otlp_topics):
-            return self._apply_otlp(record, clock)
+        if record.topic in self._settings.otlp_topics:  # without clock records
+            self._note_forgotten(self._lives.forget(record.partition_name, clock))
+            if is_otlp(record, self._settings.otlp_topics):
+                return self._apply_otlp(record, clock)
+        if self._is_clock(record):
+            return self._apply_clock(record, clock)
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
             return [instance]
@@ -319,6 +236,17 @@ class Table:
         if len(record.value) > self._settings.max_record_bytes:
             return [self._refuse_size(record, instance, clock)]
         return self._apply_message(instance, read_value(record.value, self._settings.max_metrics), record, clock)
+
+    def _is_clock(self, record: Record) -> bool:
+        return record.key == CLOCK_KEY and record.topic not in self._settings.otlp_topics
+
+    def _apply_clock(self, record: Record, clock: int) -> list[Refusal]:
+        """Forget lives by a clock record, which every shard has. One of the shards refuses anything else."""
+        wall_ms = read_clock(record.value)
+        if wall_ms is None:
+            return [Refusal(NO_CLOCK_RECORD)] if self.state.shard == 0 else []
+        self._note_forgotten(self._lives.forget(record.partition_name, min(clock, wall_ms)))
+        return []
 
     def _refuse_size(self, record: Record, instance: str, clock: int) -> Refusal:
         size, limit = len(record.value or b""), self._settings.max_record_bytes
@@ -378,35 +306,37 @@ class Table:
         state = self.state
         if forget.shards != state.shards:
             return [Refusal(f"forget: the record is for {forget.shards} shards and the table has {state.shards}")]
-        emptied = forget_metric(self._lives, forget, record, clock)
-        self._changed_forgotten |= emptied
-        self._forgetting_rows += [
-            forgotten_row(state.shard, state.metrics[n], state.forgotten_sums[n]) for n in sorted(emptied)
-        ]
+        self._note_forgotten(forget_metric(self._lives, forget, record, clock))
         return []
 
+    def _note_forgotten(self, numbers: set[int]) -> None:
+        self._changed_forgotten |= numbers
+        self._to_publish |= numbers
+
     def _add_dead_letters(self, record: Record, refused: Sequence[Refusal]) -> None:
+        quotable_bytes = MAX_QUOTED_BYTES
         for reason, metric in refused:
-            letter = DeadLetter.quoting(record, reason, metric, self._quotable_bytes)
-            self._quotable_bytes -= len(letter.record.value or b"") + len(letter.metric or "")
+            letter = DeadLetter.quoting(record, reason, metric, quotable_bytes)
+            quotable_bytes -= len(letter.record.value or b"") + len(letter.metric or "")
             self._dead.append(letter)
 
-    def _table_rows(self, list_rows: list[TableRecord]) -> list[TableRecord]:
+    def rows(self) -> list[TableRecord]:
+        """Return the rows that changed since the last call, or all of them if none was published yet; clear them."""
         republished = republish(self._lives, self._republished)
         self._republished.clear()
-        rows = {row.key: row for row in (*republished, *self._forgetting_rows)}
-        rows |= self._lives.pop_rows()
-        if not self.state.published:
-            list_rows = forgotten_rows(self.state)
-            self.state.published = True
-        rows |= {row.key: row for row in list_rows}
+        rows = {row.key: row for row in republished} | self._lives.pop_rows()
+        numbers = self._to_publish if self.state.published else self.state.forgotten_sums
+        if numbers:
+            rows |= {row.key: row for row in forgotten_rows(self.state, numbers)}
+        self.state.published = True
         if not rows and not self._shard_row_changed:
             return []
-        self._forgetting_rows, self._shard_row_changed = [], False
+        self._to_publish, self._shard_row_changed = set(), False
         # The shard's record is last: once it is written, all rows that it includes are written.
         self._lives.life_counts.flush()
         return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts)]
 
     def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return the partial sums of this shard for the sums of these metrics, for the combiners."""
+        self._lives.sums.apply_changes()
         return self._outputs.shard_sums(numbers)

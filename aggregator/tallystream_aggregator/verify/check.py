@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tallystream_aggregator.verify.lives import STAYING
-from tallystream_aggregator.verify.published import LASTING, Unequal, unequal, unequal_between
+from tallystream_aggregator.verify.published import Unequal, unequal
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.verify.decode import Identity, RawRecord
-    from tallystream_aggregator.verify.published import Ends, PartitionName, PublishedSum
+    from tallystream_aggregator.verify.published import Batch, Ends, PartitionName, PublishedSum
     from tallystream_aggregator.verify.replay import Replay
-    from tallystream_aggregator.verify.silence import Batch
 
 
 class Difference(NamedTuple):
@@ -33,8 +31,7 @@ class Outcome:
     """The result of a comparison.
 
     `records` is the number of replayed records, `sums` that of compared sums, and `letters` that of the dead letters
-    that both the topic and the replay have. `undetermined` counts sums whose living lives depend on batches that the
-    ledger lacks; only their other fields were compared. `unordered` counts sums that were not compared, because their
+    that both the topic and the replay have. `unordered` counts sums that were not compared, because their
     offsets are neither before nor after those of another writer's batch. `compacted` counts metrics whose only sum left
     is later than the period. `unreadable` counts records of `metrics-agg` that are not sums. `lost_letters` counts the
     records without dead letters which a lost checkpoint may have refused before it wrote them. `letters_checked` is
@@ -45,7 +42,6 @@ class Outcome:
     records: int = 0
     sums: int = 0
     letters: int = 0
-    undetermined: int = 0
     unordered: int = 0
     compacted: int = 0
     unreadable: int = 0
@@ -149,14 +145,12 @@ class Check:
             self.outcome.unordered += len(rows)
             return
         self._start(batch)
+        if batch.forget_after_ms:
+            self._replay.forget_after(batch.forget_after_ms)
         self._advance(batch.end)
-        if batch.follows_gap:
-            self._replay.silence.skip_batches(batch.ts_ms)
-        else:
-            self._replay.silence.evaluate(batch)
         self._is_between = False
         for row in rows:
-            self._compare(row, 0)
+            self._compare(row)
 
     def _start(self, batch: Batch) -> None:
         """Replay up to the start of a batch, once, and process the start of a checkpoint there."""
@@ -166,7 +160,6 @@ class Check:
         start = batch.start or {}
         if self._is_between or any(begin > self._at.get(partition, 0) for partition, begin in start.items()):
             self._advance(start)
-            self._replay.silence.skip_batches(batch.ts_ms)
         if batch.begins and batch is not self._batches[0]:
             self._replay.begin(batch)
 
@@ -180,7 +173,7 @@ class Check:
         self._advance(ends)
         self._is_between = True
         for row in rows:
-            self._compare(row, row.ts_ms)
+            self._compare(row)
 
     def _is_ahead(self, ends: Ends) -> bool:
         return all(at <= ends.get(partition, self._begin.get(partition, 0)) for partition, at in self._at.items())
@@ -195,55 +188,34 @@ class Check:
             self._at[partition] = max(end, self._at.get(partition, 0))
         self.outcome.ends = dict(self._at)
 
-    def _compare(self, row: PublishedSum, at_ms: int) -> None:
+    def _compare(self, row: PublishedSum) -> None:
         self.outcome.sums += 1
-        found, undetermined = self._found(row, at_ms)
-        self.outcome.undetermined += undetermined
-        self._differ(row.identity, found, row.ends)
+        self._differ(row.identity, self._found(row), row.ends)
 
-    def _found(self, row: PublishedSum, at_ms: int) -> tuple[list[Unequal], bool]:
-        """Return the fields that differ whichever lives were forgotten, and whether some are undetermined."""
+    def _found(self, row: PublishedSum) -> list[Unequal]:
+        """Return the fields that differ."""
         self._replay.tags = self._tags(row.version[0])
-        for forgotten in (True, False):
-            noticed = self._replay.sum(row.identity, at_ms, forgotten=forgotten)
-            unnoticed = self._replay.sum(row.identity, forgotten=forgotten, noticed=False)
-            found, undetermined = unequal_between(row.fields, noticed, unnoticed)
-            if not found:
-                return [], undetermined
-        if self._replay.uncertain_lives(row.identity) > 1:  # some of them may be counted and others not
-            none, every = (self._replay.sum(row.identity, at_ms, forgotten=forgotten) for forgotten in (False, True))
-            return unequal_between(row.fields, none, every)
-        return found, undetermined
+        return unequal(row.fields, self._replay.sum(row.identity))
 
     def _all_published(self, newest: Mapping[Identity, PublishedSum], later: set[Identity]) -> None:
         """Compare the newest sum of every metric with the replay. A change that was not published is a difference.
 
-        A metric that no life certainly has needs no sum: a batch whose checkpoint was lost may have read all records of
-        the metric and the record that removes it, and the rebuilt table does not know the metric.
-
-        Without a known batch it is unknown when silence was noticed, so fields that depend on it are not compared.
+        A metric that no life has needs no sum: a batch whose checkpoint was lost may have read all records of the
+        metric and the record that removes it, and the rebuilt table does not know the metric.
         """
         self.outcome.complete = True
         differing = {one.identity for one in self.outcome.differences}
-        self._replay.tags = tags = self._tags(self._batches[-1].epoch if self._batches else None)
+        self._replay.tags = self._tags(self._batches[-1].epoch if self._batches else None)
         for identity in list(self._replay.identities()):
             row = newest.get(identity)
             if row is None and identity in later:
                 self.outcome.compacted += 1
+            elif identity in differing or (row is not None and not row.within(self._end or {})):
                 continue
-            if row is None and all(life.uncertain for life, _ in self._replay.rows(identity)):
-                continue
-            if identity in differing or (row is not None and not row.within(self._end or {})):
-                continue
-            if row is None:
+            elif row is not None:
+                self._differ(identity, self._found(row), self._end)
+            elif any(True for _ in self._replay.rows(identity)):
                 self._differ(identity, [Unequal("sum", None, "published")], self._end)
-            elif self._batches:
-                self._differ(identity, self._found(row, 0)[0], self._end)
-            elif identity[1] in STAYING:
-                self._replay.tags = tags
-                both = [self._replay.sum(identity, forgotten=forgotten) for forgotten in (True, False)]
-                different = [unequal(row.fields, replayed, LASTING) for replayed in both]
-                self._differ(identity, different[1] if all(different) else [], self._end)
 
     def _letter(self, partition: PartitionName, offset: int, refused: list[str]) -> None:
         if self._letters is None or self._end is None or offset >= self._end.get(partition, 0):

@@ -35,6 +35,10 @@ class RawRecord(NamedTuple):
     value: bytes | None
 
 
+CLOCK_KEY = b"tallystream-clock"
+_CLOCK = re.compile(rb'\{"v":1,"wall_ms":(0|[1-9]\d{0,14})\}')
+
+
 class RejectedError(Exception):
     """A record or a metric that is refused. The text gives the reason."""
 
@@ -310,3 +314,15 @@ def _tags(content: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     if not isinstance(tags, dict) or len(tags) > 32:
         raise RejectedError("tags are no object of up to 32")
     return tuple(sorted((_good_text(n, "tag", 1, 128), _good_text(v, "tag", 0, 512)) for n, v in tags.items()))
+
+
+def clock(value: bytes | None) -> int:
+    """Return the wall clock in a clock record, in epoch ms.
+
+    Raises:
+        RejectedError: the value is anything else.
+    """
+    found = _CLOCK.fullmatch(value or b"")
+    if found is None:
+        raise RejectedError("clock: the value is not that of a clock record")
+    return int(found[1])

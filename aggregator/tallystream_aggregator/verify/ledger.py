@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.kafka.ledger import QUERY
-from tallystream_aggregator.verify.published import Ends, PartitionName, by_partition
-from tallystream_aggregator.verify.silence import Batch
+from tallystream_aggregator.verify.published import Batch, Ends, by_partition
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
@@ -31,8 +30,9 @@ class LedgerBatches:
     partial: LedgerRow | None = None
     batches: list[Batch] = field(default_factory=list)
     tags: dict[int, Tags] = field(default_factory=dict)
+    _forget_after: dict[int, int] = field(default_factory=dict)
     _opened: list[LedgerRow] = field(default_factory=list)
-    _writers: tuple[LedgerRow | None, LedgerRow | None] = (None, None)
+    _writer: LedgerRow | None = None
     _shards: int | None = None
     _has_begun: bool = False
 
@@ -45,14 +45,15 @@ class LedgerBatches:
             self.tags[row.epoch] = Tags(
                 frozenset(row.drop_tags), None if row.keep_tags is None else frozenset(row.keep_tags)
             )
-            self._writers = self._writers[1], row
+            self._writer = row
+            self._forget_after[row.epoch] = row.forget_after_ms
             return
         begins, end = self._is_first(row), by_partition(row.end)
         if not begins and self.batches and _is_within(end, self.batches[-1].end):
             return  # written twice
         opened = self._begin() if begins else None
-        if (begins or not self.batches) and (writer := self._writers[1]) is not None:
-            self._shards = writer.shards or None
+        if (begins or not self.batches) and self._writer is not None:
+            self._shards = self._writer.shards or None
         # A late row of a replaced writer may come after the row "opened" of a rebuilt table.
         self._opened = [] if begins else [one for one in self._opened if one.epoch > row.epoch]
         self._has_begun = True
@@ -61,8 +62,16 @@ class LedgerBatches:
             follows_gap = not row.start and row.batch > 0
             if follows_gap and not begins and self.batches:
                 start = self.batches[-1].end
-            waiting = self._waiting(row)
-            batch = Batch(row.epoch, row.batch, row.ts, start, end, waiting, begins, self._shards, follows_gap)
+            batch = Batch(
+                row.epoch,
+                row.batch,
+                start,
+                end,
+                begins,
+                self._shards,
+                follows_gap,
+                self._forget_after.get(row.epoch, 0),
+            )
             if batch.start is not None and self.batches and batch.start == self.batches[-1].end:
                 batch = batch._replace(start=self.batches[-1].end)  # one object for both: there may be many
             self.end = end
@@ -105,24 +114,6 @@ class LedgerBatches:
             self.batches.clear()
         # Otherwise the checkpoint has a rebuilt table, which includes all batches of the table before it.
         return opened
-
-    def _waiting(self, row: LedgerRow) -> frozenset[PartitionName] | None:
-        """Return the partitions of which a batch may have left records unread: if the batch was full, those it read.
-
-        Return None if that is unknown: a batch that was planned before its writer started may have run with the options
-        of that writer or of the one before.
-        """
-        before, writer = self._writers
-        if writer is None:
-            return None
-        start, end = by_partition(row.start), by_partition(row.end)
-        moved = {partition: count for partition, last in end.items() if (count := last - start.get(partition, 0)) > 0}
-        numbers = {writer.max_records} | ({before.max_records} if before is not None and row.ts < writer.ts else set())
-        # A full batch may have up to one record less for each of its partitions, because their shares are rounded down.
-        full = {number > 0 and sum(moved.values()) > number - len(moved) for number in numbers}
-        if 0 in numbers or len(full) > 1:
-            return None
-        return frozenset(moved) if full.pop() else frozenset()
 
 
 def _is_within(ends: Ends, others: Ends) -> bool:

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.verify.decode import Identity
 
-FORGET_AFTER_MS = 7 * 86_400_000
-"""The least time, in ms, after which the aggregator forgets a life, with any options."""
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The numbers in the rules: times in ms, sizes in bytes. Only `max_app_metrics` and `otlp_topics` are options."""
+    """The numbers in the rules: times in ms, sizes in bytes.
 
+    Options are `forget_after_ms`, `max_app_metrics` and `otlp_topics`.
+    """
+
+    forget_after_ms: int = 7 * 86_400_000
     short_form_every_ms: int = 60_000
     max_record_bytes: int = 1_048_576
     max_metrics: int = 10_000
@@ -43,40 +44,27 @@ class Row:
 
 @dataclass(slots=True, eq=False)
 class Life:
-    """One life. `last_seen_ms` is the partition's clock at its last record.
+    """One life. Times are those of the clock of its shard and partition, in ms.
 
-    `active_ms` is its shard's clock at its last record that was not stale, in batch `active_in`. `silent` tells whether
-    it was found silent since then, in an earlier checkpoint; None if unknown.
-
-    `ahead_ms` is the time of its ULID, which may be after its first record. It is None in the short form, which is
-    never forgotten. `uncertain` is true if it is unknown whether the sums have these rows: after a tombstone they have
-    them only if the life was forgotten before it (`survives` is true), after a forget record of a metric in another
-    partition only if it was not.
-
-    `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether snapshots have all
-    metrics of a part.
+    `active_ms` is that of its last record that was not stale. It is forgotten by `keep_ms`, that of its last record, or
+    the time of its ULID if that is later. `is_short` tells whether it is that of the short form, which is never
+    forgotten. `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether
+    snapshots have all metrics of a part.
     """
 
     app: str
     instance: str
     partition: str
     every_ms: int
-    last_seen_ms: int
+    keep_ms: int
     active_ms: int
-    ahead_ms: int | None
+    is_short: bool = False
     final: bool = False
-    active_in: int = 0
-    silent: bool | None = False
-    uncertain: bool = False
-    survives: bool = False
+    forgotten: bool = False
     complete: bool = True
     seqs: dict[int, int] = field(default_factory=dict)
     current_parts: set[int] = field(default_factory=set)
     rows: dict[Identity, Row] = field(default_factory=dict)
-
-    def may_be_forgotten(self, clock_ms: int) -> bool:
-        """Return whether the last record is so long ago that the aggregator may have forgotten the life."""
-        return self.ahead_ms is not None and clock_ms - max(self.last_seen_ms, self.ahead_ms) >= FORGET_AFTER_MS
 
     @property
     def deadline_ms(self) -> int:
@@ -119,15 +107,16 @@ class Total:
             self.covered += numbers["count"]
 
 
-def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]], retired: int) -> dict[str, Any]:
+def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
     """Return the fields of one sum. `held` has each life with its row, and whether the life is living.
 
     A number beyond its range is replaced by the largest or smallest one, and `overflow` is true (rule 4).
     """
     total = Total()
-    instances, now = [], []
+    instances, now, retired = [], [], 0
     for life, row, living in held:
         total.add(row)
+        retired += life.forgotten
         if living and life.newest(row):
             instances.append(life.instance)
             now.append(row.numbers)

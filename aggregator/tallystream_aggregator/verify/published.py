@@ -21,6 +21,24 @@ Ends = dict[PartitionName, int]
 """partition → the next offset. All records below it are included."""
 
 
+class Batch(NamedTuple):
+    """A finished batch of the ledger, with its start and end offsets.
+
+    `start` is None if unknown. `begins` is true for the first batch of a checkpoint that the ledger has. `shards` is
+    None if the ledger does not have it. If the batch `follows_gap`, the ledger lacks the batches before it, and `start`
+    is that of the first of them. `forget_after_ms` is that of its writer, 0 if unknown.
+    """
+
+    epoch: int
+    number: int
+    start: Ends | None
+    end: Ends
+    begins: bool = False
+    shards: int | None = 1
+    follows_gap: bool = False
+    forget_after_ms: int = 0
+
+
 _NO_SUM = (TypeError, KeyError, AttributeError, ValueError, OverflowError, RecursionError)
 """The errors of reading any JSON: OverflowError for an infinite number, RecursionError for deep nesting."""
 
@@ -122,9 +140,6 @@ LASTING = ("count", "sum", "min", "max", "start", "position", *QUANTILES, "sketc
 
 RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 MOMENTARY = ("mean", "number", *RATES, "lives", "instances", "overflow")
-RISING = ("count", "number", "lives", "instances", "retired")
-"""Fields that never decrease when a life is added."""
-
 ROUNDED = {*QUANTILES, "mean"}
 """Fields computed in floating point, compared to nine digits. Adjacent buckets of a sketch differ by about 1 %."""
 
@@ -144,7 +159,6 @@ def unequal(
 ) -> list[Unequal]:
     """Return the fields that differ. Numbers are compared exactly, those of ROUNDED to nine digits.
 
-    `retired` may be between 0 and the replayed number, because forgetting depends on the aggregator's wall clock.
     Sketches are compared by their buckets. A sum that an earlier version published has none.
     """
     found = []
@@ -158,41 +172,11 @@ def unequal(
     return found
 
 
-def unequal_between(
-    published: Mapping[str, Any], noticed: Mapping[str, Any], unnoticed: Mapping[str, Any]
-) -> tuple[list[Unequal], bool]:
-    """Return the fields that differ, and whether some could not be determined.
-
-    Whether a life was living can depend on batches that the ledger lacks. `noticed` is the sum if the aggregator
-    noticed all silence that it may have noticed, `unnoticed` the sum if it noticed only what it must have noticed. If
-    the published sum equals neither, the fields in which both agree must match, counts and living lives must lie
-    between the two, and the other fields are undetermined.
-    """
-    found = unequal(published, noticed)
-    if not found or not unequal(published, unnoticed):
-        return [], False
-    # In both directions, as a sum may lack its sketch.
-    uncertain = {one.field for one in (*unequal(noticed, unnoticed), *unequal(unnoticed, noticed))}
-    if "lives" in uncertain:
-        # The values of the lives in question may add up to 0, and those of some of them not.
-        uncertain |= {"mean", *RATES} | ({"sum"} if "number" in noticed else set())
-    left = [
-        one for one in found if not (_is_between(one, unnoticed) if one.field in RISING else one.field in uncertain)
-    ]
-    return left, bool(uncertain) and not left
-
-
-def _is_between(one: Unequal, unnoticed: Mapping[str, Any]) -> bool:
-    return isinstance(one.published, int) and (one.replayed or 0) <= one.published <= (unnoticed.get(one.field) or 0)
-
-
 def _is_same(field: str, published: Any, replayed: Any) -> bool:
     if field == "overflow":
         return (published or False) is (replayed or False)
     if isinstance(published, bool) or not isinstance(published, (int, float, type(None))):
         return False
-    if field == "retired":
-        return isinstance(published, int) and 0 <= published <= replayed
     if field in ROUNDED and published is not None and replayed is not None:
         try:
             return math.isclose(published, replayed, rel_tol=1e-9)

@@ -3,31 +3,26 @@
 No rule depends on two instances. An instance is in one partition, or moves to another one. Then the highest seq wins,
 whichever partition is read first. So the partitions may be interleaved in any way if each is read in offset order.
 
-Retirement has no effect on sums, so the replay keeps every life. Forgetting has none either, with one exception:
-a tombstone and a forget record of lives keep the rows of forgotten lives, and a forget record of a metric removes it
-from all forgotten lives. When the aggregator forgets a life depends on its options and its wall clock, which are not
-in the topic. So `sum` has a parameter for the rows of lives that may have been forgotten before such a record.
+A life is forgotten at a clock record of its partition, or in an OTLP topic at any record of it. Its rows stay in the
+sums, and only a forget record of a metric removes them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from tallystream_aggregator.verify import decode, otlp
 from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError, Snapshot
 from tallystream_aggregator.verify.lives import Life, Row, Settings, sum_of
-from tallystream_aggregator.verify.silence import Silence
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tallystream_aggregator.verify.decode import Identity
-    from tallystream_aggregator.verify.silence import Batch
+    from tallystream_aggregator.verify.published import Batch
 
 WIDENING = (("start", min), ("min", min), ("position", max), ("max", max))
 LATE_MS = 86_400_000
@@ -41,9 +36,9 @@ MAX_METRIC_LETTERS = 10
 
 
 class Replay:
-    """The table after the records so far. `clocks`: partition, as in "metrics:0" → highest append time, epoch ms.
+    """The table after the records so far. `tags` are those that the sums have, `shards` are its shards.
 
-    `tags` are those that the sums have.
+    A shard has its own clock for each partition, as in "metrics:0": the highest append time of the shard's records.
     """
 
     def __init__(self, settings: Settings | None = None, tags: Tags = Tags()) -> None:  # noqa: B008 (it is frozen)
@@ -54,25 +49,70 @@ class Replay:
         self._metrics_by_sum: dict[Identity, list[Identity]] = {}
         self._metric_counts: Counter[str] = Counter()
         self._metric_bytes: Counter[str] = Counter()
-        self._shards: int | None = None  # of the batch that reads the records, None if unknown
-        self.silence = Silence()
-        self.clocks: dict[str, int] = {}
+        self._shards = 1
+        self._shards_known = False
+        self._clocks: dict[tuple[int, str], int] = {}  # by shard and partition, epoch ms
+        self._ran: set[int] = set()  # shards that have read a record since their number changed
+        self._forgetting_ms: dict[tuple[int, str], int] = {}  # the clocks before which no life is forgotten
+        self._forget_after_ms = self._settings.forget_after_ms
         self.stale = 0
 
     def apply(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
         """Apply one record, and return the reasons of its dead letters: of the record, or of its refused metrics."""
-        self.clocks[partition] = max(timestamp_ms, self.clocks.get(partition, 0))
         try:
-            if self._settings.otlp_topics and self._is_otlp(partition, value):
-                return self._apply_otlp(partition, timestamp_ms, key, value or b"")
-            self._clock = self.silence.tick(key, partition, timestamp_ms)
+            if partition.rpartition(":")[0] in self._settings.otlp_topics:
+                return self._apply_to_otlp_topic(partition, timestamp_ms, key, value)
+            if key == decode.CLOCK_KEY:
+                self._tick(range(self._shards), partition, timestamp_ms)
+                self._forget(range(self._shards), partition, decode.clock(value))
+                return []
+            self._clock = self._tick([self._shard(key or b"")], partition, timestamp_ms)
             return self._apply(partition, timestamp_ms, decode.instance_of(key), value)
         except RejectedError as refused:
             return [str(refused)]
 
-    def _is_otlp(self, partition: str, value: bytes | None) -> bool:
-        topic = partition.rpartition(":")[0]
-        if value is None or topic not in self._settings.otlp_topics:
+    def _tick(self, shards: Iterable[int], partition: str, timestamp_ms: int) -> int:
+        """Advance the clocks of these shards, and return the last one."""
+        clock = timestamp_ms
+        for shard in shards:
+            self._ran.add(shard)
+            clock = self._clocks[shard, partition] = max(timestamp_ms, self._clocks.get((shard, partition), 0))
+        return clock
+
+    def _forget(self, shards: Iterable[int], partition: str, wall_ms: int | None = None) -> None:
+        """Forget the lives of a partition that are due by its clock, and by `wall_ms` if it is given."""
+        after_ms = self._forget_after_ms
+        for shard in shards:
+            at = shard, partition
+            end_ms = self._clocks[at] if wall_ms is None else min(self._clocks[at], wall_ms)
+            if end_ms < self._forgetting_ms.get(at, 0):
+                continue
+            left_ms = end_ms + after_ms
+            for lives in self._instances.values():
+                for name, life in list(lives.items()):
+                    if life.partition != partition or life.is_short or self._shard(life.instance.encode()) != shard:
+                        continue
+                    if end_ms - life.keep_ms >= after_ms:
+                        life.forgotten = True
+                        del lives[name]
+                    else:
+                        left_ms = min(left_ms, life.keep_ms + after_ms)
+            self._forgetting_ms[at] = left_ms
+
+    def _shard(self, key: bytes) -> int:
+        return crc32(key) % self._shards
+
+    def _apply_to_otlp_topic(
+        self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None
+    ) -> list[str]:
+        if self._is_otlp(value):
+            return self._apply_otlp(partition, timestamp_ms, key, value or b"")
+        self._clock = self._tick([self._shard(key or b"")], partition, timestamp_ms)
+        self._forget([self._shard(key or b"")], partition)
+        return self._apply(partition, timestamp_ms, decode.instance_of(key), value)
+
+    def _is_otlp(self, value: bytes | None) -> bool:
+        if value is None:
             return False
         begin = b"".join(value[:64].split()) if value[:1] == b"{" else b""
         return not begin.startswith((b'{"forget":', b'{"v":1,"forget":'))
@@ -82,11 +122,13 @@ class Replay:
         try:
             resources = otlp.read(value)
         except RejectedError:
-            self._clock = self.silence.tick(key, partition, timestamp_ms)
+            self._tick([self._shard(key or b"")], partition, timestamp_ms)
+            self._forget([self._shard(key or b"")], partition)
             raise
         instances = {one for resource in resources if (one := otlp.instance_of(resource)) is not None}
-        keys: set[bytes | None] = {instance.encode() for instance in instances} or {key}
-        clocks = {each: self.silence.tick(each, partition, timestamp_ms) for each in keys}
+        shards = {self._shard(instance.encode()) for instance in instances} or {self._shard(key or b"")}
+        self._tick(shards, partition, timestamp_ms)
+        self._forget(shards, partition)
         if len(value) > self._settings.max_record_bytes:
             raise RejectedError("the record is too large")
         refused: list[str] = []
@@ -96,7 +138,7 @@ class Replay:
             except RejectedError as error:
                 refused.append(str(error))
                 continue
-            self._clock = clocks[instance.encode()]
+            self._clock = self._clocks[self._shard(instance.encode()), partition]
             refused += map(str, points)
             for snapshot in snapshots:
                 try:
@@ -128,26 +170,31 @@ class Replay:
                 yield life, life.rows[metric]
 
     def begin(self, batch: Batch) -> None:
-        """Process the start of a checkpoint, whose first batch is `batch`."""
-        self._shards = batch.shards
-        self.silence.begin(batch, (life for lives in self._instances.values() for life in lives.values()))
+        """Process the start of a checkpoint, whose first batch is `batch`.
 
-    def sum(
-        self, identity: Identity, at_ms: int = 0, *, forgotten: bool = False, noticed: bool = True
-    ) -> dict[str, Any]:
-        """Return the fields of one sum. `at_ms` and `noticed` are those of `Silence.living`.
-
-        `forgotten` tells whether to count the rows for which that depends on when their life was forgotten. The field
-        `retired` is the number of lives that may have been forgotten.
+        A shard of a table that was split has the highest clocks of all shards until it has run.
         """
-        held = [(life, row) for life, row in self.rows(identity) if forgotten or not life.uncertain]
-        retired = sum(life.uncertain or life.may_be_forgotten(self.clocks[life.partition]) for life, _ in held)
-        living = partial(self.silence.living, at_ms=at_ms, noticed=noticed)
-        return sum_of(identity[1], [(life, row, living(life)) for life, row in held], retired)
+        shards, self._shards_known = batch.shards or 1, batch.shards is not None
+        if shards != self._shards:
+            self._shards, self._ran, self._forgetting_ms = shards, set(), {}
+        highest: dict[str, int] = {}
+        for (_, partition), clock in self._clocks.items():
+            highest[partition] = max(clock, highest.get(partition, 0))
+        for shard in set(range(shards)) - self._ran:
+            self._clocks |= {(shard, partition): clock for partition, clock in highest.items()}
 
-    def uncertain_lives(self, identity: Identity) -> int:
-        """Return the number of lives whose rows count or not depending on when the life was forgotten."""
-        return sum(life.uncertain for life, _ in self.rows(identity))
+    def forget_after(self, ms: int) -> None:
+        """Forget lives after this time from now on."""
+        if ms != self._forget_after_ms:
+            self._forget_after_ms, self._forgetting_ms = ms, {}
+
+    def sum(self, identity: Identity) -> dict[str, Any]:
+        """Return the fields of one sum. `retired` is the number of its lives that were forgotten."""
+        return sum_of(identity[1], [(life, row, self._living(life)) for life, row in self.rows(identity)])
+
+    def _living(self, life: Life) -> bool:
+        clock = self._clocks[self._shard(life.instance.encode()), life.partition]
+        return not life.final and not life.forgotten and clock < life.deadline_ms
 
     def _apply(self, partition: str, timestamp_ms: int, instance: str, value: bytes | None) -> list[str]:
         if value is None:
@@ -159,7 +206,7 @@ class Replay:
         if isinstance(message, Forget):
             if message.metric is None:
                 self._tombstone(instance, partition, message)
-            elif self._shards not in (None, message.shards):
+            elif self._shards_known and self._shards != message.shards:
                 raise RejectedError("forget: for another number of shards than the table has")
             else:
                 self._forget_metric(message, instance, partition)
@@ -178,7 +225,7 @@ class Replay:
         if known is not None and known.complete != snapshot.complete:
             raise RejectedError("complete differs from that of the life's earlier snapshots")
         life = self._life(instance, (snapshot.app, snapshot.life), partition, snapshot.every_ms)
-        life.ahead_ms, life.complete = created, snapshot.complete
+        life.keep_ms, life.complete = max(life.keep_ms, created), snapshot.complete
         if snapshot.seq <= life.seqs.get(snapshot.part, 0):
             self.stale += 1
             if not life.complete or life.partition != partition or snapshot.part not in life.current_parts:
@@ -188,7 +235,7 @@ class Replay:
             life.current_parts.clear()
         life.current_parts.add(snapshot.part)
         life.seqs[snapshot.part] = snapshot.seq
-        self.silence.mark_active(life, partition, snapshot.every_ms, self._clock)
+        self._mark_active(life, partition, snapshot.every_ms)
         life.final = snapshot.final
         refused = self._replace_all(life, snapshot)
         return [*refused, "too many metrics in a record"] if snapshot.over_limit else refused
@@ -246,7 +293,7 @@ class Replay:
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
-        self.silence.mark_active(life, partition, self._settings.short_form_every_ms, self._clock)
+        self._mark_active(life, partition, self._settings.short_form_every_ms)
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
         if before is None and (limit := self._limit(life, metric.identity)):
             raise RejectedError(limit)
@@ -273,12 +320,14 @@ class Replay:
 
     def _life(self, instance: str, name: LifeName, partition: str, every_ms: int) -> Life:
         """Return a life, a new one if there is none, and note the time of this record."""
-        clock = self.clocks[partition]
         life = self._instances.setdefault(instance, {}).setdefault(
-            name, Life(name[0], instance, partition, every_ms, clock, self._clock, None, active_in=self.silence.number)
+            name, Life(name[0], instance, partition, every_ms, self._clock, self._clock, is_short=name[1] is None)
         )
-        life.last_seen_ms = max(clock, life.last_seen_ms)
+        life.keep_ms = max(self._clock, life.keep_ms)
         return life
+
+    def _mark_active(self, life: Life, partition: str, every_ms: int) -> None:
+        life.partition, life.every_ms, life.active_ms = partition, every_ms, self._clock
 
     def _set(self, life: Life, identity: Identity, row: Row) -> None:
         life.rows[identity] = row
@@ -294,7 +343,7 @@ class Replay:
 
     def _tombstone(self, instance: str, partition: str, forget: Forget | None = None) -> None:
         """Remove the rows of an instance's lives, or of those that a forget record names."""
-        lives, clock = self._instances.get(instance, {}), self.clocks[partition]
+        lives = self._instances.get(instance, {})
         for name, life in list(lives.items()):
             if forget is not None and not forget.has_life(*name):
                 continue
@@ -302,30 +351,24 @@ class Replay:
             life.final = True  # it is not living until its next snapshot that is not stale
             if life.partition == partition:  # an older snapshot that follows there is stale
                 life.current_parts.update(life.seqs)
-            remains = replace(life, rows=rows, uncertain=True, survives=True) if life.may_be_forgotten(clock) else None
             for identity in rows:
                 del self._lives_by_metric[identity][life]
-                if remains is not None:
-                    self._lives_by_metric[identity][remains] = None
             if name == ("default", None):
                 del lives[name]
 
     def _forget_metric(self, forget: Forget, instance: str, partition: str) -> None:
-        """Remove metrics from the lives of the record's partition that are in the shard of the record's key.
+        """Remove metrics from the lives that are in the shard of the record's key: those of the record's partition.
 
-        Forgotten lives of other partitions lose them, too: the table does not keep the partition of a forgotten life.
+        Forgotten lives of all partitions lose them: the table does not keep the partition of a forgotten life.
         """
         shard = crc32(instance.encode()) % forget.shards
         for identity in filter(forget.has_metric, self._lives_by_metric):
             for life in list(self._lives_by_metric[identity]):
-                is_certain = life.survives or life.partition == partition
-                forgotten = life.may_be_forgotten(self.clocks[life.partition])
-                if crc32(life.instance.encode()) % forget.shards != shard or not (is_certain or forgotten):
-                    continue
-                row = life.rows.pop(identity)
-                del self._lives_by_metric[identity][life]
-                if not is_certain:
-                    self._lives_by_metric[identity][replace(life, rows={identity: row}, uncertain=True)] = None
+                if crc32(life.instance.encode()) % forget.shards == shard and (
+                    life.forgotten or life.partition == partition
+                ):
+                    del life.rows[identity]
+                    del self._lives_by_metric[identity][life]
 
 
 def _count(numbers: dict[str, Any]) -> Any:

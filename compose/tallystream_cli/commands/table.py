@@ -59,8 +59,8 @@ def aggregate(
     fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
     forget_after_days: Annotated[
         float,
-        typer.Option(help="Days after which a silent life's rows are deleted and only its counts are kept; 7 or more."),
-    ] = 30.0,
+        typer.Option(help="Days after which a silent life's rows are deleted and only its counts are kept; 5 or more."),
+    ] = 7.0,
     max_app_metrics: Annotated[
         int,
         typer.Option(help="The maximum number of metrics (name, type and tags) of an app; further ones are rejected."),

@@ -143,9 +143,6 @@ def summary(outcome: Outcome) -> str:
 def notes(outcome: Outcome) -> list[str]:
     """Return one sentence for each kind of record that was not compared, with the reason."""
     counts = {
-        "sums: gauges and rates were compared only in part: they depend on when silence was noticed": (
-            outcome.undetermined
-        ),
         "sums were not compared: they are of an earlier table, or lie across another writer's batches": (
             outcome.unordered
         ),
@@ -165,7 +162,7 @@ def notes(outcome: Outcome) -> list[str]:
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as it is printed with --json."""
-    keys = ("records", "sums", "letters", "undetermined", "unordered", "compacted", "unreadable", "lost_letters")
+    keys = ("records", "sums", "letters", "unordered", "compacted", "unreadable", "lost_letters")
     content: dict[str, Any] = {"agree": not outcome.differences} | {key: getattr(outcome, key) for key in keys}
     content |= {"letters_checked": outcome.letters_checked, "complete": outcome.complete, "ends": outcome.ends}
     return content | {"differences": [_difference(difference) for difference in outcome.differences]}

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from support.simulation.broker import SimulatedCluster
 from support.simulation.checkpoints import Batch
 from support.simulation.client import SimulatedBroker
-from support.simulation.system import TABLE, TOPICS
+from support.simulation.system import TOPICS
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.positions import by_place, newest_row
 from tallystream_aggregator.stream.restore import Begin
+from tallystream_aggregator.table import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.stream.broker import Positions
 
+TABLE = TableSettings(short_form_every_ms=5_000)
 METRICS = Place(TOPICS.metrics, 0)
 ROWS = Place(TOPICS.table, 0)
 

@@ -31,10 +31,10 @@ class Violation(AssertionError):  # noqa: N818 (it is the name of what it is)
 
 
 class Judge:
-    """Judges a system. `every` is how many transactions are passed over between two that are compared in full."""
+    """Judges a system. One of `every` transactions is compared in full, and of a single shard each one with rows."""
 
-    def __init__(self, system: System, rules: dict[str, Any], every: int = 1) -> None:
-        self._system, self._rules, self._every = system, rules, every
+    def __init__(self, system: System, every: int = 1) -> None:
+        self._system, self._every = system, every
         self._judged: set[int] = set()
         self._sums: dict[Any, sums.Sum] = {}
         self._dead: Counter[tuple[int, int]] = Counter()
@@ -79,7 +79,8 @@ class Judge:
             for one, positions in of_shards.items():
                 self._move(row["of"], row["shard"], int(one), by_place(positions))
         shard, of = rows[-1]["shard"], rows[-1]["of"]
-        if len(self._judged) % self._every or shard != of - (of == 1):
+        is_cut = of == 1 and any(entry.key == b'["shard",0]' for _, entry in records)
+        if (len(self._judged) % self._every and not is_cut) or shard != of - (of == 1):
             return
         vector = [self._positions.get((of, shard, one), {}) for one in range(of)]
         if any(positions != vector[0] for positions in vector):
@@ -87,7 +88,7 @@ class Judge:
         self._compare(vector[0])
         if of == 1:
             self._compare_letters(vector[0])
-            if any(entry.key == b'["shard",0]' for _, entry in records):
+            if is_cut:
                 self._compare_rows(vector[0])
 
     def _take(self, place: Place, entry: Entry) -> dict[str, Any] | None:
@@ -132,7 +133,7 @@ class Judge:
         """Return what the oracle makes of the records up to these positions, one partition after the other."""
         at = {place.partition: position for place, position in positions.items()}
         mine = [record for record in self._system.records if record.offset < at.get(record.partition, 0)]
-        return oracle.replay(sorted(mine, key=lambda record: (record.partition, record.offset)), **self._rules)
+        return oracle.replay(sorted(mine, key=lambda record: (record.partition, record.offset)), **self._system.rules)
 
     def _compare(self, positions: dict[Place, int]) -> None:
         self.compared += 1

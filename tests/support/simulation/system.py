@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from support.runs import FORGET_AFTER_MS
 from support.schedules import Play
 from support.simulation.broker import Action, SimulatedCluster
 from support.simulation.checkpoints import BatchTakenError, Checkpoint
 from support.simulation.client import SimulatedBroker
 from support.simulation.scheduler import Faults, Scheduler
+from support.tables import table_settings
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place
@@ -23,7 +25,6 @@ from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.stream.reshard import Identities, Layout, Resharder
 from tallystream_aggregator.stream.restore import Begin
-from tallystream_aggregator.table import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from support.simulation.processes import Process
     from tallystream_aggregator.stream.epochs import EpochLoop
 
-TABLE = TableSettings(short_form_every_ms=5_000)
+SHORT_FORM_EVERY_MS = 5_000
 TOPICS = Topics()
 
 MAX_SHARDS = 3
@@ -125,6 +126,12 @@ class System:
         self.checkpoints = {n: [Checkpoint() for _ in range(n)] for n in range(1, MAX_SHARDS + 1)}
         self.generation = 0
         self.records: list[TopicRecord] = []
+        # A forget record of a metric removes it from forgotten lives of all partitions, so it would depend on the order
+        # of partitions whether a life was forgotten before.
+        self.rules: dict[str, Any] = {"short_form_every_ms": SHORT_FORM_EVERY_MS}
+        if not disasters.removals:
+            self.rules["forget_after_ms"] = FORGET_AFTER_MS
+        self.table = table_settings(**self.rules)
         self.feeding = True
         self.disasters = disasters
         self.errors: list[Exception] = []
@@ -186,7 +193,7 @@ class System:
             if process.call("lease", lambda: self.generation != generation, may_fail=False):
                 raise FencedError("somebody has a higher generation")
 
-        resharder = Resharder(self._access(process), TOPICS, IDS, TABLE, require_current=require_current)
+        resharder = Resharder(self._access(process), TOPICS, IDS, self.table, require_current=require_current)
         self._retry(process, generation, lambda: resharder.run(new, (generation, 0, 0)))
 
     def _spawn(self, name: str, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint) -> None:
@@ -195,7 +202,7 @@ class System:
 
     def _loop_of(self, shard: int) -> Callable[[Process], EpochLoop]:
         settings = LoopSettings(
-            TOPICS, Begin(shard, self.layout.shards, SumTags(), {}), IDS.shard(shard), TABLE, 0.01, max_records=20
+            TOPICS, Begin(shard, self.layout.shards, SumTags(), {}), IDS.shard(shard), self.table, 0.01, max_records=20
         )
         return lambda process: self._loop(settings, self._access(process), process)
 

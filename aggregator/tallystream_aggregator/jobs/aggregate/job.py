@@ -95,7 +95,7 @@ def run(settings: AggregateSettings) -> int:
                 return 0
             sharding, streams = adopt_sharding(session, settings, topics, sharding, streams)
             _prepare_topics(topics, kafka, sharding)
-            writer = Writer(settings, topics, kafka, lease, sharding=sharding, due_ms=health.due_ms)
+            writer = Writer(settings, topics, kafka, lease, sharding=sharding, has_living=health.has_living)
             if writer.begin and not sharding.restored:
                 sharding = msgspec.structs.replace(sharding, since=writer.epoch)
                 write_sharding(settings.checkpoint, sharding)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
+from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.offset_commits import OffsetCommits
 from tallystream_aggregator.jobs.aggregate.repair import Repair, TopicWatch, last_checked
-from tallystream_aggregator.jobs.aggregate.wake_up import WakeUps, WakeUpTimer
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.ledger import epochs_of, highest_on
@@ -20,6 +20,7 @@ from tallystream_aggregator.repair_request import request_path
 from tallystream_aggregator.spark.checkpoint import TopicIdentity, last_begun, last_committed, store_first
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.query.start import initial_state_of, start_position
+from tallystream_aggregator.stream.broker import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,7 @@ CHECK_INTERVAL_S = 5.0
 class Writer:
     """Takes a new epoch. `begin` are the offsets at which a new table begins, empty for one that exists.
 
-    `due_ms` returns the time of the next check for silent lives by shard, in epoch ms.
+    `has_living` tells whether a life may be living.
 
     Raises:
         ConfigError: the table can't begin with these settings.
@@ -55,7 +56,7 @@ class Writer:
         lease: Lease,
         *,
         sharding: Sharding,
-        due_ms: Callable[[], Mapping[int, int]],
+        has_living: Callable[[], bool],
     ) -> None:
         self._lease, self._kafka = lease, kafka
         shards = sharding.shards
@@ -75,8 +76,7 @@ class Writer:
         self.epoch = _next_epoch(rows, topics, kafka)
         lease.set_epoch(self.epoch)
         self._ends = resolve("latest", read, GROUP, topics.ledger, kafka) if settings.catch_up else None
-        self._timer = WakeUpTimer(due_ms)
-        self._wake_ups = WakeUps(kafka, shards=shards)
+        self._clock_records = ClockRecords(kafka, has_living)
         epochs = epochs_of(topics.ledger, kafka)
         checked = last_checked(rows)
         table, agg = (
@@ -96,12 +96,12 @@ class Writer:
             request_path(settings.checkpoint),
             epoch=self.epoch,
             shards=shards,
-            wake=lambda: self._wake(range(shards)),
+            wake=lambda: self._clock_records.send(self._own[:1]),
         )
         self._checked_s: float | None = None
         if not self.begin or initial_state_of(settings):
             # To find lives that fell silent meanwhile, and to publish a rebuilt table.
-            self._wake_ups.deliver(*self._any_partition(), range(shards))
+            self._clock_records.deliver(self._own)
         opened = ledger.LedgerRow(
             kind="opened",
             query=ledger.QUERY,
@@ -110,7 +110,7 @@ class Writer:
             start=self.begin,
             partial=partial,
             shards=shards,
-            max_records=settings.max_records_per_trigger,
+            forget_after_ms=settings.table.forget_after_ms,
             drop_tags=sharding.sum_tags.drop,
             keep_tags=sharding.sum_tags.keep,
         )
@@ -141,8 +141,8 @@ class Writer:
             ConfigError: a topic has appeared that the pattern matches, without append times.
             TallystreamError: a topic that is read was deleted and created again.
         """
-        self._wake_ups.poll()
-        self._wake(self._timer.late())
+        if self._ends is None:  # with --catch-up, no record of our own may stay on the topic
+            self._clock_records.poll(self._own)
         self._lease.check()
         self._offset_commits.catch_up()
         if self._checked_s is None or time.monotonic() - self._checked_s > CHECK_INTERVAL_S:
@@ -162,14 +162,11 @@ class Writer:
             require_append_time(clients.admin(self._kafka), new)
             log.info("reading %s, too", ", ".join(new))
 
-    def _wake(self, shards: Sequence[int]) -> None:
-        if self._ends is None:  # with --catch-up, no record of our own may stay on the topic
-            self._wake_ups.send(*self._any_partition(), shards)
-
-    def _any_partition(self) -> tuple[str, int]:
-        """Return a partition for wake-ups. OTLP topics belong to others, which may not expect tombstones there."""
-        topic = next((topic for topic in self._read if topic not in self._selection.otlp), next(iter(self._read)))
-        return topic, self._read[topic][0]
+    @property
+    def _own(self) -> list[Place]:
+        """The partitions that get clock records. OTLP topics belong to others, which may not expect them there."""
+        own = {topic: partitions for topic, partitions in self._read.items() if topic not in self._selection.otlp}
+        return [Place(topic, partition) for topic, partitions in own.items() for partition in partitions]
 
     def close(self) -> None:
         """Release the connections."""

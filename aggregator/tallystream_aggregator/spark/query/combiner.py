@@ -85,13 +85,11 @@ class CombineProcessor(StatefulProcessor):
             _in_memory[cached] = stored
             return []
         stored.group.update(shard_sums)
-        totals, events = stored.group.changes()
+        totals = stored.group.changes()
         stored.save(self._store)
         _in_memory[cached] = stored
         epoch, number = self._epoch, self._batch_id()
-        rows: list[Row] = [(self._topics.events, event.key(), event.value(), 0, None) for event in events]
-        rows += [(self._topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in totals]
-        return rows
+        return [(self._topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in totals]
 
     def _begin(self, combiner: int) -> CombinerGroup:
         if self._initial_state is not None:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.spark.checkpoint import Planned
     from tallystream_aggregator.table.compaction import Span
     from tallystream_aggregator.table.decode import Record
     from tallystream_aggregator.table.limits import TableSettings
@@ -148,8 +147,7 @@ class TableProcessor(StatefulProcessor):
 
     A shard without a state begins with its state in the file `initial_state`, which a rebuild wrote, if there is one.
     `reread` reads the records of a span again if their compaction has to be undone. `repair` is the file with the keys
-    to be published again (jobs.aggregate.repair), None for never. `planned` returns, for the number of a batch, its
-    time and the partitions that may have unread records.
+    to be published again (jobs.aggregate.repair), None for never.
 
     Delivery: at least once, with absolute values: a batch that runs again writes the same sums under the same
     (epoch, batch), or under a higher epoch.
@@ -167,12 +165,10 @@ class TableProcessor(StatefulProcessor):
         initial_state: Path | None = None,
         repair: Path | None = None,
         reread: Callable[[Span], Iterable[Record]] | None = None,
-        planned: Callable[[int], Planned],
         batch_id: Callable[[], int] = batch_id,
     ) -> None:
         self._topics = topics
         self._settings = settings
-        self._planned = planned
         self._epoch = epoch
         self._shards = shards
         self._sum_tags = sum_tags
@@ -221,7 +217,6 @@ class TableProcessor(StatefulProcessor):
             )
         is_new = not stored.table.state.published
         number = self._batch_id()
-        now_ms, waiting = self._planned(number)
         republish, repaired = self._requested(shard, number)
         in_memory: StoredTable | None = stored
 
@@ -229,9 +224,7 @@ class TableProcessor(StatefulProcessor):
             nonlocal stored, in_memory
             stored, in_memory = in_memory or self._load(shard), None
             try:
-                return run_batch(
-                    stored.table, records, now_ms=now_ms, waiting=waiting, load=with_value, republish=republish
-                )
+                return run_batch(stored.table, records, load=with_value, republish=republish)
             except ExpansionNeededError as needed:
                 log.warning("%s: %s", self._topics.metrics, needed)
                 raise

@@ -20,7 +20,6 @@ from tallystream_aggregator.health.internal_metrics import READ
 from tallystream_aggregator.repair_request import request_path
 from tallystream_aggregator.spark.catch_up.reader import Reading, SpanReader
 from tallystream_aggregator.spark.catch_up.source import OPTION, CatchUpOptions, CatchUpSource
-from tallystream_aggregator.spark.checkpoint import plan_of
 from tallystream_aggregator.spark.kafka_options import source_options
 from tallystream_aggregator.spark.query.combiner import CombineProcessor
 from tallystream_aggregator.spark.query.modes import CATCH_UP_FACTOR, Mode
@@ -28,18 +27,18 @@ from tallystream_aggregator.spark.query.processor import OUTPUT, SHARD_OUTPUT, T
 from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.spark.query.start import initial_state_of
 from tallystream_aggregator.spark.query_listener import observed
+from tallystream_aggregator.table.clock_record import CLOCK_KEY
 from tallystream_aggregator.table.decode import Record
 from tallystream_aggregator.table.shards import shards_of
 from tallystream_aggregator.versions import HEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sharding import Sharding
-    from tallystream_aggregator.spark.checkpoint import Planned
     from tallystream_aggregator.spark.query.settings import AggregateSettings
     from tallystream_aggregator.table.limits import TableSettings
 
@@ -151,12 +150,8 @@ def summed(
     *,
     epoch: int,
     sharding: Sharding,
-    planned: Callable[[int], Planned] | None = None,
 ) -> DataFrame:
-    """Return the table's output rows for a stream of records, with the columns of Kafka's sink.
-
-    `planned` returns a batch's plan by its number; None reads it from the checkpoint.
-    """
+    """Return the table's output rows for a stream of records, with the columns of Kafka's sink."""
     initial_state, shards = initial_state_of(settings), sharding.shards
     processor = TableProcessor(
         topics,
@@ -168,9 +163,6 @@ def summed(
         initial_state=initial_state,
         repair=request_path(settings.checkpoint),
         reread=SpanReader(_reading(settings)),
-        # Not a column with the batch's time: it would be another literal in the generated code of each batch.
-        planned=planned
-        or partial(plan_of, settings.checkpoint.absolute(), max_records=settings.max_records_per_trigger),
     )
     # With one shard a constant, which is never null: the key's type is part of the state of existing checkpoints.
     sharded = records if shards > 1 and "shard" in records.columns else with_shard(records, shards, settings.table)
@@ -195,17 +187,20 @@ def summed(
 
 
 def with_shard(records: DataFrame, shards: int, table: TableSettings) -> DataFrame:
-    """Return records with the column `shard`: a record of an OTLP topic once for each shard of its instances."""
+    """Return records with the column `shard`, once for each shard.
+
+    A clock record is in every shard, a record of an OTLP topic in those of its instances.
+    """
     if shards == 1:
         return records.withColumn("shard", f.lit(0))
-    of_key = f.expr(f"int(crc32(coalesce(key, X'')) % {shards})")
-    if not table.otlp_topics:
-        return records.withColumn("shard", of_key)
-    found = f.udf(partial(_shards_of, shards=shards, topics=table.otlp_topics), "array<int>")
-    is_otlp = f.col("topic").isin(list(table.otlp_topics))
-    return records.withColumn(
-        "shard", f.explode(f.when(is_otlp, found("topic", "key", "value")).otherwise(f.array(of_key)))
-    )
+    of_key = f.expr(f"array(int(crc32(coalesce(key, X'')) % {shards}))")
+    every = f.array(*map(f.lit, range(shards)))
+    found = f.when(f.col("key") == f.lit(CLOCK_KEY), every).otherwise(of_key)
+    if table.otlp_topics:
+        of_otlp = f.udf(partial(_shards_of, shards=shards, topics=table.otlp_topics), "array<int>")
+        is_otlp = f.col("topic").isin(list(table.otlp_topics))
+        found = f.when(is_otlp, of_otlp("topic", "key", "value")).otherwise(found)
+    return records.withColumn("shard", f.explode(found))
 
 
 def _shards_of(topic: str, key: bytes | None, value: bytes | None, *, shards: int, topics: Sequence[str]) -> list[int]:

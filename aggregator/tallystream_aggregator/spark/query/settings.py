@@ -136,9 +136,9 @@ class AggregateSettings:
         parse_latency(self.latency)
         if not MIN_EPOCH_S <= self.epoch_s <= MAX_EPOCH_S:
             raise ConfigError("--epoch", self.epoch_s, f"give {MIN_EPOCH_S:g} to {MAX_EPOCH_S:g} seconds")
-        if self.table.forget_after_ms < 7 * 24 * HOUR_MS:
+        if self.table.forget_after_ms < 5 * 24 * HOUR_MS:
             days = self.table.forget_after_ms / (24 * HOUR_MS)
-            raise ConfigError("--forget-after-days", days, "give 7 or more: a broker's clock may jump by days")
+            raise ConfigError("--forget-after-days", days, "give 5 or more: a broker's clock may jump by days")
         require_sharding(self.shards, self.state_partitions, option="--state-partitions")
         if self.on_data_loss not in ("fail", "continue"):
             raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")

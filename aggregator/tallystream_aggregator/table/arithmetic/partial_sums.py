@@ -227,23 +227,23 @@ def store_partial_sum(partial: PartialSum) -> StoredPartialSum:
 
 
 class ForgottenSums(msgspec.Struct, array_like=True):
-    """The number of forgotten lives of one metric, their sums, and the last list of lives that they include."""
+    """The number of forgotten lives of one metric, and their sums."""
 
     lives: int
     stored: StoredPartialSum
-    list_id: int = 0
+
+    def load(self, kind: str) -> PartialSum:
+        """Return the partial sums for a metric of this type, with the number of forgotten lives."""
+        partial = self.stored.load(kind)
+        partial.forgotten = self.lives
+        return partial
+
+
+def store_forgotten(partial: PartialSum) -> ForgottenSums:
+    """Return the partial sums of forgotten lives in their stored form."""
+    return ForgottenSums(partial.forgotten, store_partial_sum(partial))
 
 
 def is_kept(kind: str) -> bool:
     """Tell whether a type has values that stay in the sum when a life is forgotten. A gauge has none."""
     return any(field not in MOMENTARY for field in STORED[kind])
-
-
-def merge_forgotten(
-    kind: str, forgotten_sums: ForgottenSums | None, contribution: Contribution, number: int
-) -> ForgottenSums:
-    """Return the sums of forgotten lives with one more life, of the list `number`."""
-    partial = forgotten_sums.stored.load(kind) if forgotten_sums is not None else PartialSum(kind)
-    partial.replace(None, contribution._replace(current=False))
-    lives, last = (forgotten_sums.lives, forgotten_sums.list_id) if forgotten_sums is not None else (0, 0)
-    return ForgottenSums(lives + 1, store_partial_sum(partial), max(last, number))

@@ -8,19 +8,18 @@ import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.table.rows import ForgettingRow, ForgottenRow, LifeRow, ShardRow
+from tallystream_aggregator.table.rows import ForgottenRow, LifeRow, ShardRow
 from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.versions import UNKNOWN, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-R = TypeVar("R", LifeRow, ForgottenRow, ForgettingRow, ShardRow)
+R = TypeVar("R", LifeRow, ForgottenRow, ShardRow)
 
-_KINDS: dict[str, Callable[[bytes], LifeRow | ForgottenRow | ForgettingRow | ShardRow]] = {
+_KINDS: dict[str, Callable[[bytes], LifeRow | ForgottenRow | ShardRow]] = {
     "life": json_decoder(LifeRow),
     "forgotten": json_decoder(ForgottenRow),
-    "forgetting": json_decoder(ForgettingRow),
     "shard": json_decoder(ShardRow),
 }
 _decode_key = json_decoder(list[object])
@@ -30,7 +29,7 @@ class RebuildError(TallystreamError):
     """The topic has no table that can be rebuilt."""
 
 
-Row = LifeRow | ForgottenRow | ForgettingRow | ShardRow
+Row = LifeRow | ForgottenRow | ShardRow
 RowKey = tuple[int, bytes]
 """(partition, key)"""
 
@@ -114,20 +113,8 @@ class LatestRows:
         return _Split(shards, since, begun, *(newest.before or (shards, since)))
 
     def _lives(self, split: _Split) -> list[tuple[bytes, LifeRow]]:
-        # The row of a life on a list counts in the list's partition: the shard of the list deletes it.
-        listed = {
-            (partition, *life)
-            for (partition, key), row in self.rows.items()
-            if isinstance(row, ForgettingRow) and split.has(partition, key, row)
-            for life in row.lives
-        }
-        found: list[tuple[bytes, LifeRow]] = []
-        for (partition, key), row in self.rows.items():
-            if isinstance(row, LifeRow) and (
-                (partition, row.app, row.instance, row.life) in listed or split.has_life(partition, row)
-            ):
-                found.append((key, row))
-        return found
+        lives = [(row_key, row) for row_key, row in self.rows.items() if isinstance(row, LifeRow)]
+        return [(key, row) for (partition, key), row in lives if split.has_life(partition, row)]
 
 
 class _Split(NamedTuple):
@@ -149,7 +136,7 @@ class _Split(NamedTuple):
         return self.since == self.before_since
 
     def has_life(self, partition: int, row: LifeRow) -> bool:
-        """Tell whether the row of a life that is on no list counts."""
+        """Tell whether the row of a life counts."""
         instance = row.instance.encode()
         home = shard_of(instance, self.shards)
         if home in self.begun:
@@ -163,8 +150,7 @@ class _Split(NamedTuple):
         home = shard_in(key)
         if home in self.begun:
             return partition == home and row.epoch >= self.since
-        known = home < self.before_shards or not isinstance(row, ForgettingRow)
-        return partition == home and known and row.epoch >= self.before_since
+        return partition == home and row.epoch >= self.before_since
 
 
 def _is_shard(row: Row) -> TypeGuard[ShardRow]:
@@ -177,10 +163,8 @@ def _version(row: Row) -> Version:
 
 def _row(key: bytes, value: bytes) -> Row:
     row = _KINDS[str(_decode_key(key)[0])](value)
-    if isinstance(row, (ForgottenRow, ForgettingRow)):
+    if isinstance(row, ForgottenRow):
         shard_in(key)
-    if isinstance(row, ForgettingRow):
-        chunk_in(key)
     return row
 
 
@@ -194,11 +178,6 @@ def shard_in(key: bytes) -> int:
     if not isinstance(shard, int) or shard < 0:
         raise ValueError(f"{shard!r} is not a shard")
     return shard
-
-
-def chunk_in(key: bytes) -> int:
-    """Return the number of the chunk in the key of a list."""
-    return int(str(_decode_key(key)[3]))
 
 
 def foreign_record_error(partition: int, key: bytes, why: object) -> RebuildError:

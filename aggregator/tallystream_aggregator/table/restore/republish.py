@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream_aggregator.table.rows import TableRecord, forgetting_rows, forgotten_row, life_key
+from tallystream_aggregator.table.rows import TableRecord, forgotten_row, life_key
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ _encode = msgspec.json.Encoder().encode
 _decode_key = json_decoder(list[object])
 _decode_sum = json_decoder(tuple[str, str, str, tuple[tuple[str, str], ...]])
 
-_FORGOTTEN = b'["forgotten",'
-
 
 class Republish(NamedTuple):
     """Keys of `metrics-table` and `metrics-agg` whose records are published again."""
@@ -31,15 +29,12 @@ class Republish(NamedTuple):
 
 
 def republish(lives: Lives, keys: Iterable[bytes]) -> list[TableRecord]:
-    """Return the records of forgotten sums and lists with these keys, and deletions of keys that the state lacks.
+    """Return the records of forgotten sums with these keys, and deletions of keys that the state lacks.
 
     Lives are only marked: `lives.pop_rows` returns their records. The shard's own record is
     published with every batch.
     """
-    keys = list(keys)
-    # If none of them is a forgotten sum, those on the topic are those of the state.
-    sums_are_written = not any(key.startswith(_FORGOTTEN) for key in keys)
-    found = {key: _row(lives, key, sums_are_written=sums_are_written) for key in keys}
+    found = {key: _row(lives, key) for key in keys}
     return [row for row in found.values() if row is not None]
 
 
@@ -52,7 +47,7 @@ def metric_of(key: bytes) -> MetricId | None:
     return app, name, type_, tags
 
 
-def _row(lives: Lives, key: bytes, *, sums_are_written: bool) -> TableRecord | None:
+def _row(lives: Lives, key: bytes) -> TableRecord | None:
     try:
         parts = _decode_key(key)
     except msgspec.DecodeError:
@@ -62,31 +57,24 @@ def _row(lives: Lives, key: bytes, *, sums_are_written: bool) -> TableRecord | N
         case ["shard", int(shard)] if shard == state.shard:
             return None
         case ["life", str(app), str(instance), str(life), int(part)]:
-            if not _is_absent(lives, (app, instance, life), part, key, sums_are_written=sums_are_written):
+            if not _is_absent(lives, (app, instance, life), part, key):
                 return None
         case ["forgotten", int(shard), *name] if shard == state.shard:
             metric = metric_of(_encode(name))
             number = -1 if metric is None else lives.number_of(metric)
             if metric is not None and number in state.forgotten_sums:
                 row = forgotten_row(shard, metric, state.forgotten_sums[number])
-        case ["forgetting", int(shard), int(list_id), int(chunk)] if shard == state.shard:
-            rows = forgetting_rows(shard, list_id, state.lists.get(list_id, []))
-            row = rows[chunk] if 0 <= chunk < len(rows) else None
     return row if row is not None and row.key == key else TableRecord(key, None)
 
 
-def _is_absent(lives: Lives, name: LifeId, part: int, key: bytes, *, sums_are_written: bool) -> bool:
+def _is_absent(lives: Lives, name: LifeId, part: int, key: bytes) -> bool:
     """Tell whether the shard has to delete the record of a part of a life. If the shard has the part, mark it."""
-    state = lives.state
-    instance = name[1]
-    if any(_name(one.life) == name for one in state.deleting):
-        return sums_are_written  # If not, the next batch deletes it, after this one has written these sums.
-    listed = [one.life for one in state.listed if _name(one.life) == name]
-    if not listed and shard_of(instance.encode(), state.shards) != state.shard:
+    state, instance = lives.state, name[1]
+    if shard_of(instance.encode(), state.shards) != state.shard:
         return False  # The row of another shard never counts here, or only until that shard has written its own.
-    known = [one for one in lives.lives_of(instance) if _name(one) == name]
-    for one in [*listed, *known]:
-        if (part in (one.parts or (0,)) or part in one.offsets) and life_key(one, part) == key:
+    for one in lives.lives_of(instance):
+        has_part = part in (one.parts or (0,)) or part in one.offsets
+        if _name(one) == name and has_part and life_key(one, part) == key:
             lives.publish(one, part)
             return False
     return True

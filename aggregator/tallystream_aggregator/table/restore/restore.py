@@ -2,8 +2,7 @@
 
 The topic may have only a part of the records of the last batches. The row of a life has the offset up to which it
 includes the records of its part, so no record is applied twice when `metrics` is read again from the offsets of the
-shard's record. A life that was being forgotten continues from the step that the newest records show (table.rows has
-the order).
+shard's record.
 """
 
 from __future__ import annotations
@@ -12,22 +11,21 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.table.arithmetic.metric_types import STORED
-from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums, is_kept
+from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums
 from tallystream_aggregator.table.arithmetic.sketches import encode
 from tallystream_aggregator.table.layouts import Layouts
 from tallystream_aggregator.table.restore.latest_rows import (
     LatestRows,
     RebuildError,
-    chunk_in,
     foreign_record_error,
     shard_in,
 )
-from tallystream_aggregator.table.rows import ForgettingRow, ForgottenRow, LifeRow, MetricRow, ShardRow
+from tallystream_aggregator.table.rows import ForgottenRow, LifeRow, MetricRow, ShardRow
 from tallystream_aggregator.table.shards import shard_of
-from tallystream_aggregator.table.state import Life, LifeId, ListedLife, MetricId, Row, State
+from tallystream_aggregator.table.state import Life, LifeId, MetricId, Row, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -85,14 +83,12 @@ def restore(
         if shard >= new:
             raise foreign_record_error(shard, key, f"the table has {new} shards")
         builders[shard].add_forgotten(forgotten_sums)
-    forgetting = _add_lists(latest, builders)
     parts: dict[LifeId, list[LifeRow]] = defaultdict(list)
     for _, row in latest.of_kind(LifeRow):
         parts[row.app, row.instance, row.life].append(row)
     omitted = [life for life, found in parts.items() if any(row.omitted for row in found)]
     for life, found in sorted(parts.items(), key=lambda item: (item[0][2], item[0])):  # ULIDs sort by time
-        shard, list_id = forgetting.get(life, (shard_of(life[1].encode(), new), 0))
-        builders[shard].add_life(found, list_id)
+        builders[shard_of(life[1].encode(), new)].add_life(found)
     return Rebuilt([one.state for one in builders], latest.epoch, omitted)
 
 
@@ -111,19 +107,6 @@ def _distribute_clocks(
         for shard, row in rows.items():
             finished = {name for name in row.clocks if row.offsets.get(name, -1) <= included.get(name, -1)}
             one.raise_clocks(row, finished if shard in since else row.clocks)
-
-
-def _add_lists(latest: LatestRows, builders: Sequence[_ShardBuilder]) -> dict[LifeId, tuple[int, int]]:
-    """Add the lists of lives that are being forgotten. Return these lives with their shards and list numbers."""
-    forgetting: dict[LifeId, tuple[int, int]] = {}
-    for key, row in sorted(latest.of_kind(ForgettingRow), key=lambda found: chunk_in(found[0])):
-        number = shard_in(key)
-        if builders[number].has_list(row.list_id):
-            builders[number].add_to_list(row.list_id, row.lives)
-            forgetting |= dict.fromkeys(row.lives, (number, row.list_id))
-        else:
-            builders[number].delete_list(row.list_id, key)
-    return forgetting
 
 
 def _require_splittable(
@@ -152,9 +135,6 @@ class _ShardBuilder:
             self.state = State(
                 clocks=dict(row.clocks),
                 offsets=dict(row.offsets),
-                judged=dict(row.judged),
-                out_ms=row.out_ms,
-                list_id=row.list_id,
                 stale=row.stale,
                 records=row.records,
                 dead=row.dead,
@@ -162,7 +142,6 @@ class _ShardBuilder:
                 shard=shard,
                 shards=shards,
             )
-        self._list_id = self.state.list_id
         for name, offset in included.items():
             self.state.offsets[name] = max(offset, self.state.offsets.get(name, -1))
         self.state.included = dict(self.state.offsets)
@@ -171,29 +150,16 @@ class _ShardBuilder:
 
     def raise_clocks(self, row: ShardRow, names: Iterable[str]) -> None:
         """Raise the clocks of these partitions to those in the record of a shard."""
-        for clocks, found in ((self.state.clocks, row.clocks), (self.state.judged, row.judged)):
-            clocks.update((name, max(found[name], clocks.get(name, 0))) for name in names if name in found)
-
-    def has_list(self, list_id: int) -> bool:
-        """Tell whether a list was written by a finished batch."""
-        return list_id <= self._list_id
-
-    def add_to_list(self, list_id: int, lives: list[LifeId]) -> None:
-        """Add a record of a list."""
-        self.state.lists[list_id] = [*self.state.lists.get(list_id, []), *lives]
-
-    def delete_list(self, list_id: int, key: bytes) -> None:
-        """Delete the list of an unfinished batch: its lives are forgotten again with another list."""
-        self.state.delete_keys = sorted([*self.state.delete_keys, key])
-        self.state.list_id = max(self.state.list_id, list_id)
+        clocks = self.state.clocks
+        clocks.update((name, max(row.clocks[name], clocks.get(name, 0))) for name in names if name in row.clocks)
 
     def add_forgotten(self, row: ForgottenRow) -> None:
         """Add the sums of the forgotten lives of one metric."""
         number = self.add_metric((row.app, row.name, row.type, tuple(sorted(row.tags.items()))))
-        self.state.forgotten_sums[number] = ForgottenSums(row.lives, row.held, row.list_id)
+        self.state.forgotten_sums[number] = ForgottenSums(row.lives, row.held)
 
-    def add_life(self, parts: list[LifeRow], list_id: int) -> None:
-        """Add a life. `list_id` is the list with which it is being forgotten, 0 for none."""
+    def add_life(self, parts: list[LifeRow]) -> None:
+        """Add a life."""
         # If the last batch was written only in part, a metric may be in two parts of a life. The newer one counts.
         parts = sorted(parts, key=lambda row: (row.epoch, row.batch, row.offset))
         newest = parts[-1]
@@ -219,23 +185,10 @@ class _ShardBuilder:
         if max(life.offsets.values(), default=-1) <= self.state.offsets.get(life.partition, -1):
             clock = max(clock, life.last_seen_ms)
         self.state.clocks[life.partition] = clock
-        if not list_id:
-            judged_ms = self.state.judged.get(life.partition, 0)
-            life.living = life.living and (life.deadline_ms > judged_ms or newest.judged >= judged_ms)
-            for part, seq in life.parts.items():
-                numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
-                self._layouts.rows_to_block(life, part, numbers)
-            self.state.lives.setdefault(life.instance, []).append(life)
-            return
-        life.living = False
-        life.rows = {number: row for number, row in life.rows.items() if self._is_left(number, list_id)}
-        lives = self.state.listed if life.rows else self.state.deleting
-        lives.append(ListedLife(list_id, life))
-
-    def _is_left(self, number: int, list_id: int) -> bool:
-        """Tell whether the forgotten sums do not include the row of a life of this list yet."""
-        forgotten_sums = self.state.forgotten_sums.get(number)
-        return is_kept(self.state.metrics[number][2]) and (forgotten_sums is None or forgotten_sums.list_id < list_id)
+        for part, seq in life.parts.items():
+            numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
+            self._layouts.rows_to_block(life, part, numbers)
+        self.state.lives.setdefault(life.instance, []).append(life)
 
     def _rows(self, part: LifeRow) -> Iterable[tuple[int, Row]]:
         for metric in part.metrics:

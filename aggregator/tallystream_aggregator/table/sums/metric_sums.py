@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum
+from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, is_kept, store_forgotten
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.sums.numbers import SumNumbers
 
@@ -105,11 +105,34 @@ class MetricSums:
         self[number].remove(removed)
         self._forced.add(number)
 
-    def forget(self, life: Life) -> None:
-        """Forget a silent life: its contributions stay in the sums and count as forgotten."""
-        for number in life.rows:
-            self[number].forgotten += 1
-        self.force_publish(life.rows)
+    def forget(self, lives: Iterable[Life]) -> set[int]:
+        """Add the contributions of removed lives without blocks to the forgotten sums, without their momentary values.
+
+        Call `apply_changes` before they are removed. Return the metrics of which there are any.
+        """
+        state, forgotten = self._state, dict[int, PartialSum]()
+        for life in lives:
+            self.mark_dirty(life, life.rows)
+            life.living = False
+            for number, row in life.rows.items():
+                kind = state.metrics[number][2]
+                if not is_kept(kind):
+                    continue
+                partial = forgotten.get(number)
+                if partial is None:
+                    known = state.forgotten_sums.get(number)
+                    partial = forgotten[number] = PartialSum(kind) if known is None else known.load(kind)
+                partial.replace(None, Contribution(row.values, current=False, sketch=row.sketch))
+                partial.forgotten += 1
+                self[number].forgotten += 1
+        state.forgotten_sums |= {number: store_forgotten(partial) for number, partial in forgotten.items()}
+        self.force_publish(forgotten)
+        self.apply_changes()
+        return set(forgotten)
+
+    def apply_changes(self) -> None:
+        """Apply all changes now. The next `flush` returns them, too."""
+        self._forced = self.flush()
 
     def flush(self) -> set[int]:
         """Apply all changes. Return the numbers of the sums that may have changed or have to be published."""
@@ -200,7 +223,7 @@ class MetricSums:
         others: dict[int, list[PartialSum]] = defaultdict(list)
         for number in self.numbers.metrics_of(sums) & self._state.forgotten_sums.keys():
             forgotten_sums = self._state.forgotten_sums[number]
-            others[self.numbers.of(number)].append(forgotten_sums.stored.load(self[number].kind))
+            others[self.numbers.of(number)].append(forgotten_sums.load(self[number].kind))
         for number, contributions in self._contributions(sums).items():
             self[number].rescan(contributions, others[number])
 
@@ -208,7 +231,7 @@ class MetricSums:
         """Return the contributions of the rows in memory to these sums, which have no counters."""
         found: dict[int, list[Contribution]] = {number: [] for number in sums}
         metrics = self.numbers.metrics_of(sums)
-        for life in self._memory_lives():
+        for life in self._lives():
             for number in metrics & life.rows.keys():
                 row = life.rows[number]
                 found[self.numbers.of(number)].append(Contribution(row.values, life.is_current(row), row.sketch))
@@ -217,14 +240,10 @@ class MetricSums:
     def _build(self) -> None:
         state = self._state
         for number, forgotten_sums in state.forgotten_sums.items():
-            self[number].merge(forgotten_sums.stored.load(state.metrics[number][2]))
-            self[number].forgotten += forgotten_sums.lives
-        for life in self._memory_lives():
+            self[number].merge(forgotten_sums.load(state.metrics[number][2]))
+        for life in self._lives():
             for number in life.rows:
                 self[number].replace(None, self._contribution(life, number))
-        for listed in state.listed:
-            for number in listed.life.rows:
-                self[number].forgotten += 1
         self._build_blocks()
         self._build_instances()
 
@@ -249,7 +268,7 @@ class MetricSums:
         sums: dict[Layout, list[int]] = {}
         lives: Counter[Layout] = Counter()
         living: Counter[Layout] = Counter()
-        for life in self._memory_lives():
+        for life in self._lives():
             for block in life.blocks.values():
                 layout = self._layouts.layout_for(block)
                 block.metrics = layout.packed  # one copy for all
@@ -265,8 +284,6 @@ class MetricSums:
         row = self._layouts.row(life, number)
         return None if row is None else Contribution(row.values, life.is_current(row), row.sketch)
 
-    def _memory_lives(self) -> Iterator[Life]:
+    def _lives(self) -> Iterator[Life]:
         for lives in self._state.lives.values():
             yield from lives
-        for listed in self._state.listed:
-            yield listed.life

@@ -12,7 +12,7 @@ from tallystream_aggregator.table.shards import ShardSum
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tallystream_aggregator.table.outputs import Event, Offsets
+    from tallystream_aggregator.table.outputs import Offsets
     from tallystream_aggregator.table.state import MetricId, State
     from tallystream_aggregator.table.sums.metric_sums import MetricSums
 
@@ -29,28 +29,22 @@ class SumOutputs:
         numbers = self._sums.numbers
         self._empty.update(metric for metric in metrics if metric[2] in STORED and numbers.find(metric) < 0)
 
-    def totals(self, numbers: set[int]) -> tuple[list[Total], list[Event]]:
-        """Return the totals of these sums and of the empty ones, sorted, and an event for each overflow that begins."""
-        state, identity, offsets = self._state, self._sums.numbers.identity, self._offsets()
-        totals, events = [], []
-        for number in sorted(numbers, key=identity):
-            total = Total.of(identity(number), self._sums[number], state.out_ms, offsets)
-            totals.append(total)
-            if total.overflow and number not in state.overflowed:
-                state.overflowed.append(number)
-                events.append(total.overflow_event())
-            elif not total.overflow and number in state.overflowed:
-                state.overflowed.remove(number)
-        empty = [Total.of(metric, PartialSum(metric[2]), state.out_ms, offsets) for metric in self._pop_empty()]
-        return (sorted([*totals, *empty], key=lambda total: total.metric) if empty else totals), events
+    def totals(self, numbers: set[int]) -> list[Total]:
+        """Return the totals of these sums and of the empty ones, sorted."""
+        identity, offsets, out_ms = self._sums.numbers.identity, self._offsets(), self._state.out_ms
+        totals = [
+            Total.of(identity(number), self._sums[number], out_ms, offsets) for number in sorted(numbers, key=identity)
+        ]
+        empty = [Total.of(metric, PartialSum(metric[2]), out_ms, offsets) for metric in self._pop_empty()]
+        return sorted([*totals, *empty], key=lambda total: total.metric) if empty else totals
 
     def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return the shard's partial sums of these metrics' sums and of the empty ones."""
         numbers_of_sums = dict.fromkeys(map(self._sums.numbers.of, numbers))
         found = [(self._sums.numbers.identity(number), self._sums[number]) for number in numbers_of_sums]
         found += [(metric, PartialSum(metric[2])) for metric in self._pop_empty()]
-        state, offsets = self._state, self._offsets()
-        return [ShardSum.of(state.shard, metric, partial, state.out_ms, offsets) for metric, partial in found]
+        shard, out_ms, offsets = self._state.shard, self._state.out_ms, self._offsets()
+        return [ShardSum.of(shard, metric, partial, out_ms, offsets) for metric, partial in found]
 
     def _pop_empty(self) -> list[MetricId]:
         empty, self._empty = sorted(self._empty), set()

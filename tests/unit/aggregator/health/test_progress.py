@@ -15,8 +15,6 @@ SHARD = {
     "shard": 0,
     "clocks": {"t:metrics:0": 1_700_000_001_000},
     "offsets": {"t:metrics:0": 41},
-    "out_ms": 1_700_000_001_000,
-    "list_id": 1,
     "stale": 3,
     "records": 42,
     "dead": 2,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream_aggregator.jobs.aggregate.wake_up import WakeUps
+from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.shipping.shipper import RejectedPoints
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.stream.broker import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,12 +88,16 @@ def test_a_queue_that_stays_full_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     assert raised.value.args[0].code() == KafkaError._QUEUE_FULL
 
 
-def test_each_shard_that_is_woken_gets_its_own_tombstone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tombstones are in the given partition. Other shards get none."""
+def test_a_clock_record_has_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each given partition gets one. The producer is not idempotent: it would wait for its ID."""
     producer = _use(FakeProducer(), monkeypatch)
-    WakeUps({}, shards=4).deliver("t", 3, [0, 2])
-    assert [(topic, partition, value) for topic, partition, _, value in producer.produced] == [("t", 3, None)] * 2
-    assert [shard_of(key, 4) for _, _, key, _ in producer.produced] == [0, 2]
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.5)
+    ClockRecords({}, lambda: True).deliver([Place("t", 3), Place("u", 0)])
+    value = b'{"v":1,"wall_ms":1700000000500}'
+    assert [(topic, partition, key, value_) for topic, partition, key, value_ in producer.produced] == [
+        ("t", 3, b"tallystream-clock", value),
+        ("u", 0, b"tallystream-clock", value),
+    ]
 
 
 @pytest.mark.parametrize("producer", [FakeProducer(left=1), FakeProducer(error=TIMED_OUT)], ids=["silent", "timed out"])

@@ -128,7 +128,7 @@ def check(values: list[bytes]) -> None:
     replay = Replay(Settings(otlp_topics=(TOPIC,)))
     sums: dict[Any, dict[str, Any]] = {}
     for offset, value in enumerate(values):
-        changes = run_batch(table, [Record(TOPIC, 0, offset, APPEND_MS, None, value)], now_ms=0)
+        changes = run_batch(table, [Record(TOPIC, 0, offset, APPEND_MS, None, value)])
         refused = replay.apply(f"{TOPIC}:0", APPEND_MS, None, value)
         assert bool(changes.dead) == bool(refused), (value, changes.dead, refused)
         for letter in changes.dead:

@@ -31,7 +31,7 @@ def run(records: list[Appended], size: int) -> tuple[Table, list[Changes]]:
     """Run the records in batches of this size, in one shard."""
     table = Table(State(), SETTINGS)
     batches = [records[first : first + size] for first in range(0, len(records), size)]
-    return table, [run_batch(table, [record_of(one) for one in batch], now_ms=0, waiting=()) for batch in batches]
+    return table, [run_batch(table, [record_of(one) for one in batch]) for batch in batches]
 
 
 def counts(changes: list[Changes]) -> dict[tuple[str, str], Any]:
@@ -77,7 +77,7 @@ def test_shards_divide_the_instances_of_a_record(shards: int) -> None:
     for shard in range(shards):
         table = Table(State(shard=shard, shards=shards), SETTINGS)
         mine = [record_of(one) for one in fleet.records if shard in shards_of(record_of(one), shards, (TOPIC,))]
-        run_batch(table, mine, now_ms=0)
+        run_batch(table, mine)
         for metric, row in zip(table.state.metrics, table.shard_sums(range(len(table.state.metrics))), strict=True):
             if metric[2] == "counter":
                 at = metric[1], dict(metric[3])["topic"]
@@ -105,7 +105,7 @@ def test_crashes_rebuilds_and_splits_change_no_sum(seed: int, shards: int) -> No
             tables.rebuild(chance.choice([0, 0, 1]), behind=chance.random() < 0.3)
         tables.batch(batch)
     ends = {record.partition: record.offset + 1 for record in records}
-    tables.batch(Batch(0, ends, all_read=True))  # after a rebuild, the aggregator wakes up all shards
+    tables.batch(Batch(ends, all_read=True))  # after a rebuild, the aggregator wakes up all shards
     lives = [life for state in tables.states for known in state.lives.values() for life in known]
     assert {life.complete for life in lives} == {False}
     found = {

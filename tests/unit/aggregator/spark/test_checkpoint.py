@@ -10,13 +10,11 @@ import pytest
 from tallystream_aggregator.spark.checkpoint import (
     CheckpointError,
     Finished,
-    Planned,
     finished_batches,
     first_offsets,
     has_begun,
     last_begun,
     last_committed,
-    plan_of,
     store_first,
     stored_first,
 )
@@ -56,39 +54,6 @@ def test_batches_are_in_numeric_order(tmp_path: Path) -> None:
     assert [batch.batch for batch in batches] == list(range(11))
     assert batches[0].start is None
     assert batches[10] == Finished(10, {"metrics": {"0": 27}}, {"metrics": {"0": 30}}, 1010)
-
-
-def test_a_full_batch_may_leave_records_unread(tmp_path: Path) -> None:
-    """They are in partitions that it reads. Other batches have read all records.
-
-    A full batch of two partitions may have one record less, because Spark rounds both shares down.
-    """
-    for batch, offsets in enumerate([(5, 5), (9, 5), (12, 8), (22, 8), (22, 18), (26, 23), (31, 28)]):
-        _write(tmp_path, batch, *offsets, committed=False)
-    both = frozenset(["metrics:0", "metrics:1"])
-    assert [plan_of(tmp_path, batch, max_records=10) for batch in range(7)] == [
-        Planned(1000, both),  # the start of the first batch is unknown: it counts as full
-        Planned(1001, frozenset()),
-        Planned(1002, frozenset()),
-        Planned(1003, frozenset(["metrics:0"])),
-        Planned(1004, frozenset(["metrics:1"])),
-        Planned(1005, both),
-        Planned(1006, both),
-    ]
-
-
-def test_a_new_partition_begins_at_its_first_record(tmp_path: Path) -> None:
-    """So the batch counts its records."""
-    _write(tmp_path, 0, 5, committed=False)
-    _write(tmp_path, 1, 5, 3, committed=False)
-    assert plan_of(tmp_path, 1, max_records=10) == Planned(1001, frozenset())
-    assert plan_of(tmp_path, 1, max_records=3) == Planned(1001, frozenset(["metrics:1"]))
-
-
-def test_a_batch_that_was_not_planned_is_an_error(tmp_path: Path) -> None:
-    """Its time is unknown."""
-    with pytest.raises(CheckpointError, match="offsets/3 can't be read"):
-        plan_of(tmp_path, 3, max_records=10)
 
 
 def test_only_batches_after_the_given_one_are_returned(tmp_path: Path) -> None:

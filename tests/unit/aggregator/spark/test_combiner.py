@@ -9,17 +9,16 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream_aggregator import sums
 from tallystream_aggregator.initial_state import InitialState, write_initial_state
-from tallystream_aggregator.jobs.aggregate.wake_up import instances as wake_instances
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.repair_request import Request, write_request
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
-from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.combiner import CombineProcessor
 from tallystream_aggregator.spark.query.processor import COLUMNS, TableProcessor
 from tallystream_aggregator.table import Record, State, Table, pack
 from tallystream_aggregator.table.combiners import combine_shards
 from tallystream_aggregator.table.combiners import pack as pack_combined
 from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.shards import instances as instances_of_shards
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ class Job:
             shards=SHARDS,
             initial_state=initial_state,
             repair=repair,
-            planned=lambda _batch: Planned(1000, frozenset()),
             batch_id=lambda: 17,
         )
         combine_ = CombineProcessor(
@@ -105,7 +103,7 @@ def test_a_requested_sum_is_published_again(tmp_path: Path) -> None:
     job = Job(repair=path)
     keys = instances(8)
     job.batch(*((key, short("n", 10)) for key in keys), (keys[0], short("alone", 7)))
-    wake = [(key.encode(), None) for key in wake_instances(SHARDS).values()]
+    wake = [(key.encode(), None) for key in instances_of_shards(SHARDS).values()]
     assert counts(job.batch(*wake)) == {}
     requested_sums = [b'["default","counter","%s",[]]' % name for name in (b"n", b"alone", b"unknown")]
     write_request(path, Request(3, 1, {}, requested_sums))

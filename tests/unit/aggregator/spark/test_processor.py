@@ -16,7 +16,6 @@ from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.repair_request import Request, write_request
 from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
-from tallystream_aggregator.spark.checkpoint import Planned
 from tallystream_aggregator.spark.query.processor import (
     MAX_FRAME_BYTES,
     SparkStore,
@@ -25,6 +24,7 @@ from tallystream_aggregator.spark.query.processor import (
     frames,
     import_modules,
 )
+from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.state import State, StateVersionError, pack
@@ -39,18 +39,11 @@ TOPICS = Topics("t-")
 
 
 class Job(TwsTester):
-    """Runs batches with the number 17 at the time `now_ms`, which leave records of the partitions `waiting` unread."""
+    """Runs batches with the number 17."""
 
     def __init__(self, shards: int = 1) -> None:
-        self.now_ms, self.waiting = 1000, frozenset[str]()
-        self.processor = TableProcessor(
-            TOPICS, TableSettings(), epoch=3, shards=shards, planned=self._planned, batch_id=lambda: 17
-        )
+        self.processor = TableProcessor(TOPICS, TableSettings(), epoch=3, shards=shards, batch_id=lambda: 17)
         super().__init__(self.processor, outputMode="Update")
-
-    def _planned(self, batch: int) -> Planned:
-        assert batch == 17
-        return Planned(self.now_ms, self.waiting)
 
 
 def _snapshot(seq: int, count: int, *, final: bool = False) -> bytes:
@@ -140,18 +133,18 @@ def test_the_record_of_a_shard_has_the_size_of_the_table() -> None:
     assert row.state_bytes == sum(len(entry) for (entry,) in tester.peekMapState("log", 0).values())
 
 
-def test_a_life_is_forgotten_only_if_no_record_is_unread() -> None:
-    """An unread record may be of a life that moved to another partition."""
-    day_ms = 86_400_000
+def _clock(offset: int, at_ms: int) -> pd.DataFrame:
+    """Return a clock record."""
+    return _rows((offset, at_ms, clock_value(at_ms)), key=CLOCK_KEY)
+
+
+def test_a_clock_record_forgets_a_life() -> None:
+    """Its row is deleted in the batch that has the record."""
     tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
-    listed = []
-    for offset, waiting in enumerate((["t-metrics:1"], ["t-metrics:0"], []), 1):
-        tester.now_ms, tester.waiting = 40 * day_ms + offset, frozenset(waiting)
-        tick = (offset, 40 * day_ms, b'{"name":"t","value":%d}' % offset)
-        keys = tester.testInPandas(0, _rows(tick, key=b"script"))["key"]
-        listed.append([key[:12] for key in keys].count(b'["forgetting'))
-    assert listed == [0, 0, 1]
+    out = tester.testInPandas(0, _clock(1, 900 + 7 * 86_400_000))
+    assert [key[:12] for key in out[out["value"].isna()]["key"]] == [b'["life","ord']
+    assert (_sums(out)["n"].count, _sums(out)["n"].retired) == (10, 1)
 
 
 def test_dead_letters_and_events_go_to_their_topics() -> None:
@@ -163,54 +156,20 @@ def test_dead_letters_and_events_go_to_their_topics() -> None:
     assert [row["kind"] for row in by_topic[TOPICS.events]] == ["tombstone"]
 
 
-def _wake_up(tester: Job, now_ms: int) -> pd.DataFrame:
-    """Run a batch that has only the tombstone of an unknown instance, in another partition."""
-    tester.now_ms = now_ms
-    return tester.testInPandas(0, _rows((now_ms, 0, None), key=b"unknown", partition=1))
-
-
-def test_a_life_is_silent_by_the_wall_clock() -> None:
+def test_a_life_is_silent_by_the_clock_of_its_partition() -> None:
     """Three intervals after the last record its gauge is removed and its counter stays."""
     tester = Job()
     tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
-    assert _sums(_wake_up(tester, 3999)) == {}
-    out = _sums(_wake_up(tester, 4000))
-    assert (out["n"].count, out["n"].lives, out["n"].ts) == (10, 0, 900 + 3000)
+    assert _sums(tester.testInPandas(0, _clock(1, 3899))) == {}
+    out = _sums(tester.testInPandas(0, _clock(2, 3900)))
+    assert (out["n"].count, out["n"].lives, out["n"].ts) == (10, 0, 3900)
     assert (out["g"].number, out["g"].sum) == (0, None)
-
-
-def test_a_life_with_unread_records_is_not_silent() -> None:
-    """A batch that leaves records of its partition unread can't find it silent."""
-    tester = Job()
-    tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))
-    tester.waiting = frozenset(["t-metrics:0"])
-    assert _sums(_wake_up(tester, 9000)) == {}
-    tester.waiting = frozenset(["t-metrics:1"])
-    assert _sums(_wake_up(tester, 9001))["n"].lives == 0
-
-
-def test_the_record_of_a_shard_has_the_time_of_the_next_check() -> None:
-    """The driver needs it, because it runs batches only for records."""
-
-    def due_ms(out: pd.DataFrame) -> int:
-        (value,) = out[out["key"] == b'["shard",0]']["value"]
-        return msgspec.json.decode(value, type=ShardRow).due_ms
-
-    tester = Job()
-    assert due_ms(tester.testInPandas(0, _rows((0, 900, _snapshot(1, 10))))) == 4000
-    tester.now_ms = 3500
-    assert due_ms(tester.testInPandas(0, _rows((1, 3400, _snapshot(2, 11))))) == 4000
-    assert due_ms(_wake_up(tester, 4100)) == 6500
-    assert due_ms(_wake_up(tester, 6600)) == 0
 
 
 def test_a_repair_request_is_carried_out_by_one_batch(tmp_path: Path) -> None:
     """The batch carries it out again if it runs again. The shard's record has the number of the request."""
     path, number = tmp_path / "c.repair", 17
-    planned = Planned(1000, frozenset())
-    processor = TableProcessor(
-        TOPICS, TableSettings(), epoch=3, repair=path, planned=lambda _batch: planned, batch_id=lambda: number
-    )
+    processor = TableProcessor(TOPICS, TableSettings(), epoch=3, repair=path, batch_id=lambda: number)
     tester = TwsTester(processor, outputMode="Update")
 
     def published(offset: int) -> tuple[list[bytes], list[str], int]:

@@ -9,10 +9,12 @@ from zlib import crc32
 import pytest
 
 from support.simulation.checkpoints import Batch
-from support.simulation.direct import Direct
+from support.simulation.direct import METRICS, Direct
+from support.simulation.partition import Partition
 from support.simulation.system import TOPICS
+from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import combiner_loop
-from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place, UnavailableError
 from tallystream_aggregator.stream.epochs import StepFailedError
 from tallystream_aggregator.stream.pace import Pace
 
@@ -169,3 +171,38 @@ def test_a_combiner_that_starts_again_publishes_only_what_is_new() -> None:
     shards.feed(11, key=key(0))
     shards.run(0)
     assert shards.run(2).sums == 1
+
+
+def test_a_shard_whose_positions_were_lost_does_not_begin_again() -> None:
+    """Its partial sums are those of a table. Lower ones would replace them, and counts would fall."""
+    shards = Shards()
+    shards.cluster.topics[TOPICS.table].partitions[1] = Partition()
+    shards.loops[1] = shards.loop(1)
+    with pytest.raises(TallystreamError, match=r"metrics-shards: it has sums, .* in partition 1;"):
+        shards.run(1)
+
+
+def test_a_shard_whose_first_publication_failed_begins_again() -> None:
+    """What a transaction has left that was aborted is no sum."""
+    shards = Direct(shards=2)
+    refused = [UnavailableError("no answer")]
+
+    def fail(request: str) -> None:
+        if request.startswith("write metrics-table") and refused:
+            raise refused.pop()
+
+    shards.fail = fail
+    shards.loop(1).run_epoch(shards.store, (1, 0, 0), 5)
+    assert not refused
+    assert shards.published(Place(TOPICS.table, 1), 1) == {METRICS: 0}
+
+
+def test_sums_that_waited_for_the_other_shards_are_published_after_a_restart() -> None:
+    """Before all shards have begun nothing is published, so the positions row must not say that it was."""
+    direct, stores = Direct(shards=2), [Batch(0), Batch(0)]
+    direct.feed(10, key=key(0))
+    direct.loop(0).run_epoch(stores[0], (1, 0, 0), 1)
+    direct.combiner().run_epoch(Batch(0), (1, 1, 0), 1)
+    direct.loop(1).run_epoch(stores[1], (1, 2, 0), 1)
+    direct.combiner().run_epoch(Batch(0), (1, 3, 0), 1)
+    assert [json.loads(value)["count"] for value in direct.values()] == [10]

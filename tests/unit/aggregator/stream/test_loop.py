@@ -19,9 +19,9 @@ from tallystream_aggregator.stream.broker import (
 )
 from tallystream_aggregator.stream.epochs import StepFailedError
 from tallystream_aggregator.stream.loop import TopicChangedError
+from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of, newest_row
 from tallystream_aggregator.stream.restore import ReplayError
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of
 
 OTHER = Place("metrics", 1)
 
@@ -49,6 +49,7 @@ def test_a_record_that_cannot_be_published_stops_the_loop() -> None:
     with pytest.raises(StepFailedError, match=r"^a step of one record failed 10 times, after .*: 2\}\}: "):
         loop.run_epoch(direct.store, (1, 1, 0), 600)
     assert direct.published() == {METRICS: 2}
+    assert direct.requests.count("write metrics-agg:0 id-0") == 1 + 5 + 10  # of 2, of 47 to 2, and of 1 record
 
 
 def test_a_claim_that_fails_is_an_outage_and_is_waited_out() -> None:
@@ -366,12 +367,12 @@ def test_a_table_in_memory_that_is_not_the_stored_one_is_made_again() -> None:
 def test_a_topic_that_was_created_again_stops_the_loop(restart: bool) -> None:
     """The positions mean nothing in the new one."""
     direct = Direct()
-    direct.feed(1)
+    direct.feed(1, 2)
     loop = direct.loop()
     loop.run_epoch(direct.store, (1, 0, 0), 1)
     direct.cluster.delete("metrics")
     direct.cluster.create("metrics", 1)
-    direct.feed(1, 2, 3)
+    direct.feed(*([1] if restart else [1, 2, 3]))
     with pytest.raises(TopicChangedError, match="begin a new table"):
         (direct.loop() if restart else loop).run_epoch(direct.store, (1, 1, 0), 0.1 if restart else 10)
 
@@ -498,3 +499,38 @@ def test_a_new_table_begins_at_the_given_positions_and_keeps_them() -> None:
         direct.loop(begin={METRICS: 0}).run_epoch(store, (2, 0, 0), 1)
     assert direct.published() == {METRICS: 2}
     assert all(b'"name":"n"' in value for value in direct.values())
+
+
+@pytest.mark.parametrize("aborted", [0, 60, 61, 62, 63, 188, 189, 190, 191, 1_000])
+def test_the_newest_positions_are_found_behind_any_number_of_aborted_records(aborted: int) -> None:
+    """A writer may have failed for a long time. The records are searched backwards in growing ranges without a gap."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+    direct.flush()
+    newest = newest_row(direct.broker, ROWS, 0)
+    epoch = direct.cluster.open_writer("id-0") or 0
+    direct.cluster.add_partitions("id-0", epoch, [ROWS])
+    direct.cluster.produce("id-0", epoch, ROWS, [(b"key", b"value")] * aborted)
+    direct.cluster.end("id-0", epoch, "abort")
+    direct.flush()
+    assert newest_row(direct.broker, ROWS, 0) == newest
+
+
+def test_a_task_that_is_replaced_while_it_restores_ends_as_such() -> None:
+    """The rows that it reads are newer than the positions with which it began. Nobody has changed them wrongly."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 0, 0), 1)
+
+    def fail(request: str) -> None:
+        if request == "read":
+            direct.fail = lambda _: None
+            direct.feed(2)
+            direct.loop().run_epoch(direct.store, (3, 0, 0), 1)
+            direct.flush()
+
+    direct.fail = fail
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(Batch(0), (2, 0, 0), 60)
+    assert direct.published() == {METRICS: 2}

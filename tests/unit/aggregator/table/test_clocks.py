@@ -16,6 +16,7 @@ from support.schedules import BEGIN_MS, TopicRecord
 from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore
 from tallystream_aggregator.table.shards import shard_of
@@ -65,7 +66,7 @@ class Schedule:
                 end = end | {record.partition: record.offset + 1}
                 batches.append(end)
         for number, end in enumerate(batches):
-            tables.batch(Batch(_ms(1_000) + number, end, all_read=number + 1 == len(batches)))
+            tables.batch(Batch(end, all_read=number + 1 == len(batches)))
         return tables
 
 
@@ -151,7 +152,8 @@ def test_silent_lives_stay_silent_after_a_rebuild_of_several_shards() -> None:
     latest_rows = LatestRows()
     shards = [Table(State(shard=number, shards=2), table_settings()) for number in (0, 1)]
     assert _gauge(shards, by_shard, latest_rows, _ms(2)) == (501, 6)
-    assert _gauge(shards[1:], [[]], latest_rows, _ms(3)) == (0, 0)
+    clock = TopicRecord(CLOCK_KEY, clock_value(0), _ms(3), 0, len(schedule.records))
+    assert _gauge(shards[1:], [[clock]], latest_rows, _ms(3)) == (0, 0)
     rebuilt = [Table(state, table_settings()) for state in restore(latest_rows).states]
     assert _gauge(rebuilt, [[], []], latest_rows, _ms(3) + 500) == (1, 1)
 
@@ -163,7 +165,7 @@ def _gauge(
     total, lives = 0.0, 0
     for table, records in zip(shards, by_shard, strict=True):
         read = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records]
-        changes = run_batch(table, read, now_ms=now_ms)
+        changes = run_batch(table, read)
         for row in changes.rows:
             latest_rows.add(row.key, row.value(epoch=1, batch=now_ms), (1, now_ms), table.state.shard)
         for life_of in [one for every in table.state.lives.values() for one in every]:
@@ -188,12 +190,12 @@ def test_silent_lives_stay_silent_in_a_shard_that_has_not_run_since_the_table_wa
     schedule.snapshot(other, 1, at=2, seq=1, life=life(2), partition=1)
     tables = Tables(schedule.records, table_settings(), 1, random.Random(1))
     for end in (1, 2):
-        tables.batch(Batch(_ms(2) + end, {0: end, 1: 0}, all_read=False))
+        tables.batch(Batch({0: end, 1: 0}, all_read=False))
     tables.rebuild(1)
-    tables.batch(Batch(_ms(2) + 100, {0: 3, 1: 0}, all_read=False))
+    tables.batch(Batch({0: 3, 1: 0}, all_read=False))
     assert [state.published for state in tables.states] == [True, False]
     tables.rebuild()
-    tables.batch(Batch(_ms(2) + 200, {0: 4, 1: 1}, all_read=True))
+    tables.batch(Batch({0: 4, 1: 1}, all_read=True))
     gauge = tables.sums["shop", "g", "gauge", ()]
     assert (gauge["sum"], gauge["lives"]) == (2, 2)
 
@@ -206,12 +208,12 @@ def test_lives_count_once_though_checkpoints_are_lost_while_they_are_forgotten()
     first = len(schedule.records)
     for begin in (24, 24 + 24 * 7, 24 * 31):
         for hour in range(10):
-            schedule.append("script", b'{"name":"n","value":1}', at=begin + hour / 2)
+            schedule.append("tallystream-clock", clock_value(_ms(begin + hour / 2)), at=begin + hour / 2)
     for seed in range(20):
         chance = random.Random(seed)
         tables = Tables(schedule.records, table_settings(forget_after_ms=7 * DAY_MS))
         for offset in range(1, len(schedule.records) + 1):
-            batch = Batch(schedule.records[offset - 1].timestamp_ms, {0: offset}, all_read=True)
+            batch = Batch({0: offset}, all_read=True)
             while offset > first and chance.random() < 0.5:
                 tables.batch(batch, written=chance)
                 tables.rebuild()
@@ -230,21 +232,19 @@ def test_rows_of_an_earlier_split_do_not_count_while_the_table_is_split_again() 
         schedule.snapshot(f"app-{number}", 10, at=0, seq=1, life=life(), name=f"n{number % 3}")
     first = len(schedule.records)
     for hour in range(24 * 8, 24 * 8 + 8):
-        schedule.append("script", b'{"name":"n","value":1}', at=hour)
+        schedule.append("tallystream-clock", clock_value(_ms(hour)), at=hour)
     for seed in range(8):
         chance = random.Random(seed)
         tables = Tables(schedule.records, table_settings(forget_after_ms=7 * DAY_MS), 2, chance)
-        at = schedule.records[-1].timestamp_ms
-        tables.batch(Batch(_ms(0), {0: first}, all_read=True))
+        tables.batch(Batch({0: first}, all_read=True))
         for end, more in ((first, 1), (first, 1), (first + 8, 2), (first + 8, 2)):
-            batch = Batch(_ms(24 * 8), {0: end}, all_read=True)
+            batch = Batch({0: end}, all_read=True)
             tables.rebuild(more)
             while chance.random() < 0.7:
                 tables.batch(batch, written=chance)
                 tables.rebuild()
-                tables.batch(Batch(0, {0: 0}, all_read=True))
+                tables.batch(Batch({0: 0}, all_read=True))
                 assert count_of(tables) == 120, (seed, tables.shards)
-            for number in range(8):
-                tables.batch(batch._replace(wall_ms=at + number))
+            tables.batch(batch)
             tables.compact()
         assert count_of(tables) == 120, seed

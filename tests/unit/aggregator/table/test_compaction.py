@@ -11,6 +11,7 @@ from support.compaction import LIFE, SETTINGS, Topic, apply_or_expand, counter, 
 from support.schedules import BEGIN_MS, TopicRecord
 from tallystream_aggregator.table import TableSettings
 from tallystream_aggregator.table import compaction as module
+from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.decode import Superseded
 from tallystream_aggregator.table.shards import shard_of
 
@@ -282,3 +283,10 @@ def test_a_shard_has_a_clock_of_its_own() -> None:
         compactor = module.Compactor("metrics", 0, SETTINGS, shards)
         kept = compactor.add((r.offset, r.timestamp_ms, r.key, r.value) for r in topic.written)
         assert [record.clock_ms for record in kept] == [BEGIN_MS + 9_000, clock]
+
+
+def test_a_clock_record_is_kept_and_ends_all_runs() -> None:
+    """The table forgets lives at it, so it needs the newest record of each life before it. So does an invalid one."""
+    for value in (clock_value(BEGIN_MS), b"{}"):
+        topic = Topic().snapshots(1, 2, 3).counts(1, 2, 3, key=b"script").add(value, key=CLOCK_KEY)
+        assert topic.snapshots(4, 5, 6).kept() == [0, 2, 3, 5, 6, 7, 9]

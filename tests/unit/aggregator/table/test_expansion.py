@@ -24,7 +24,6 @@ SECOND_LIFE = "01HF7YAT00BBBBBBBBBBBBBBBB"
 def apply(records: list[Record], table: Table | None = None) -> Table:
     """Apply records as one batch, by default to a new table, and return the table."""
     table = table or Table(State(), SETTINGS)
-    table.begin_batch()
     table.apply(records)
     table.changes()
     return table
@@ -86,7 +85,6 @@ def test_a_rebuilt_table_asks_for_superseded_records_that_its_rows_may_include()
     """The rows include records up to an offset, so the table needs the offset of each superseded record."""
     table = Table(State(), SETTINGS)
     table.state.included = {"metrics:0": 1}
-    table.begin_batch()
     with pytest.raises(ExpansionNeededError):
         table.apply(Topic().counts(1, 1, 1, 1).records())
     later = Topic().counts(5, 5).counts(1, 1, 1, key=b"app-2")
@@ -99,7 +97,6 @@ def test_the_table_asks_for_superseded_records_of_a_metric_over_the_limit_of_its
     few = TableSettings(max_metrics=1)
     topic = Topic().counts(1, name="a").counts(1, 2, 3, name="b")
     table = Table(State(), few)
-    table.begin_batch()
     with pytest.raises(ExpansionNeededError):
         table.apply(topic.records(few))
 
@@ -149,9 +146,9 @@ def test_the_table_may_ask_for_the_superseded_records_of_a_second_instance() -> 
     def run(records: Sequence[Record]) -> Changes:
         table = Table(State(), few)
         states.append(table.state)
-        run_batch(table, before, now_ms=1)
+        run_batch(table, before)
         try:
-            return run_batch(table, sorted(records, key=lambda record: record.offset), now_ms=2)
+            return run_batch(table, sorted(records, key=lambda record: record.offset))
         except ExpansionNeededError as needed:
             asked.append(needed.instances)
             raise

@@ -54,7 +54,6 @@ def test_a_block_is_published_as_its_rows_would_be(metrics: list[MetricId], data
 
 def run(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Changes, list[bytes | None]]:
     """Run a batch and return its changes, and rows as bytes. With `as_rows`, blocks become rows after each record."""
-    table.begin_batch()
     for record in records:
         table.apply([record])
         for lives in table.state.lives.values() if as_rows else ():

@@ -31,7 +31,6 @@ DEFAULTS = TableSettings()
 
 def run(table: Table, batch: list[TopicRecord]) -> Changes:
     """Run one batch."""
-    table.begin_batch()
     in_order = sorted(batch, key=lambda record: (record.partition, record.offset))
     table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
     table.notice_silence()

@@ -79,7 +79,7 @@ def values(records: list[TopicRecord]) -> Sums:
     ends = dict.fromkeys(range(3), 0)
     for record in records:
         ends[record.partition] += 1
-        tables.batch(Batch(0, dict(ends), all_read=False))
+        tables.batch(Batch(dict(ends), all_read=False))
         replayed(replay, record)
     wanted = oracle.replay(records)
     assert tables.dead == wanted.dead

@@ -26,6 +26,7 @@ from support.clock_schedules import clock_schedules
 from support.clock_schedules import play as play_programs
 from support.fuzz import examples
 from support.runs import (
+    FORGET_AFTER_MS,
     UNLIMITED,
     check_live,
     counts,
@@ -39,11 +40,10 @@ from support.runs import (
     require_equal,
     require_exact,
     run,
-    silence_all,
     wake_all,
 )
 from support.schedules import TopicRecord, batch_sizes, play, play_steadily, schedules, short_schedules
-from support.tables import Tables
+from support.tables import Tables, table_settings
 from tallystream import record
 from tallystream.ulid import new_ulid
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table import Changes
 
 
-SMALL = {"short_form_every_ms": 5_000, "max_metrics": 8}
+SMALL = {"short_form_every_ms": 5_000, "max_metrics": 8, "forget_after_ms": FORGET_AFTER_MS}
 chances = st.randoms(use_true_random=False)
 few_or_many = st.one_of(short_schedules, short_schedules, schedules)
 
@@ -93,7 +93,7 @@ def test_a_snapshot_that_arrives_again_after_its_removal_is_stale(removal: bytes
     for partition, value in [(1, snapshot(0)), (0, snapshot(1)), (0, removal), (0, snapshot(0))]:
         records.append(TopicRecord(b"i", value, 1000, partition, offsets[partition]))
         offsets[partition] += 1
-    check_live(records, [Batch(0, {0: 0, 1: 1}, all_read=False), Batch(0, dict(offsets), all_read=False)])
+    check_live(records, [Batch({0: 0, 1: 1}, all_read=False), Batch(dict(offsets), all_read=False)])
     assert [fields["count"] for fields in oracle.replay(records).sums.values()] == [0, 0]
 
 
@@ -185,7 +185,7 @@ def test_compaction_drops_many_records_and_expands_few_batches() -> None:
     for seed in range(10):
         records = play_steadily(list(range(seed * 1000, seed * 1000 + 60)))
         found += check_compaction(records, [100], 100, shards=1)
-    assert found["kept"] < 0.8 * found["read"]
+    assert found["kept"] < 0.85 * found["read"]
     assert 0 < found["expanded"] < found["read"] / 100
 
 
@@ -243,7 +243,7 @@ def test_no_count_depends_on_clocks_settings_batches_shards_or_crashes(
 
 def check_programs(schedule: list[int], mode: str, shards: int, chance: random.Random, broken: float) -> None:
     played = play_programs(schedule, shards)
-    tables = Tables(played.records, random_settings(chance), shards, chance)
+    tables = Tables(played.records, random_settings(played, chance), shards, chance)
     run(batches_of(played, mode, chance), tables, chance, broken, splits=is_splittable(played))
     require_exact(played, tables)
     if not broken:
@@ -269,7 +269,7 @@ def test_every_division_into_batches_and_shards_gives_the_same(
     outcomes = []
     for mode in chance.sample(MODES, 2):
         number = chance.choice([1, shards]) if is_splittable(played) else shards
-        tables = Tables(played.records, random_settings(chance, forget_after_ms=365 * DAY_MS), number, chance)
+        tables = Tables(played.records, table_settings(forget_after_ms=365 * DAY_MS), number, chance)
         run(batches_of(played, mode, chance), tables, chance, broken=0, splits=False)
         # The time of an event is its shard's clock.
         events = Counter((kind, app, instance, life, detail) for kind, app, instance, life, _, detail in tables.events)
@@ -287,7 +287,7 @@ def test_no_count_depends_on_what_replaced_writers_overwrite(
 ) -> None:
     """The table has published the overwritten keys again. Compaction of the topic makes no difference either."""
     played = play_programs(schedule, shards)
-    tables = Tables(played.records, random_settings(chance), shards, chance)
+    tables = Tables(played.records, random_settings(played, chance), shards, chance)
     batches = batches_of(played, mode, chance)
     for batch in batches:
         if not tables.batches or chance.random() < 0.7:
@@ -297,7 +297,7 @@ def test_no_count_depends_on_what_replaced_writers_overwrite(
         tables.batch(batch, republish=tables.overwrite(chance))
         if chance.random() < 0.5:
             tables.rebuild()
-    silence_all(batches, tables)
+    tables.batch(batches[-1])  # to publish a table that was rebuilt last
     require_exact(played, tables)
 
 
@@ -308,9 +308,9 @@ def test_living_lives_of_a_backlog_are_those_of_its_partitions_clocks(
 ) -> None:
     """One batch reads a backlog. Its gauges, rates and numbers of lives equal the oracle's."""
     played = play_programs(schedule)
-    tables = Tables(played.records, random_settings(chance))
+    tables = Tables(played.records, random_settings(played, chance))
     tables.batch(batches_of(played, "one batch", chance)[0])
-    require_equal(tables, oracle.replay(played.records))
+    require_equal(tables, oracle.replay(played.records, forget_after_ms=tables.settings.forget_after_ms))
 
 
 def test_the_oracle_and_the_programs_agree_on_every_schedule() -> None:

@@ -282,7 +282,7 @@ def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
     for batches in (in_batches(published, sizes), [published]):
         running, row = Table(State(), table), None
         for batch in batches:
-            done = run_batch(running, [reported.record for reported in batch], now_ms=BEGIN_MS)
+            done = run_batch(running, [reported.record for reported in batch])
             assert done.dead == []
             rows = [total for total in done.totals if total.metric[1] == "h"]
             for row in rows:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from support.batches import Batch
-from support.schedules import TopicRecord
-from support.tables import Tables, table_settings
-from support.topic import BEGIN_MS, DAY_MS, Topic, counter, gauge
+from support.topic import Topic, counter, gauge
 from support.undecodable import UNDECODABLE
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.jobs import rebuild
@@ -19,13 +15,11 @@ from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.table import Record, State
+from tallystream_aggregator.table import State
 from tallystream_aggregator.table.layouts import Layouts
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
 from tallystream_aggregator.table.restore.restore import missing_records, restore
-from tallystream_aggregator.table.rows import ShardRow
 from tallystream_aggregator.table.state import Life, Row
-from tallystream_aggregator.table.table import run_batch
 from tallystream_aggregator.versions import UNKNOWN
 
 if TYPE_CHECKING:
@@ -99,7 +93,7 @@ def test_forgotten_sums_of_an_unknown_shard_are_refused(shard: bytes) -> None:
     found = latest_rows(Topic().snapshot(counter(5)))
 
     def rebuild() -> None:
-        forgotten_sums = b'{"app":"a","name":"n","type":"counter","list_id":1,"lives":1,"held":[[[1,"1",0,"0"]],[]]}'
+        forgotten_sums = b'{"app":"a","name":"n","type":"counter","lives":1,"held":[[[1,"1",0,"0"]],[]]}'
         found.add(b'["forgotten",' + shard + b',"a","counter","n",[]]', forgotten_sums, partition=9)
         restore(found)
 
@@ -201,27 +195,6 @@ def test_records_that_were_deleted_before_the_rebuild_are_counted() -> None:
     assert missing_records(state.offsets, {"metrics:0": 50, "metrics:1": 7}) == {"metrics:0": 8, "metrics:1": 7}
 
 
-def test_a_life_is_forgotten_in_four_batches() -> None:
-    """It is listed, added to the forgotten sums, its row is deleted, then the list. The sum does not change."""
-    topic = Topic().snapshot(counter(5), gauge(1.0))
-    seen: list[list[str]] = []
-    counts = []
-    for day in range(1, 36):
-        read = [Record("metrics", 0, day, BEGIN_MS + day * DAY_MS, b"clock", b'{"name":"tick","value":1}')]
-        changes = run_batch(topic.table, read, now_ms=BEGIN_MS + day * DAY_MS)
-        seen.append(
-            [
-                json.loads(row.key)[0] + ("" if row.row else " deleted")
-                for row in changes.rows
-                if not isinstance(row.row, ShardRow) and b"clock" not in row.key
-            ]
-        )
-        counts += [total.totals["count"] for total in changes.totals if total.metric[1] == "n"]
-    assert [rows for rows in seen if rows] == [["forgetting"], ["forgotten"], ["life deleted"], ["forgetting deleted"]]
-    assert not any(seen[:29])
-    assert set(counts) <= {5}
-
-
 def test_a_row_too_large_for_the_topic_has_the_number_of_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics themselves are left out, and a rebuild names the life."""
     monkeypatch.setattr("tallystream_aggregator.table.rows.MAX_ROW_BYTES", 300)
@@ -235,35 +208,3 @@ def test_the_size_of_a_row_is_measured_in_bytes(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("tallystream_aggregator.table.rows.MAX_ROW_BYTES", 300)
     topic = Topic().snapshot(counter(1, "\N{EURO SIGN}" * 100))
     assert [key[1] for key in restore(latest_rows(topic)).omitted] == ["app-1"]
-
-
-def test_a_rebuild_finds_the_same_lives_silent_after_a_clock_was_set_back() -> None:
-    """A life's new record has an append time before that at which the life was found silent.
-
-    The life is living again, also after a rebuild, until three intervals have passed.
-    """
-    life = new_ulid(BEGIN_MS)
-
-    def report(seq: int, after_ms: int) -> TopicRecord:
-        header = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": seq, "prev": BEGIN_MS, "ts": 0}
-        body = header | {"every_ms": 1000, "final": False, "metrics": [{"type": "gauge", "name": "g", "value": 5}]}
-        return TopicRecord(b"a", json.dumps(body).encode(), BEGIN_MS + after_ms, 0, seq - 1)
-
-    def sums(tables: Tables) -> list[Any]:
-        return [one for name, one in sorted(tables.sums.items()) if name[1] == "g"]
-
-    tables = Tables([report(1, 0), report(2, -60_000)], table_settings())
-    tables.batch(Batch(BEGIN_MS, {0: 1}, True))
-    living = sums(tables)
-    tables.batch(Batch(BEGIN_MS + 600_000, {0: 1}, True))
-    silent = sums(tables)
-    assert silent != living
-    tables.batch(Batch(BEGIN_MS + 600_500, {0: 2}, True))
-    tables.rebuild()
-    tables.batch(Batch(BEGIN_MS + 600_600, {0: 2}, True))
-    assert sums(tables) == living
-    tables.batch(Batch(BEGIN_MS + 604_000, {0: 2}, True))
-    assert sums(tables) == silent
-    tables.rebuild()
-    tables.batch(Batch(BEGIN_MS + 604_100, {0: 2}, True))
-    assert sums(tables) == silent

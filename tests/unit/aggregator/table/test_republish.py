@@ -9,6 +9,7 @@ import pytest
 
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore.republish import Republish
 from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.table import run_batch
@@ -24,7 +25,7 @@ SHARD = b'["shard",0]'
 
 def republished(table: Table, *keys: bytes, sums: tuple[bytes, ...] = ()) -> Changes:
     """Return the changes of a batch without records in which these keys are published again."""
-    return run_batch(table, [], now_ms=1, republish=Republish(keys, sums))
+    return run_batch(table, [], republish=Republish(keys, sums))
 
 
 def rows(changes: Changes) -> dict[bytes, Any]:
@@ -60,8 +61,6 @@ def test_the_row_includes_the_records_of_its_batch() -> None:
         b'["forgotten",0,"shop","counter","n",[]]',
         b'["forgotten",0,"shop","counter","n",[["a"],7]]',
         b'["forgotten",1,"shop","counter","n",[]]',
-        b'["forgetting",0,1,0]',
-        b'["forgetting",0,1,-1]',
         b'["shard",1]',
         b'["other"]',
         b"[]",
@@ -87,53 +86,19 @@ def test_a_shard_publishes_its_partial_sum_of_a_metric_again() -> None:
     """With several shards the combiner publishes the sum from it."""
     record = Record("metrics", 0, 0, BEGIN_MS, b"app-1", TICK)
     table = Table(State(shard=shard_of(b"app-1", 2), shards=2))
-    run_batch(table, [record], now_ms=1)
+    run_batch(table, [record])
     changes = republished(table, sums=(b'["default","counter","tick",[]]', SUM))
     assert [(one.metric[1], one.lives) for one in changes.shard_sums] == [("tick", 1)]
 
 
-FORGOTTEN, FORGETTING = b'["forgotten",0,"shop","counter","n",[]]', b'["forgetting",0,1,0]'
+FORGOTTEN = b'["forgotten",0,"shop","counter","n",[]]'
 
 
-def run(topic: Topic, step: int, *keys: bytes) -> dict[bytes, bool]:
-    """Run a batch after nine days that publishes these keys again. Return whether each published one has a row."""
-    republish = Republish(keys, []) if keys else None
-    found = rows(run_batch(topic.table, [], now_ms=BEGIN_MS + 9 * DAY_MS + step, republish=republish))
-    return {key: found[key] is not None for key in (LIFE, FORGOTTEN, FORGETTING) if key in found}
-
-
-def forgetting() -> Topic:
-    """Return a table with a life that the next batch lists, to be forgotten."""
-    topic = Topic(TableSettings(forget_after_ms=7 * DAY_MS)).snapshot(counter(20), key=b"app-1")
-    return topic.append(b"clock", TICK, at=9 * DAY_MS)
-
-
-def test_the_rows_of_each_step_of_forgetting_a_life_are_published_again() -> None:
-    """These are the life's row and the list, then forgotten sums and list, then only the forgotten sums.
-
-    A batch that publishes rows again takes no step. Otherwise the old row of a life that it adds to the forgotten sums
-    would stay on the topic, and a rebuilt table would count a metric of it that was forgotten.
-    """
-    topic, step, seen = forgetting(), 0, []
-    for _ in range(4):
-        for _ in range(2):
-            seen.append(run(topic, step, LIFE, FORGOTTEN, FORGETTING))
-            step += 1
-        run(topic, step)
-        step += 1
-    assert seen[::2] == [
-        {LIFE: True, FORGOTTEN: False, FORGETTING: True},
-        {FORGOTTEN: True, FORGETTING: True},
-        {LIFE: False, FORGOTTEN: True, FORGETTING: True},
-        {LIFE: False, FORGOTTEN: True, FORGETTING: False},
-    ]
-    assert seen[1::2] == seen[::2]
-
-
-def test_a_life_that_the_forgotten_sums_include_is_deleted_if_they_are_on_the_topic() -> None:
-    """They are, unless they have to be published again, too: then the next batch deletes the life's row."""
-    topic = forgetting()
-    for step in range(2):
-        run(topic, step)
-    assert run(topic, 2, LIFE, FORGOTTEN) == {FORGOTTEN: True}
-    assert run(topic, 3, LIFE) == {LIFE: False}
+def test_the_rows_of_a_forgotten_life_are_published_again() -> None:
+    """They are its sums and the deletion of its row, also in the batch that forgets it."""
+    topic = Topic(TableSettings(forget_after_ms=7 * DAY_MS)).snapshot(counter(20))
+    at_ms = BEGIN_MS + 7 * DAY_MS
+    clock = Record("metrics", 0, 1, at_ms, CLOCK_KEY, clock_value(at_ms))
+    for records in ([clock], []):
+        found = rows(run_batch(topic.table, records, republish=Republish([LIFE, FORGOTTEN], [])))
+        assert (found[LIFE], found[FORGOTTEN]["lives"]) == (None, 1)

@@ -6,11 +6,14 @@ import json
 
 import pytest
 
+from support import otlp
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
+from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.table import run_batch
 
 TICK = b'{"name":"tick","value":1}'
@@ -33,11 +36,6 @@ def snapshot(number: int, *metrics: object, instance: int = 0, at: int = 0, life
     return Record("metrics", 0, number, BEGIN_MS + at, b"app-%d" % instance, value)
 
 
-def tick(number: int, at: int) -> Record:
-    """Return a record of another instance, which moves the partition's clock."""
-    return Record("metrics", 0, number, BEGIN_MS + at, b"clock", TICK)
-
-
 def test_a_newer_record_of_a_silent_life_replaces_what_it_had() -> None:
     """It is the same life: 12 replaces 10, the gauge counts again, and there is no restart."""
     topic = silent(counter(10), gauge(1)).snapshot(counter(12), gauge(3), seq=2, prev=BEGIN_MS, at=DAY_MS - 1)
@@ -51,77 +49,100 @@ def test_a_stale_record_of_a_silent_life_changes_nothing() -> None:
 
 
 class Forgetting:
-    """A table whose one life is due to be forgotten, batch by batch."""
+    """A table whose one life is due to be forgotten after seven days."""
 
     def __init__(self) -> None:
         self.table = Table(State(), TableSettings(forget_after_ms=7 * DAY_MS))
         self.number = 0
-        self.batch(snapshot(0, counter(10), histogram(1, 9), gauge(5)), at=0)
+        self.batch(snapshot(0, counter(10), histogram(1, 9), gauge(5)))
 
-    def batch(self, *records: Record, at: int, now: int | None = None, waiting: bool = False) -> list[bytes]:
-        """Run a batch, with a record that moves the clock, and return the keys of `metrics-table` that it writes."""
+    def batch(self, *records: Record) -> list[bytes]:
+        """Run a batch, and return the keys of `metrics-table` that it writes, without that of the shard."""
+        self.changes = run_batch(self.table, records)
+        return [row.key for row in self.changes.rows if row.key[:7] != b'["shard']
+
+    def clock(self, days: float, wall: float | None = None) -> list[bytes]:
+        """Run a batch with a clock record, whose wall clock is that of the partition if `wall` is not given."""
         self.number += 1
-        now_ms = BEGIN_MS + (at if now is None else now) + self.number
-        read, left = [*records, tick(self.number, at)], ["metrics:1"] if waiting else []
-        self.changes = run_batch(self.table, read, now_ms=now_ms, waiting=left)
-        return [row.key for row in self.changes.rows if row.key[:7] != b'["shard' and b"clock" not in row.key]
+        at_ms, wall_ms = (BEGIN_MS + int(day * DAY_MS) for day in (days, days if wall is None else wall))
+        return self.batch(Record("metrics", 0, self.number, at_ms, CLOCK_KEY, clock_value(wall_ms)))
 
 
-def test_a_life_is_forgotten_in_four_batches_and_no_sum_changes() -> None:
-    """It is listed, added to the forgotten sums, its row is deleted, then the list. Its counts, min and max stay."""
+def test_a_life_is_forgotten_in_one_step_and_no_sum_changes() -> None:
+    """Its row is deleted, and the forgotten sums have its counts, min and max."""
     topic = Forgetting()
-    topic.batch(at=2 * DAY_MS)
-    listed = topic.batch(at=8 * DAY_MS)
-    assert listed == [b'["forgetting",0,1,0]']
-    assert {t.metric[1]: (t.totals["count"], t.retired) for t in topic.changes.totals if t.metric[0] == "shop"} == {
+    topic.clock(1)
+    assert [key[:12] for key in topic.clock(7)] == [b'["life","sho', b'["forgotten"', b'["forgotten"']
+    assert topic.changes.rows[0].row is None
+    assert {t.metric[1]: (t.totals.get("count"), t.retired) for t in topic.changes.totals} == {
         "n": (10, 1),
         "h": (2, 1),
+        "g": (None, 0),
     }
-    assert [key[:12] for key in topic.batch(at=8 * DAY_MS)] == [b'["forgotten"', b'["forgotten"']
-    assert [key[:7] for key in topic.batch(at=8 * DAY_MS)] == [b'["life"']
-    assert topic.batch(at=8 * DAY_MS) == [b'["forgetting",0,1,0]']
-    assert topic.batch(at=8 * DAY_MS) == []
-    assert (topic.table.state.forgotten, topic.table.state.lists) == (1, {})
-    topic.batch(snapshot(90, histogram(3, 4), counter(1), instance=7, at=8 * DAY_MS, life=_life(8)), at=8 * DAY_MS)
-    assert {t.metric[1]: t.totals for t in topic.changes.totals if t.metric[0] == "shop"} == {
+    assert (topic.clock(8), topic.table.state.forgotten, topic.table.state.lives) == ([], 1, {})
+    topic.batch(snapshot(90, histogram(3, 4), counter(1), instance=7, at=8 * DAY_MS, life=_life(8)))
+    assert {t.metric[1]: t.totals for t in topic.changes.totals} == {
         "n": {"count": 11},
         "h": {"count": 4, "sum": 17, "min": 1, "max": 9},
     }
 
 
-@pytest.mark.parametrize(
-    ("at", "now", "waiting"), [(8, 6, False), (6, 8, False), (8, 8, True)], ids=["wall clock", "partition", "a backlog"]
-)
-def test_a_life_is_forgotten_only_when_both_clocks_have_passed_and_nothing_is_left_to_read(
-    at: int, now: int, *, waiting: bool
-) -> None:
-    """No life is forgotten because one clock jumps, or in a batch that leaves records unread."""
+@pytest.mark.parametrize(("days", "wall"), [(8, 6), (6, 8)], ids=["wall clock", "partition"])
+def test_a_life_is_forgotten_only_when_both_clocks_have_passed(days: int, wall: int) -> None:
+    """No life is forgotten because one clock jumps, nor by any other record."""
     topic = Forgetting()
-    topic.batch(at=2 * DAY_MS)
-    assert topic.batch(at=at * DAY_MS, now=now * DAY_MS, waiting=waiting) == []
+    assert (topic.clock(days, wall), topic.table.state.forgotten) == ([], 0)
+    topic.batch(Record("metrics", 0, 9, BEGIN_MS + 9 * DAY_MS, b"app-1", None))
     assert topic.table.state.forgotten == 0
+    topic.clock(1, 9)
+    assert topic.table.state.forgotten == 1
 
 
-def test_a_life_that_is_being_forgotten_never_comes_back() -> None:
-    """Its next record is a dead letter. Only a broker's clock that is days slow can append one in time."""
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_batch_that_changes_a_life_and_forgets_it_counts_it_once(*, earlier: bool) -> None:
+    """Whether it was in the table before or not, and with a tombstone and a new life of its instance behind it."""
     topic = Forgetting()
-    topic.batch(at=2 * DAY_MS)
-    topic.batch(at=8 * DAY_MS)
-    topic.batch(snapshot(91, counter(11), life=FIRST), at=8 * DAY_MS)
-    assert [letter.reason for letter in topic.changes.dead] == ["too late: the life is being forgotten"]
+    if not earlier:
+        topic = Forgetting.__new__(Forgetting)
+        topic.table, topic.number = Table(State(), TableSettings(forget_after_ms=7 * DAY_MS)), 0
+    body = snapshot(1, counter(30), histogram(0, 10, 4), gauge(6)).value or b""
+    newer = Record("metrics", 0, 1, BEGIN_MS + 1, b"app-0", body.replace(b'"seq": 1', b'"seq": 2'))
+    clock = Record("metrics", 0, 2, BEGIN_MS + 8 * DAY_MS, CLOCK_KEY, clock_value(BEGIN_MS + 8 * DAY_MS))
+    tombstone = Record("metrics", 0, 3, BEGIN_MS + 8 * DAY_MS, b"app-0", None)
+    later = snapshot(4, counter(1), gauge(2), at=8 * DAY_MS, life=_life(8))
+    topic.batch(newer, clock, tombstone, later)
+    found = {t.metric[1]: (t.totals.get("count"), t.lives, t.instances, t.retired) for t in topic.changes.totals}
+    assert found == {"n": (31, 1, 1, 1), "h": (4, 0, 0, 1), "g": (None, 1, 1, 0)}
+    assert {t.metric[1]: t.totals.get("max") for t in topic.changes.totals} == {"n": None, "h": 10, "g": 2}
+    again = Table(unpack(pack(topic.table.state)))
+    again.republish([], [total.key() for total in topic.changes.totals])
+    assert run_batch(again, []).totals == topic.changes.totals
+
+
+def test_lives_of_an_otlp_topic_are_forgotten_by_its_records() -> None:
+    """It has no clock records. A record at the time at which a life is due forgets the life before it counts."""
+    table = Table(State(), TableSettings(forget_after_ms=7 * DAY_MS, otlp_topics=("otlp",)))
+    forget = b'{"v":1,"forget":{"app":"none"}}'
+
+    def batch(at: int, value: bytes | None) -> int:
+        run_batch(table, [Record("otlp", 0, at, at, b"x", value)])
+        return table.state.forgotten
+
+    (resource,) = [otlp.resource_metrics([otlp.counter("n", otlp.number(1))], service__name="shop")]
+    start = otlp.BEGIN_NS // 1_000_000 + 1000
+    assert batch(start, otlp.encode(resource)) == 0
+    assert batch(start + 7 * DAY_MS - 1, forget) == 0
+    assert batch(start + 7 * DAY_MS, forget) == 1
 
 
 def test_the_short_form_is_never_forgotten() -> None:
     """Its records have no `prev`, so none is too late."""
-    table = Table(State(), TableSettings(forget_after_ms=7 * DAY_MS))
-    script = Record("metrics", 0, 0, BEGIN_MS, b"script", b'{"name":"n","value":5}')
-    run_batch(table, [script], now_ms=1)
-    for number, days in enumerate((2, 40, 41, 42), 1):
-        run_batch(table, [tick(number, days * DAY_MS)], now_ms=BEGIN_MS + days * DAY_MS)
-    assert list(table.state.lives) == ["script", "clock"]
-    later = Record("metrics", 0, 9, BEGIN_MS + 42 * DAY_MS, b"script", b'{"name":"n","value":3}')
-    changes = run_batch(table, [later], now_ms=BEGIN_MS + 42 * DAY_MS + 1)
-    assert [total.totals["count"] for total in changes.totals] == [8]
+    topic = Forgetting()
+    topic.batch(Record("metrics", 0, 0, BEGIN_MS, b"script", b'{"name":"n","value":5}'))
+    topic.clock(40)
+    assert list(topic.table.state.lives) == ["script"]
+    topic.batch(Record("metrics", 0, 9, BEGIN_MS + 42 * DAY_MS, b"script", b'{"name":"n","value":3}'))
+    assert [total.totals["count"] for total in topic.changes.totals] == [8]
 
 
 def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() -> None:
@@ -136,8 +157,8 @@ def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() 
     newer = written(1, 3, counter(7))
     for order in ([*older, newer], [newer, *older], [older[0], newer, older[1]]):
         table, sums = Table(State()), {}
-        for number, record in enumerate(order, 1):
-            changes = run_batch(table, [record], now_ms=number)
+        for record in order:
+            changes = run_batch(table, [record])
             sums |= {total.metric[1]: total.totals["count"] for total in changes.totals}
         assert sums == {"n": 7, "m": 4}
 
@@ -162,7 +183,7 @@ def test_a_stale_snapshot_of_a_part_that_moved_adds_what_newer_ones_lack_though_
     for rebuilt in (False, True):
         table, latest, sums = Table(State()), LatestRows(), {}
         for number, record in enumerate([newer, *older], 1):
-            changes = run_batch(table, [record], now_ms=number)
+            changes = run_batch(table, [record])
             sums |= {total.metric[1]: total.totals["count"] for total in changes.totals}
             for row in changes.rows:
                 latest.add(row.key, row.value(epoch=1, batch=number))

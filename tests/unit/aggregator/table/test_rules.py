@@ -11,6 +11,7 @@ import pytest
 from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Changes, State, StateVersionError, Table, TableSettings, pack, unpack
+from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 
 THIRD = new_ulid(BEGIN_MS)
 
@@ -93,10 +94,10 @@ def test_rule_4_a_count_that_falls_within_a_life_is_refused_and_its_neighbours_a
 
 
 def test_rule_4_a_sum_beyond_64_bits_is_the_largest_number_until_it_fits_again() -> None:
-    """It is published with `overflow`, and the begin is an event. The exact sum is kept and published again."""
+    """It is published with `overflow`, without an event. The exact sum is kept and published again."""
     topic = Topic().snapshot(counter(2**63 - 1)).snapshot(counter(1), key=b"app-2", life=SECOND)
     assert topic.sum().count == 2**63 - 1
-    assert (topic.sum().overflow, topic.kinds()) == (True, ["overflow"])
+    assert (topic.sum().overflow, topic.kinds()) == (True, [])
     topic.snapshot(counter(2), key=b"app-2", life=SECOND, seq=2)
     assert (topic.sum().count, topic.sum().overflow, topic.kinds()) == (2**63 - 1, True, [])
     topic.append(b"app-1", None)
@@ -154,17 +155,10 @@ def test_rule_5_gauges_are_summed_over_living_lives_and_silence_touches_no_count
     assert (topic.sum().count, topic.sum().lives) == (7, 1)
 
 
-def test_rule_5_silence_is_noticed_though_nothing_arrives() -> None:
-    """A shard is due at the next deadline. The sum has the deadline's time, so a repeated batch writes the same."""
-    topic = Topic().snapshot(gauge(3))
-    topic.table.record_read_times([], 100)
-    topic.table.set_due(100)
-    assert topic.table.state.due_ms == 3100
-    topic.table.notice_silence(3100)
-    topic.changes = topic.table.changes()
+def test_rule_5_a_clock_record_ends_a_life_though_no_instance_publishes() -> None:
+    """The sum has the time of the clock record."""
+    topic = Topic().snapshot(gauge(3)).append(CLOCK_KEY, clock_value(0), at=3000)
     assert (topic.sum("g").number, topic.sum("g").sum, topic.sum("g").ts) == (0, None, BEGIN_MS + 3000)
-    topic.table.set_due(3100)
-    assert topic.table.state.due_ms == 0
 
 
 def test_rule_5_a_final_record_ends_a_life_at_once() -> None:

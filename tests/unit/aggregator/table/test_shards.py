@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from tallystream_aggregator.table.clock_record import CLOCK_KEY
+from tallystream_aggregator.table.decode import Record
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
 from tallystream_aggregator.table.restore.restore import restore
-from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.table.shards import shard_of, shards_of
 from tallystream_aggregator.versions import UNKNOWN, Version
 
 Row = tuple[bytes, bytes | None, Version, int]
@@ -27,7 +29,7 @@ def shard_row(shards: int, *, offset: int | None = None) -> Row:
     """Return the record of shard 0 of a table with this many shards."""
     clocks, offsets = ({}, {}) if offset is None else ({"metrics:0": 5}, {"metrics:0": offset})
     value = {"v": 1, "shard": 0, "shards": shards, "clocks": clocks, "offsets": offsets}
-    return b'["shard",0]', json.dumps(value | {"out_ms": 0, "list_id": 0, "stale": 0}).encode(), UNKNOWN, 0
+    return b'["shard",0]', json.dumps(value | {"stale": 0}).encode(), UNKNOWN, 0
 
 
 def test_fewer_shards_are_refused() -> None:
@@ -48,11 +50,10 @@ def test_more_shards_are_refused_while_a_batch_may_be_unfinished() -> None:
 @pytest.mark.parametrize("shards", [None, 4])
 def test_rows_of_an_abandoned_split_do_not_count(shards: int | None) -> None:
     """The first batch after the split crashed before any shard had finished it. A later split ignores its rows, too."""
-    forgetting = b'{"v":1,"list_id":1,"lives":[["a","b","c"]],"epoch":2}'
-    rows = latest(shard_row(2, offset=9), (b'["forgetting",3,1,0]', forgetting, UNKNOWN, 3))
+    rows = latest(shard_row(2, offset=9), life_row("b", 7, epoch=2, partition=3))
     states = restore(rows, shards=shards, finished={"metrics:0": 10}).states
     assert len(states) == (shards or 2)
-    assert all(state.delete_keys == state.listed == state.deleting == [] for state in states)
+    assert not any(state.lives for state in states)
 
 
 def split_shard_row(shard: int, *, shards: int, epoch: int, since: int) -> Row:
@@ -64,7 +65,7 @@ def shard_record(shard: int, *, shards: int, epoch: int, since: int, before: tup
     """Return the record of a shard in its own partition."""
     row = {"v": 1, "shard": shard, "shards": shards, "since": since, "clocks": {}, "offsets": {"metrics:0": 9}}
     row |= {"before": before} if before else {}
-    value = json.dumps(row | {"out_ms": 0, "list_id": 0, "stale": 0, "epoch": epoch, "batch": 1}).encode()
+    value = json.dumps(row | {"stale": 0, "epoch": epoch, "batch": 1}).encode()
     return b'["shard",%d]' % shard, value, UNKNOWN, shard
 
 
@@ -119,7 +120,7 @@ def test_rows_of_an_earlier_table_do_not_count(old_shards: int) -> None:
     app_1, app_2 = (next(n for n in map(str, range(9)) if shard_of(n.encode(), 2) == shard) for shard in (0, 1))
     earlier = [row(shard, shards=old_shards, epoch=1, since=0) for shard in range(old_shards)]
     earlier += [life_row(name, 7, epoch=1, partition=shard_of(name.encode(), old_shards)) for name in (app_1, app_2)]
-    held = b'{"app":"a","name":"n","type":"counter","list_id":1,"lives":1,"held":[[[1,"1",0,"0"]],[]],"epoch":1}'
+    held = b'{"app":"a","name":"n","type":"counter","lives":1,"held":[[[1,"1",0,"0"]],[]],"epoch":1}'
     last = old_shards - 1
     earlier.append((b'["forgotten",%d,"a","counter","n",[]]' % last, held, UNKNOWN, last))
     table = [row(0, shards=2, epoch=3, since=2), life_row(app_1, 9, epoch=3, partition=0)]
@@ -129,3 +130,10 @@ def test_rows_of_an_earlier_table_do_not_count(old_shards: int) -> None:
     assert (second.lives, second.offsets, first.forgotten_sums, second.forgotten_sums) == ({}, {}, {}, {})
     assert [(state.since, state.before) for state in (first, second)] == [(2, None)] * 2
     assert len(restore(found, shards=4, finished={"metrics:0": 10}).states) == 4
+
+
+def test_a_clock_record_is_in_every_shard() -> None:
+    """In an OTLP topic its key means nothing."""
+    record = Record("metrics", 0, 0, 0, CLOCK_KEY, None)
+    assert shards_of(record, 3, ()) == {0, 1, 2}
+    assert len(shards_of(record, 3, ("metrics",))) == 1

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.verify.check import Check, Outcome
 from tallystream_aggregator.verify.decode import RawRecord
+from tallystream_aggregator.verify.published import Batch
 from tallystream_aggregator.verify.replay import Replay
-from tallystream_aggregator.verify.silence import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ def forget(shards: int) -> bytes:
 
 def batch(epoch: int, start: int, end: int, *, begins: bool = False, shards: int | None = 1) -> Batch:
     """Return a batch of the ledger."""
-    return Batch(epoch, start, BEGIN_MS + end, {ZERO: start}, {ZERO: end}, begins=begins, shards=shards)
+    return Batch(epoch, start, {ZERO: start}, {ZERO: end}, begins=begins, shards=shards)
 
 
 def check(values: Sequence[bytes], batches: Sequence[Batch], letters: set[int]) -> tuple[Outcome, Replay]:

@@ -113,23 +113,14 @@ def test_a_rebuilt_table_began_where_the_one_before_it_did() -> None:
     assert rebuilt.start == {"metrics": {"0": 7}}
 
 
-def test_batches_have_the_shards_of_their_table_and_the_records_that_may_be_unread() -> None:
-    """A full batch may leave records of its partitions unread. It has at most one record less for each partition."""
+def test_batches_have_the_shards_of_their_table_and_the_settings_of_their_writer() -> None:
+    """A row that is written twice counts once."""
     writer = LedgerRow(kind="opened", query="aggregate", epoch=1, ts=0, start={"metrics": {"0": 0}}, shards=3)
-    for most, waiting in ((11, set()), (10, {"metrics:0"}), (0, None)):
-        one = replace(writer, max_records=most)
-        (first, second) = read(one, batch(0, 10), batch(1, 20), batch(1, 20)).batches
-        assert (first.shards, first.begins, second.shards, second.begins) == (3, True, 3, False)
-        assert [found.waiting for found in (first, second)] == [waiting, waiting], most
-        assert (second.start, second.end) == ({"metrics:0": 10}, {"metrics:0": 20})
-
-
-def test_a_batch_before_its_writer_may_have_the_options_of_the_earlier_writer() -> None:
-    """If the options differ, the ledger does not have those of the batch."""
-    one = LedgerRow(kind="opened", query="aggregate", epoch=1, ts=0, start={"metrics": {"0": 0}}, max_records=10)
-    two = replace(one, epoch=2, ts=15, start={}, max_records=100)
-    found = read(one, two, batch(0, 10), batch(1, 20)).batches
-    assert [one.waiting for one in found] == [None, frozenset()]
+    writer.forget_after_ms = 7
+    (first, second) = read(writer, batch(0, 10), batch(1, 20), batch(1, 20)).batches
+    assert (first.shards, first.begins, second.shards, second.begins) == (3, True, 3, False)
+    assert (second.start, second.end) == ({"metrics:0": 10}, {"metrics:0": 20})
+    assert (first.forget_after_ms, second.forget_after_ms) == (7, 7)
 
 
 def test_a_rebuilt_table_continues_the_batches_and_a_new_table_does_not() -> None:

@@ -16,7 +16,7 @@ HEADER = '{"v":1,"app":"shop","life":"01HF7YAT00AAAAAAAAAAAAAAAA","part":0,"seq"
 
 def refused(value: bytes) -> list[bool]:
     """Return whether the table, the replay and the oracle refuse something of the record with this value."""
-    table = run_batch(Table(State()), [Record("metrics", 0, 0, BEGIN_MS, b"app-1", value)], now_ms=BEGIN_MS)
+    table = run_batch(Table(State()), [Record("metrics", 0, 0, BEGIN_MS, b"app-1", value)])
     replay = Replay().apply("metrics:0", BEGIN_MS, b"app-1", value)
     return [
         bool(found)
@@ -49,6 +49,5 @@ def test_none_refuses_unusual_metrics(metric: str) -> None:
     letters = run_batch(
         Table(State()),
         [Record("metrics", 0, 0, BEGIN_MS, b"app-1", f'{HEADER},"metrics":[{metric},7]}}'.encode())],
-        now_ms=0,
     ).dead
     assert len(letters) == 1

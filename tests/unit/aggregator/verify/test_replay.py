@@ -39,10 +39,15 @@ class Records:
         """Append the short form of a counter."""
         return self.append(b"script", json.dumps({"name": "n", "value": value}).encode(), at)
 
-    def sum(self, name: str = "n", at: int = 0, *, forgotten: bool = False) -> dict[str, Any]:
-        """Return the sum of the metric `name` at a time after the beginning."""
+    def clock(self, at: int, wall: int | None = None, partition: int = 0) -> Records:
+        """Append a clock record, whose wall clock is `at` if `wall` is not given."""
+        wall_ms = BEGIN_MS + (at if wall is None else wall)
+        return self.append(b"tallystream-clock", b'{"v":1,"wall_ms":%d}' % wall_ms, at, partition)
+
+    def sum(self, name: str = "n") -> dict[str, Any]:
+        """Return the sum of the metric `name`."""
         (identity,) = [one for one in self.replay.identities() if one[2] == name]
-        return self.replay.sum(identity, BEGIN_MS + at, forgotten=forgotten)
+        return self.replay.sum(identity)
 
 
 def counter(count: int, name: str = "n") -> dict[str, Any]:
@@ -75,11 +80,29 @@ def test_lives_add_up() -> None:
 
 
 def test_a_silent_life_stays_in_the_sum() -> None:
-    """Rule 3: the counts of a silent life stay and its gauges leave the sum. After 7 days it may be forgotten."""
-    records = Records().snapshot(counter(5), gauge(1)).append(b"x", None, at=7 * DAY_MS - 1)
+    """Rule 3: the counts of a silent life stay and its gauges leave the sum, also when it is forgotten."""
+    records = Records().snapshot(counter(5), gauge(1)).clock(7 * DAY_MS - 1)
     assert records.sum() == {"count": 5, "lives": 0, "instances": 0, "retired": 0}
     assert records.sum("g") == {"number": 0, "lives": 0, "instances": 0, "retired": 0}
-    assert records.append(b"x", None, at=7 * DAY_MS).sum() == {"count": 5, "lives": 0, "instances": 0, "retired": 1}
+    assert records.clock(7 * DAY_MS).sum() == {"count": 5, "lives": 0, "instances": 0, "retired": 1}
+    assert records.sum("g") == {"number": 0, "lives": 0, "instances": 0, "retired": 0}
+
+
+@pytest.mark.parametrize(("at", "wall"), [(7, 6), (6, 7)])
+def test_a_life_is_forgotten_only_by_both_clocks_and_by_a_clock_record(at: int, wall: int) -> None:
+    """Rule 3: neither a broker's clock nor an aggregator's suffices. Another partition's record does nothing."""
+    records = Records().snapshot(counter(5)).append(b"x", None, at=7 * DAY_MS)
+    assert records.sum()["retired"] == 0
+    assert Records().snapshot(counter(5)).clock(at * DAY_MS, wall * DAY_MS).sum()["retired"] == 0
+    assert records.clock(8 * DAY_MS, partition=1).sum()["retired"] == 0
+    assert records.clock(0, 8 * DAY_MS).sum()["retired"] == 1
+
+
+@pytest.mark.parametrize("value", [None, b"", b"{}", b'{"v":1,"wall_ms":-1}', b'{"v": 1,"wall_ms":1}'])
+def test_anything_else_with_the_key_of_the_clock_is_refused(value: bytes | None) -> None:
+    """It advances the partition's clock as every record does."""
+    records = Records().snapshot(gauge(1)).append(b"tallystream-clock", value, at=3000)
+    assert (len(records.refused), records.sum("g")["lives"]) == (1, 0)
 
 
 def test_a_silent_life_continues_if_its_record_is_not_late() -> None:
@@ -89,12 +112,12 @@ def test_a_silent_life_continues_if_its_record_is_not_late() -> None:
     assert (records.refused, records.sum()["count"]) == ([], 8)
 
 
-@pytest.mark.parametrize(("days", "forgotten", "left"), [(6, False, 0), (6, True, 0), (7, False, 0), (7, True, 5)])
-def test_a_tombstone_may_keep_forgotten_lives(days: int, left: int, *, forgotten: bool) -> None:
-    """Rule 10: a life that was silent for 7 days may have been forgotten, so two sums are right. Before, one is."""
-    records = Records().snapshot(counter(5)).append(b"app-1", None, at=days * DAY_MS)
-    assert records.sum(forgotten=forgotten)["count"] == left
-    assert records.sum(forgotten=forgotten)["retired"] == int(left > 0)
+@pytest.mark.parametrize(("days", "left"), [(6, 0), (7, 5)])
+def test_a_tombstone_keeps_forgotten_lives(days: int, left: int) -> None:
+    """Rule 10: a life that was forgotten before it stays in the sum."""
+    records = Records().snapshot(counter(5)).clock(days * DAY_MS).append(b"app-1", None, at=days * DAY_MS)
+    assert records.sum()["count"] == left
+    assert records.sum()["retired"] == int(left > 0)
 
 
 def forget(**named: Any) -> bytes:
@@ -102,13 +125,12 @@ def forget(**named: Any) -> bytes:
 
 
 def test_a_forget_record_removes_lives() -> None:
-    """Rule 10: it removes one life, those of an app, or all of the instance. Forgotten lives may stay in the sum."""
+    """Rule 10: it removes one life, those of an app, or all of the instance. Forgotten lives stay in the sum."""
     records = Records().snapshot(counter(1)).snapshot(counter(2), life=SECOND).snapshot(counter(4), key=b"app-2")
     assert records.append(b"app-1", forget(life=SECOND)).sum()["count"] == 5
     assert records.append(b"app-1", forget(app="mail")).sum()["count"] == 5
     assert records.append(b"app-1", forget()).sum()["count"] == 4
-    assert records.append(b"app-2", forget(), at=7 * DAY_MS).sum()["count"] == 0
-    assert records.sum(forgotten=True)["count"] == 4
+    assert records.clock(7 * DAY_MS).append(b"app-2", forget(), at=7 * DAY_MS).sum()["count"] == 4
 
 
 def test_a_forget_record_removes_a_metric_from_its_partition_and_from_forgotten_lives() -> None:
@@ -117,8 +139,8 @@ def test_a_forget_record_removes_a_metric_from_its_partition_and_from_forgotten_
     assert records.append(b"x", forget(metric="n", type="gauge")).sum()["count"] == 3
     assert records.append(b"x", forget(metric="n")).sum()["count"] == 2
     assert records.append(b"app-11", forget(metric="n", shards=2), partition=1).sum()["count"] == 2
-    assert records.append(b"app-2", None, at=8 * DAY_MS, partition=1).sum(forgotten=True)["count"] == 2
-    assert records.append(b"app-2", forget(metric="n", shards=2)).sum(forgotten=True)["count"] == 0
+    assert records.clock(8 * DAY_MS, partition=1).sum()["count"] == 2
+    assert records.append(b"app-2", forget(metric="n", shards=2)).sum()["count"] == 0
 
 
 @pytest.mark.parametrize("newer_first", [True, False])
@@ -181,8 +203,9 @@ def test_gauges_are_summed_over_the_living() -> None:
         "instances": 1,
         "retired": 0,
     }
-    assert records.sum("g", at=3000)["number"] == 1
-    assert records.sum("g", at=4000)["number"] == 0
+    assert records.clock(3000).sum("g")["number"] == 1
+    assert records.clock(4000).sum("g")["number"] == 0
+    records = Records().snapshot(gauge(1)).snapshot(gauge(2.5), life=SECOND, at=1000)
     assert records.snapshot(gauge(2), life=SECOND, seq=2, final=True, at=1000).sum("g")["sum"] == 1
 
 
@@ -191,7 +214,7 @@ def test_rates_are_summed_over_the_living_and_the_count_stays() -> None:
     meter = {"type": "meter", "name": "n", "count": 3, "m1_rate": 0.5}
     records = Records().snapshot(meter).snapshot(meter, key=b"app-2")
     assert (records.sum()["count"], records.sum()["m1_rate"]) == (6, 1.0)
-    silent = records.sum(at=3000)
+    silent = records.clock(3000).sum()
     assert silent == {"count": 6, "lives": 0, "instances": 0, "retired": 0}
 
 
@@ -204,7 +227,7 @@ def test_quantiles_are_of_the_merged_sketches() -> None:
     base = 2 ** (1 / 64)
     assert math.isclose(found["p50"], 2 * base / (base + 1))
     assert math.isclose(found["p999"], 2 * base / (base + 1))
-    assert records.replay.apply(0, BEGIN_MS, b"app-3", None) == []
+    assert records.replay.apply("metrics:0", BEGIN_MS, b"app-3", None) == []
     records.snapshot(histogram(9, sketch=sketch(64, 9)), key=b"app-3")
     assert math.isclose(records.sum("h")["p999"], 2 * 2 * base / (base + 1))
 
