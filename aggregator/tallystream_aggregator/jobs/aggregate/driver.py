@@ -122,6 +122,7 @@ class Driver:
             start=table.offsets,
             partial=table.partial,
             shards=table.shards,
+            forget_after_ms=self._settings.table.forget_after_ms,
             drop_tags=table.sum_tags.drop,
             keep_tags=table.sum_tags.keep,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator import files
 from tallystream_aggregator.health import Health
+from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.jobs.aggregate.query_watch import EpochListener, QueryWatch, last_end
@@ -107,6 +108,7 @@ def run(settings: AggregateSettings) -> int:
                 begin=begin.offsets or last_end(rows, {}),
                 otlp=selection.otlp,
                 ends=ends,
+                tick=ClockRecords(kafka, health.has_living).poll,
             )
             driver = Driver(
                 session,

@@ -21,7 +21,7 @@ from tallystream_aggregator.stream.broker import BrokerError
 from tallystream_aggregator.stream.positions import by_place, by_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.groups import GroupCommitter
     from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.spark.epochs.processor import EpochRow
-    from tallystream_aggregator.stream.broker import Broker, Positions
+    from tallystream_aggregator.stream.broker import Broker, Place, Positions
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class QueryWatch:
     """Follows the queries of one driver. For one thread.
 
     `begin` is the position of the ledger's last row, or where a new table begins. With `ends`, `is_done` tells whether
-    all records up to them are in the published sums.
+    all records up to them are in the published sums. `tick` appends clock records to partitions that need one.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class QueryWatch:
         begin: Offsets,
         otlp: Sequence[str],
         ends: Offsets | None = None,
+        tick: Callable[[Sequence[Place]], None] = lambda _: None,
     ) -> None:
         self._listener, self._tail, self._broker = listener, tail, broker
         self._committer, self._generations, self._health = committer, generations, health
@@ -103,6 +104,7 @@ class QueryWatch:
         self._watched_s = self._polled_s = float("-inf")
         self._bounds: Positions = {}
         self._published: Positions = {}
+        self._tick = tick
         self._was_ready, self._records = False, 0
         self.state_bytes: dict[int, int] = {}
 
@@ -133,6 +135,9 @@ class QueryWatch:
                 self._watch(now_s)
             except (KafkaException, BrokerError) as error:
                 log.info("the positions can't be read now: %s", error)
+        if self._ends is None:  # with --catch-up, no record of our own may stay on the topic
+            # OTLP topics belong to others, which may not expect clock records there.
+            self._tick([place for place in self._published if place.topic not in self._otlp])
         self._write()
 
     def _watch(self, now_s: float) -> None:
