@@ -62,7 +62,7 @@ def watch(outside: Outside, **options: Any) -> tuple[QueryWatch, EpochListener]:
     health = Health("aggregate", HealthSettings())
     listener = EpochListener(health)
     one: Any = outside
-    return QueryWatch(listener, one, one, one, one, health=health, begin={}, otlp=(), **options), listener
+    return QueryWatch(listener, one, one, one, one, health=health, begin={}, otlp=("otlp",), **options), listener
 
 
 def test_the_group_has_what_all_shards_have_published() -> None:
@@ -126,3 +126,17 @@ def test_the_combiner_has_no_row_in_the_ledger() -> None:
     listener.finished.append(Epoch(0, 1000, [row(0, 5), row(1, 4), combiner]))
     watched.follow()
     assert [one.end for one in outside.written] == [{"metrics": {"0": 4}}]
+
+
+def test_own_partitions_get_clock_records() -> None:
+    """Topics of OTLP metrics belong to others. With a catch-up, no record of our own may stay on a topic."""
+    outside = Outside()
+    outside.publish(0, 8)
+    found = outside.newest[0].positions
+    assert found is not None
+    found.positions["otlp"] = {"0": 3}
+    ticks: list[Any] = []
+    for options in ({}, {"ends": {"metrics": {"0": 9}}}):
+        watched, _ = watch(outside, tick=ticks.append, **options)
+        watched.follow(last=True)
+    assert ticks == [[Place("metrics", 0)]]
