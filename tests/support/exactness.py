@@ -123,8 +123,8 @@ def assert_published_once(broker: KafkaBroker, topics: Topics) -> None:
     assert steps == list(range(1, len(steps) + 1))
 
 
-def assert_ledger_has_no_gaps(broker: KafkaBroker, topics: Topics) -> None:
-    """Check that the batches of the ledger have no gap up to the end of `metrics`, and that epochs increase.
+def assert_epochs_have_no_gap(broker: KafkaBroker, topics: Topics) -> None:
+    """Check that the loop's epochs in the ledger have no gap up to the end of `metrics`, and that generations rise.
 
     A row may be written twice.
     """
@@ -134,6 +134,19 @@ def assert_ledger_has_no_gaps(broker: KafkaBroker, topics: Topics) -> None:
         if row["kind"] != "batch" or (row["epoch"], row["batch"]) in seen:
             continue
         seen.add((row["epoch"], row["batch"]))
+        assert (row["start"][topics.metrics]["0"] if row.get("start") else 0) == end
+        end = row["end"][topics.metrics]["0"]
+    assert end == len(read_topic(broker.bootstrap_servers, topics.metrics))
+    epochs = [row["epoch"] for row in rows if row["kind"] == "opened"]
+    assert epochs == sorted(set(epochs))
+
+
+def assert_ledger_has_no_gaps(broker: KafkaBroker, topics: Topics) -> None:
+    """Check that the batches of the ledger have no gap up to the end of `metrics`, and that epochs increase."""
+    rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
+    batches = {row["batch"]: row for row in rows if row["kind"] == "batch"}
+    end = 0
+    for _, row in sorted(batches.items()):
         assert (row["start"][topics.metrics]["0"] if row.get("start") else 0) == end
         end = row["end"][topics.metrics]["0"]
     assert end == len(read_topic(broker.bootstrap_servers, topics.metrics))

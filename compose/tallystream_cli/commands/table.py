@@ -11,6 +11,9 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
 
+LOOP = "loop"
+"""The value of --mode for the continuous loop (docs/decisions/0028)."""
+
 
 def aggregate(
     *,
@@ -47,13 +50,19 @@ def aggregate(
         str,
         typer.Option(
             help="The target time from a record to its sums: a duration from 200ms to 1m, as in 500ms or 2s; "
-            "low publishes every 20 ms."
+            "low starts a batch as soon as there are records."
         ),
     ] = "1s",
     epoch: Annotated[
-        float, typer.Option(help="The longest time between two checkpoints of the table, in seconds.")
+        float, typer.Option(help="With --mode loop, the longest time between two checkpoints of the table, in seconds.")
     ] = 60.0,
-    mode: Annotated[str, typer.Option(help="live, catch-up, or auto: chosen by the lag, also while it runs.")] = "auto",
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="live, catch-up, or auto: chosen by the lag, also while it runs. loop, for a new table: a continuous "
+            "loop whose steps are Kafka transactions."
+        ),
+    ] = "auto",
     fetch_tries: o.FetchTries = 5,
     fetch_pause_ms: o.FetchPauseMs = 1000,
     fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
@@ -80,7 +89,7 @@ def aggregate(
     """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
     o.require_spark()
     from tallystream_aggregator.health import HealthSettings
-    from tallystream_aggregator.jobs.aggregate.loop_job import run
+    from tallystream_aggregator.jobs.aggregate import job, loop_job
     from tallystream_aggregator.kafka.topic_selection import parse_partitions
     from tallystream_aggregator.spark.kafka_options import Fetch
     from tallystream_aggregator.spark.query.modes import Mode
@@ -100,7 +109,7 @@ def aggregate(
         latency=latency,
         epoch_s=epoch,
         fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
-        mode=None if o.one_of("--mode", mode, "auto", *Mode) == "auto" else Mode(mode),
+        mode=None if o.one_of("--mode", mode, "auto", LOOP, *Mode) in ("auto", LOOP) else Mode(mode),
         start=start,
         accept_partial=accept_partial,
         standby=standby,
@@ -119,7 +128,7 @@ def aggregate(
         state_partitions=state_partitions,
         sum_tags=parse_sum_tags(drop_tag, keep_tags),
     )
-    raise typer.Exit(run(settings))
+    raise typer.Exit(loop_job.run(settings) if mode == LOOP else job.run(settings))
 
 
 def rebuild(

@@ -1,0 +1,93 @@
+"""The loop as a Spark query on a real broker: kills, a lost checkpoint, an outage, and a takeover."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from support import faults
+from support.aggregator import Aggregator
+from support.commands import command
+from support.exactness import (
+    assert_as_acknowledged,
+    assert_epochs_have_no_gap,
+    assert_exact,
+    assert_published_once,
+)
+from support.fleet import Fleet
+from support.processes import send, tree
+from support.wait import wait_until
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_cli.servers.broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
+
+
+def test_sums_are_exact_and_published_once_through_kills_and_a_lost_checkpoint(tmp_path: Path) -> None:
+    """The driver, the JVM, all processes, a worker and the broker are killed, and the checkpoint is lost, under load.
+
+    Sums agree with replay and journal, no count falls, no position goes back, and dead letters are there once.
+    """
+    with KafkaBroker(tmp_path / "broker") as broker:
+        topics = Topics("loop-")
+        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), topics)
+        faults.random_kills(broker, topics, tmp_path, faults.Faults(3, 1, (2.0,), 1, loop=True), seed=5)
+
+
+def test_a_stopped_writer_is_replaced_and_changes_nothing(
+    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+) -> None:
+    """A second aggregator is refused; a standby on the same checkpoint takes over from a stopped one.
+
+    The stopped one ends when it continues. Sums are exact, no count falls, and dead letters are there once. The same
+    holds for the next start, which has no checkpoint.
+    """
+    servers, prefix = broker.bootstrap_servers, topic_prefix
+    fleet = Fleet(servers, topics.metrics, seed=21)
+    fleet.publish(400)
+    second, ready = tmp_path / "second.log", tmp_path / "second.ready"
+    options = ("--bootstrap-servers", servers, "--topic-prefix", prefix, "--checkpoint", str(tmp_path / "checkpoint"))
+    options = (*options, "--latency", "low", "--mode", "loop")
+    with Aggregator(servers, prefix, tmp_path, "--latency", "low", "--mode", "loop") as first, second.open("wb") as log:
+        first.start().wait_ready()
+        refused = subprocess.Popen(command("aggregate", *options), stdout=log, stderr=log)
+        assert refused.wait(240) == 1
+        assert "another aggregator still has it" in second.read_text()
+        standby = subprocess.Popen(
+            command("aggregate", *options, "--standby", "--ready-file", str(ready)), stdout=log, stderr=log
+        )
+        try:
+            wait_until(lambda: second.read_text().count("waiting for the lease") == 2, 120, "the second is a standby")
+            fleet.publish(300)
+            with fleet.publishing():
+                stopped = tree(first.process.pid)
+                send(stopped, signal.SIGSTOP)
+                try:
+                    wait_until(ready.exists, 240, "the second has taken over")
+                finally:
+                    send(stopped, signal.SIGCONT)
+                assert first.wait_exit(120, "the first one ends") == 1
+            assert "took over with" in first.output()
+            fleet.publish(200)
+            assert_exact(broker, topics)
+        finally:
+            standby.terminate()
+            assert standby.wait(120) == 0, second.read_text()
+    assert_published_once(broker, topics)
+    shutil.rmtree(tmp_path / "checkpoint")
+    with Aggregator(servers, prefix, tmp_path, "--latency", "low", "--mode", "loop") as third:
+        third.start().wait_ready()
+        fleet.publish(100)
+        assert_exact(broker, topics)
+        assert third.stop() == 0, third.output()
+    assert_as_acknowledged(broker, topics, [fleet])
+    assert_published_once(broker, topics)
+    assert_epochs_have_no_gap(broker, topics)
