@@ -26,6 +26,7 @@ from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.stream.reshard import Identities, Layout, Resharder
 from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table.sum_tags import SumTags
+from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
     import random
@@ -58,6 +59,8 @@ class Disasters(NamedTuple):
     add_partition: int = 0
     delete_records: int = 1
     reshard: int = 0
+    expire: int = 1
+    """The coordinator aborts a transaction that is open for too long, and so fences its writer."""
     removals: bool = True
     """Whether tombstones and forget records are published, which lower counts."""
 
@@ -128,9 +131,8 @@ class System:
         self.records: list[TopicRecord] = []
         # A forget record of a metric removes it from forgotten lives of all partitions, so it would depend on the order
         # of partitions whether a life was forgotten before.
-        self.rules: dict[str, Any] = {"short_form_every_ms": SHORT_FORM_EVERY_MS}
-        if not disasters.removals:
-            self.rules["forget_after_ms"] = FORGET_AFTER_MS
+        forget_after_ms = 365 * DAY_MS if disasters.removals else FORGET_AFTER_MS
+        self.rules: dict[str, Any] = {"short_form_every_ms": SHORT_FORM_EVERY_MS, "forget_after_ms": forget_after_ms}
         self.table = table_settings(**self.rules)
         self.feeding = True
         self.disasters = disasters
@@ -248,6 +250,9 @@ class System:
             yield Action(d.add_partition, "add a partition", self._add_partition)
             yield Action(d.delete_records, "delete records", self._delete_records)
             yield Action(d.reshard, "reshard", self.reshard)
+            for transaction in self.cluster.open_transactions():
+                expire = partial(self.cluster.expire, transaction.transactional_id)
+                yield Action(d.expire, f"expire {transaction.transactional_id}", expire)
         if not self.is_running:
             yield Action(100, "start", self._restart)
 
