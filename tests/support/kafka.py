@@ -36,7 +36,7 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
     )
     try:
         partitions = consumer.list_topics(topic, timeout=timeout).topics[topic].partitions
-        ends = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=timeout)[1] for n in partitions}
+        ends = {n: _end_offset(consumer, TopicPartition(topic, n)) for n in partitions}
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
         open_partitions = set(partitions)
         records: list[TopicRecord] = []
