@@ -10,6 +10,14 @@ FACTOR = float(os.environ.get("TALLYSTREAM_FUZZ_FACTOR", "1"))
 """By what the number of examples of every property test is multiplied."""
 
 
-def examples(count: int) -> settings:
-    """Try `count` examples times the factor, without a limit of time for any of them."""
-    return settings(max_examples=max(1, round(count * FACTOR)), deadline=None, suppress_health_check=list(HealthCheck))
+def examples(count: int, *, fixed: bool = False) -> settings:
+    """Try `count` examples times the factor, without a limit of time for any of them.
+
+    If `fixed`, each run of the tests tries the same ones, and only `make fuzz` tries others.
+    """
+    return settings(
+        max_examples=max(1, round(count * FACTOR)),
+        deadline=None,
+        derandomize=fixed and FACTOR <= 1,
+        suppress_health_check=list(HealthCheck),
+    )
