@@ -121,10 +121,10 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
     taken = sorted(RemovedLife(one.app, one.instance, one.life, one.living, metric_count(one)) for one in chosen)
     for record in records:
         table = tables[shard_of(record.key, len(tables))]
-        table.apply([Record(record.topic, record.partition, LAST, 0, record.key, record.value)])
+        table.apply_record(Record(record.topic, record.partition, LAST, 0, record.key, record.value))
     for table in tables:
         table.state.published = True  # the copy publishes nothing
-        table.changes()
+        table.outputs()
     after = _sums(tables, metrics)
     sums = [Changed(total, after[metric]) for metric, total in sorted(before.items())]
     if instance is None:

@@ -152,7 +152,7 @@ class Resharder:
         source = self._broker.source()
         try:
             table = restorer.table_at(row, NoStore(), source).table
-            read_to(table, self._settings, target, source, self._stopped)
+            read_to(table, target, source, self._stopped)
         finally:
             source.close()
         table.notice_silence()
@@ -169,7 +169,7 @@ class Resharder:
         topics, latest, obsolete = self._topics, LatestRows(), dict[tuple[Place, bytes], None]()
         for shard, (table, changes) in enumerate(tables):
             for row in all_rows(table):
-                latest.add(row.key, row.value(epoch=0, batch=0), partition=shard)
+                latest.add(row.key, row.value(), partition=shard)
                 obsolete[Place(topics.table, shard), row.key] = None
             # The sums of the old layout are replaced as a whole; dead letters and events are not.
             kept = changes._replace(totals=[], shard_sums=[])
@@ -177,11 +177,9 @@ class Resharder:
         for place in (Place(topics.shards, shard) for shard in range(len(tables)) if len(tables) > 1):
             obsolete |= dict.fromkeys((place, key) for key in self._keys(place))
         step = 1 + max(row.step for row in published)
-        finished = {str(place): position for place, position in target.items()}
-        found = restore(latest, self._summed(), shards=new.shards, finished=finished, sum_tags=new.sum_tags)
+        found = restore(latest, self._summed(), shards=new.shards, sum_tags=new.sum_tags)
         written: list[Output] = []
         for state in found.states:
-            state.included, state.published, state.since, state.before = {}, False, 0, None
             table = Table(state, self._settings)
             for place, position in target.items():
                 table.advance(str(place), position - 1, state.clocks.get(str(place), 0))
