@@ -15,7 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
-from support.steps import run
+from support import steps
 from support.aggregator import running_aggregator
 from support.commands import run as run_command
 from support.exactness import wait_all_committed
@@ -236,7 +236,7 @@ def test_a_table_that_started_in_the_middle_is_replayed_from_there(
     kafka = {"bootstrap.servers": servers}
     table = Table(State())
     raws = list(read_all(kafka, {f"{topics.metrics}:0": (began, application.records)}))
-    changes = run(
+    changes = steps.run(
         table, (Record(topics.metrics, 0, raw.offset, raw.timestamp_ms, raw.key, raw.value) for raw in raws)
     )
     rows = [(topics.agg, total.key(), total.value()) for total in changes.totals]
