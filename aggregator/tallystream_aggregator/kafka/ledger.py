@@ -40,8 +40,8 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     maps output topic → partition → the offset before which nothing of a replaced writer is left to repair; only the
     first row after a change has it (jobs.aggregate.repair). A row "opened" has the table's number of `shards`, 0 if
     unknown. It also has the tags that the sums do not have, `drop_tags`, or the only ones that they have, `keep_tags`,
-    and `forget_after_ms`, the time after which lives are forgotten. A row "batch" has `otlp`, the topics of `end` that
-    were read as OTLP metrics.
+    and the settings with which the writer applies records: `forget_after_ms`, `max_app_metrics`, and `otlp`, the topics
+    of OTLP metrics. A row "batch" has those among the topics of `end`.
     """
 
     v: int = 1
@@ -56,6 +56,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     checked: Offsets = {}
     shards: int = 0
     forget_after_ms: int = 0
+    max_app_metrics: int = 0
     drop_tags: tuple[str, ...] = ()
     keep_tags: tuple[str, ...] | None = None
     otlp: list[str] = []
