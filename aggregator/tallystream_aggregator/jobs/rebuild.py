@@ -123,7 +123,7 @@ def _change(
             accept_partial=settings.accept_partial,
         )
         try:
-            done = resharder.run((generation, 0, 0), shards=settings.shards, sum_tags=settings.sum_tags)
+            done = resharder.run((generation, 0), shards=settings.shards, sum_tags=settings.sum_tags)
         except StoppedError:
             return False
         except BrokerError as error:

@@ -190,7 +190,7 @@ class System:
                 raise FencedError("somebody has a higher generation")
 
         resharder = Resharder(self._access(process), TOPICS, self.table, require_current=require_current)
-        self._retry(process, generation, lambda: resharder.run((generation, 0, 0), shards=shards))
+        self._retry(process, generation, lambda: resharder.run((generation, 0), shards=shards))
 
     def _spawn(self, name: str, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint) -> None:
         run = partial(self._run_task, loop=loop, checkpoint=checkpoint, generation=self.generation)
@@ -221,7 +221,7 @@ class System:
         while process.call("lease", lambda: self.generation == generation, may_fail=False):
             batch = process.call("begin a batch", checkpoint.begin, may_fail=False)
             try:
-                one.run_epoch(batch, (generation, attempt, 0), process.choose(3, "epoch") + 0.2)
+                one.run_epoch(batch, (generation, attempt), process.choose(3, "epoch") + 0.2)
             except FencedError:
                 attempt, one = attempt + 1, loop(process)
                 process.sleep(0.5)

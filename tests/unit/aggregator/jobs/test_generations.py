@@ -86,7 +86,7 @@ def test_each_start_takes_a_higher_generation() -> None:
 def test_a_deleted_ledger_gives_no_generation_again() -> None:
     """The positions row names the generation of its writer, so the next one is higher."""
     cluster = new_cluster()
-    row = PositionsRow(shard=0, claim=(7, 0, 0), step=1, positions={}, topics={})
+    row = PositionsRow(shard=0, claim=(7, 0), step=1, positions={}, topics={})
     cluster.append(Place(TOPICS.table, 0), key_of(0), encode(row))
     assert alone(lambda process, cluster: generations(process, cluster).take(opened), cluster) == 8
 
@@ -149,7 +149,7 @@ def change_layout(process: Process, cluster: SimulatedCluster) -> None:
             mine.take(opened)
             writer = broker.writer(change_id(TOPICS))
             mine.write([opened(mine.now)])
-            row = PositionsRow(shard=0, of=1 + mine.now, claim=(mine.now, 0, 0), step=mine.now, positions={}, topics={})
+            row = PositionsRow(shard=0, of=1 + mine.now, claim=(mine.now, 0), step=mine.now, positions={}, topics={})
             writer.commit([Output(Place(TOPICS.table, 0), key_of(0), encode(row))])
         except (BrokerError, FencedError):
             continue

@@ -47,7 +47,7 @@ class Changed(Direct):
         loops += [self.combiner()] if self.shards > 1 else []
         self.cluster.now_ms += 1000
         for number, loop in enumerate(loops):
-            loop.run_epoch(store or Batch(0), (self.cluster.now_ms, number, 0), 1)
+            loop.run_epoch(store or Batch(0), (self.cluster.now_ms, number), 1)
 
     def say(self, line: str) -> None:
         """Take a line of the progress."""
@@ -66,7 +66,7 @@ class Changed(Direct):
             accept_partial=accept_partial,
         )
         self.cluster.now_ms += 1000
-        self.layout = resharder.run((self.cluster.now_ms, 0, 0), **asked).new
+        self.layout = resharder.run((self.cluster.now_ms, 0), **asked).new
         return self.layout
 
     @property
@@ -123,7 +123,7 @@ def test_fewer_shards_and_a_missing_table_are_refused() -> None:
         table.change(shards=2)
     empty = Direct()
     with pytest.raises(NoTableError, match="no positions of shard 0; start the aggregator first"):
-        Resharder(empty.broker, TOPICS, TABLE, require_current=lambda: None).run((1, 0, 0), shards=2)
+        Resharder(empty.broker, TOPICS, TABLE, require_current=lambda: None).run((1, 0), shards=2)
 
 
 @pytest.mark.parametrize("stops_at", ["shard 0 of 1", "2 lives", "writing"])
