@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from support.steps import run
 from support.lag import Rounds, group, round_of
 from tallystream import record
 from tallystream.registry import MetricRegistry
@@ -143,23 +144,19 @@ class System:
         if step == 2 or self._has("dead-letters", step, 4):
             sent.append((b"orders-1", b"not JSON"))
         self._batch += 1
-        self._table.apply(
+        records = [
             Record("metrics", 0, offset, self._now_ms, key, value)
             for offset, (key, value) in enumerate(sent, start=self._offset)
-        )
-        self._offset += len(sent)
-        self._table.notice_silence()
-        changes = self._table.changes()
-        written = {"epoch": 1, "batch": self._batch}
-        shipped = [
-            Shipped(self._topics.agg, at, one.key(), one.value(**written)) for at, one in enumerate(changes.totals)
         ]
+        self._offset += len(sent)
+        changes = run(self._table, records)
+        shipped = [Shipped(self._topics.agg, at, one.key(), one.value()) for at, one in enumerate(changes.totals)]
         shipped += [Shipped(self._topics.events, at, one.key(), one.value()) for at, one in enumerate(changes.events)]
         rows = [one for one in changes.rows if one.key.startswith((b'["life"', b'["shard"'))]
-        shipped += [Shipped(self._topics.table, at, one.key, one.value(**written)) for at, one in enumerate(rows)]
+        shipped += [Shipped(self._topics.table, at, one.key, one.value()) for at, one in enumerate(rows)]
         points = self._mapper.points(shipped)
         self.points += points
-        shards = [(one.value(**written) or b"").decode() for one in rows if one.key.startswith(b'["shard"')]
+        shards = [(one.value() or b"").decode() for one in rows if one.key.startswith(b'["shard"')]
         self._health["aggregate"].progress(self._progress(len(sent), {"metrics": {"0": self._offset}}, shards))
         self._health["ship"].internal_metrics.set("tallystream.ship.store_unavailable", 0)
         for name, n in (("points", len(points)), ("rejected", 0), ("unreadable", 0), ("stale", 0)):

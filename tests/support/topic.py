@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from support.steps import Published, run
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
-from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings
+from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -31,14 +32,12 @@ class Topic:
     def __init__(self, settings: TableSettings | None = None, sum_tags: SumTags | None = None) -> None:
         self.table = Table(State(sum_tags=sum_tags or SumTags()), settings)
         self.offset = -1
-        self.changes = Changes([], [], [])
+        self.changes = Published([], [], [], [], [])
 
     def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:
-        """Append one record and run a batch with it."""
+        """Append one record and run a step with it."""
         self.offset += 1
-        self.table.apply([Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)])
-        self.table.notice_silence()
-        self.changes = self.table.changes()
+        self.changes = run(self.table, [Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)])
         return self
 
     def snapshot(self, *metrics: Any, at: int = 0, key: bytes = b"app-1", **header: Any) -> Topic:
@@ -51,14 +50,14 @@ class Topic:
         return self.append(b"script", json.dumps({"name": "n", "value": value}).encode(), at)
 
     def sum(self, name: str = "n") -> sums.Sum:
-        """Return the sum that the last batch published for the metric `name`, decoded from its bytes."""
+        """Return the sum that the last step published for the metric `name`, decoded from its bytes."""
         (found,) = [total for total in self.changes.totals if total.metric[1] == name]
-        return sums.decode(found.value(epoch=1, batch=2))
+        return sums.decode(found.value())
 
     def reasons(self) -> list[str]:
-        """Return the reasons of the dead letters of the last batch."""
+        """Return the reasons of the dead letters of the last step."""
         return [letter.reason for letter in self.changes.dead]
 
     def kinds(self) -> list[str]:
-        """Return the kinds of the last batch's events."""
+        """Return the kinds of the last step's events."""
         return [event.kind for event in self.changes.events]

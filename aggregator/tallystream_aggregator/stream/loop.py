@@ -213,7 +213,7 @@ class ShardLoop(EpochLoop):
 
     def _apply(self, source: Source, chunks: list[Chunk], limit: int) -> None:
         """Apply what was read, and what is there besides, up to a number of records and for a limited time."""
-        step, left = StepRecords(self._table, self._settings.table), limit
+        step, left = StepRecords(self._table), limit
         until_s = self._timer.monotonic() + MAX_STEP_S
         while True:
             number = 0

@@ -179,7 +179,7 @@ class Resharder:
         source = self._broker.source()
         try:
             table = restorer.table_at(row, None, source).table
-            read_to(table, self._settings, target, source, self._stopped)
+            read_to(table, target, source, self._stopped)
         finally:
             source.close()
         table.notice_silence()
@@ -190,7 +190,7 @@ class Resharder:
         letters: list[Output] = []
         for number, shard in enumerate(old):
             for row in all_rows(shard.table):
-                latest.add(row.key, row.value(epoch=0, batch=0), partition=number)
+                latest.add(row.key, row.value(), partition=number)
                 obsolete[Place(topics.table, number), row.key] = None
             # The sums of the old layout are replaced as a whole; dead letters and events are not.
             kept = shard.changes._replace(totals=[], shard_sums=[])
@@ -198,13 +198,11 @@ class Resharder:
         for place in (Place(topics.shards, number) for number in range(len(old)) if len(old) > 1):
             obsolete |= dict.fromkeys((place, key) for key in self._keys(place))
         step = 1 + max(shard.row.step for shard in old)
-        finished = {str(place): position for place, position in target.items()}
-        found = restore(latest, self._summed(), shards=new.shards, finished=finished, sum_tags=new.sum_tags)
+        found = restore(latest, self._summed(), shards=new.shards, sum_tags=new.sum_tags)
         self._require_complete([life for shard in old for life in shard.omitted] + found.omitted)
         written: list[Output] = []
         for state in found.states:
             self._check_stop()
-            state.included, state.published, state.since, state.before = {}, False, 0, None
             table = Table(state, self._settings)
             for place, position in target.items():
                 table.advance(str(place), position - 1, state.clocks.get(str(place), 0))

@@ -130,11 +130,11 @@ class Restorer:
     def _from_state(self, store: Store) -> StoredTable | None:
         """Return the stored table, or None if there is none that can be read."""
         try:
-            if store.head() is None:
-                return None
             stored = storage.load(store, self._settings)
         except StateVersionError as error:
             log.warning("the state of shard %d is made again from %s: %s", self._begin.shard, self._rows.topic, error)
+            return None
+        if stored is None:
             return None
         state = stored.table.state
         return stored if (state.shards, state.sum_tags) == (self._begin.shards, self._begin.sum_tags) else None
@@ -159,7 +159,7 @@ class Restorer:
         if found.omitted:
             log.warning("%d lives lack their counts: their rows were too large to be written", len(found.omitted))
         state = found.states[begin.shard]
-        state.included, state.published, state.sum_tags = {}, True, begin.sum_tags
+        state.published, state.sum_tags = True, begin.sum_tags
         return StoredTable(Table(state, self._settings))
 
     def _replay(self, table: Table, published: PositionsRow, source: Source, *, skip_lost: bool = False) -> None:
@@ -167,7 +167,7 @@ class Restorer:
         target = by_place(published.positions)
         if not _is_not_ahead(positions_of(table.state), target):
             raise ReplayError(f"shard {self._begin.shard}: the table is ahead of the published positions.")
-        skipped = read_to(table, self._settings, target, source, self._stopped, skip_lost=skip_lost)
+        skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
         table.notice_silence()
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)
@@ -205,7 +205,6 @@ def committed_records(broker: Broker, place: Place, stopped: Callable[[], bool])
 
 def read_to(
     table: Table,
-    settings: TableSettings,
     target: Positions,
     source: Source,
     stopped: Callable[[], bool],
@@ -224,7 +223,7 @@ def read_to(
     while left:
         if stopped():
             raise StoppedError
-        step, reached = StepRecords(table, settings), False
+        step, reached = StepRecords(table), False
         try:
             chunks = source.read(READ_AT_ONCE, 0.1)
         except LostRecordsError as error:

@@ -62,7 +62,7 @@ def test_a_published_sum_has_its_version_and_offsets() -> None:
     metric = ("shop", "g", "gauge", (("a", "1"),))
     totals = {"sum": 9, "min": 4, "max": 5, "number": 2}
     total = Total(metric, totals, 2, 1, 77, {"metrics": {"0": 3}}, 5)
-    row = sums.decode(total.value(epoch=4, batch=6))
+    row = sums.decode(total.value())
     assert (row.sum, row.min, row.max, row.mean, row.number) == (9, 4, 5, 4.5, 2)
     assert (row.lives, row.instances, row.retired, row.ts, row.epoch, row.batch) == (2, 1, 5, 77, 4, 6)
     assert (row.offsets, row.tags) == ({"metrics": {"0": 3}}, {"a": "1"})

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support import otlp
+from support.steps import apply, publish, run
 from tallystream.errors import TallystreamError
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.jobs.forget import Plan, has_reached, plan
@@ -37,8 +38,7 @@ def states(number: int) -> list[State]:
         ]
         value = json.dumps(header | {"metrics": metrics}).encode()
         table = tables[shard_of(instance.encode(), number)]
-        table.apply([Record("metrics", partition, offset, BEGIN_MS + offset, instance.encode(), value)])
-        table.changes()
+        run(table, [Record("metrics", partition, offset, BEGIN_MS + offset, instance.encode(), value)])
     return [table.state for table in tables]
 
 
@@ -99,7 +99,7 @@ def test_what_arrived_by_otlp_is_removed(shards: int, forget: Forget, instance: 
 
     def append(record: Record) -> None:
         for shard in shards_of(record, shards, settings.otlp_topics):
-            tables[shard].apply([record])
+            apply(tables[shard], [record])
 
     for partition in range(2):
         for place, name in enumerate(INSTANCES):
@@ -108,12 +108,12 @@ def test_what_arrived_by_otlp_is_removed(shards: int, forget: Forget, instance: 
             value = otlp.encode(otlp.resource_metrics([metric], service__name="shop", service__instance__id=name))
             append(Record(otlp.TOPIC, partition, place, BEGIN_MS + 2000, None, value))
     for table in tables:
-        table.changes()
+        publish(table)
     found = plan(copy.deepcopy([table.state for table in tables]), forget, instance)
     assert changes(found, "count") == {"n": (14, 0 if instance is None else 11)}
     for offset, record in enumerate(found.records):
         append(Record(record.topic, record.partition, 10 + offset, BEGIN_MS + 3000, record.key, record.value))
-    assert [letter for table in tables for letter in table.changes().dead] == []
+    assert [letter for table in tables for letter in publish(table).dead] == []
     left = [int(one.partial().totals()["count"] or 0) for table in tables for one in table.shard_sums([0])]
     assert sum(left) == (0 if instance is None else 11)
 
@@ -130,8 +130,7 @@ def test_the_metrics_of_one_tag_are_removed_from_a_sum_without_this_tag(shards: 
         ]
         value = json.dumps(header | {"metrics": metrics}).encode()
         table = tables[shard_of(instance.encode(), shards)]
-        table.apply([Record("metrics", 0, offset, BEGIN_MS, instance.encode(), value)])
-        table.changes()
+        run(table, [Record("metrics", 0, offset, BEGIN_MS, instance.encode(), value)])
     found = plan([table.state for table in tables], Forget(metric="n", tags={"pod": "1"}), None)
     assert [one.before.metric for one in found.sums] == [("shop", "n", "counter", ())]
     assert changes(found, "count") == {"n": (1111, 101)}

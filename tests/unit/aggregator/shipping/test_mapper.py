@@ -30,7 +30,7 @@ def a_sum(count: int, *, epoch: int = 1) -> bytes:
 
 def published(topic: Topic, offset: int, *, epoch: int) -> list[Shipped]:
     """Return the records that the last batch wrote to metrics-table, from this offset on."""
-    rows = [(row.key, row.value(epoch=epoch, batch=0)) for row in topic.changes.rows]
+    rows = [(row.key, row.value()) for row in topic.changes.rows]
     return [Shipped(TOPICS.table, offset + at, key, value) for at, (key, value) in enumerate(rows)]
 
 

@@ -45,7 +45,7 @@ class Applied:
 
     def step(self, chunks: Iterable[Chunk]) -> Any:
         """Apply the chunks of a step, and return what it gives, without the order of letters and events."""
-        step = StepRecords(self.table, SMALL)
+        step = StepRecords(self.table)
         for chunk in chunks:
             step.add(chunk)
         step.end()
@@ -55,7 +55,7 @@ class Applied:
         """Return sums, dead letters, events, rows and the state."""
         self.table.notice_silence()
         changes = self.table.outputs()
-        rows = {row.key: row.value(epoch=1, batch=1) for row in self.table.rows()}
+        rows = {row.key: row.value() for row in self.table.rows()}
         state = msgspec.structs.asdict(self.table.state)
         return (
             comparable(changes),

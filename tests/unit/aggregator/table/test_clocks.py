@@ -13,6 +13,7 @@ import pytest
 
 from support.batches import DAY_MS, HOUR_MS, Batch
 from support.schedules import BEGIN_MS, TopicRecord
+from support.steps import run
 from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table
@@ -20,7 +21,6 @@ from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore
 from tallystream_aggregator.table.shards import shard_of
-from tallystream_aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,9 +165,9 @@ def _gauge(
     total, lives = 0.0, 0
     for table, records in zip(shards, by_shard, strict=True):
         read = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records]
-        changes = run_batch(table, read)
+        changes = run(table, read)
         for row in changes.rows:
-            latest_rows.add(row.key, row.value(epoch=1, batch=now_ms), (1, now_ms), table.state.shard)
+            latest_rows.add(row.key, row.value(), (1, now_ms), table.state.shard)
         for life_of in [one for every in table.state.lives.values() for one in every]:
             if life_of.living:
                 lives += 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.batches import DAY_MS, HOUR_MS, Batch
+from support.divisions import DAY_MS, HOUR_MS
 from support.schedules import BEGIN_MS, TopicRecord
 from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
@@ -22,7 +22,7 @@ COUNTER = ("shop", "orders", "counter", ())
 
 
 class Topic:
-    """Builds the records of a topic, and a table that reads them. Each `read` is a batch."""
+    """Builds the records of a topic, and a table that reads them. Each `read` is a step."""
 
     def __init__(self, **chosen: int) -> None:
         self.records: list[TopicRecord] = []
@@ -63,15 +63,14 @@ class Topic:
             self.append("tallystream-clock", clock_value(self.now_ms), partition)
         self.read()
 
-    def read(self, *, rebuilt: bool = False) -> dict[str, Any]:
-        """Read the new records in one batch, and return the sum of the counter `orders`."""
+    def read(self, *, from_rows: bool = False) -> dict[str, Any]:
+        """Read the new records in one step, and return the sum of the counter `orders`."""
         self.tables.extend(self.records[self._read :])
         self._read = len(self.records)
-        if rebuilt:
-            self.tables.rebuild()
+        if from_rows:
+            self.tables.begin_again(from_rows=True)
         self.now_ms += 1000
-        ends = Counter(record.partition for record in self.records)
-        self.tables.batch(Batch(ends, all_read=True))
+        self.tables.step(Counter(record.partition for record in self.records))
         return self.tables.sums.get(COUNTER, {})
 
 
@@ -151,7 +150,7 @@ def test_a_forgotten_life_loses_the_metric_too() -> None:
     topic.snapshot("other", life(topic.now_ms), size(5, 6))
     topic.forget("x", metric="orders")
     assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
-    assert topic.read(rebuilt=True) == {"count": 0, "lives": 0, "instances": 0}
+    assert topic.read(from_rows=True) == {"count": 0, "lives": 0, "instances": 0}
     sizes = topic.tables.sums["shop", "size", "histogram", ()]
     assert (sizes["count"], sizes["min"], sizes["max"]) == (4, 1, 90)
 

@@ -49,7 +49,7 @@ def test_a_block_is_published_as_its_rows_would_be(metrics: list[MetricId], data
     assert not with_rows.lives["app-1"][0].blocks
     one, other = Table(with_block).changes(), Table(with_rows).changes()
     assert one.totals == other.totals
-    assert [row.value(epoch=1, batch=1) for row in one.rows] == [row.value(epoch=1, batch=1) for row in other.rows]
+    assert [row.value() for row in one.rows] == [row.value(epoch=1, batch=1) for row in other.rows]
 
 
 def run(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Changes, list[bytes | None]]:
@@ -61,7 +61,7 @@ def run(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Changes,
                 Layouts(table.state.metrics).blocks_to_rows(life)
     table.notice_silence()
     changes = table.changes()
-    rows = [row.value(epoch=1, batch=1) for row in sorted(changes.rows, key=lambda row: row.key)]
+    rows = [row.value() for row in sorted(changes.rows, key=lambda row: row.key)]
     return changes._replace(rows=[]), rows
 
 

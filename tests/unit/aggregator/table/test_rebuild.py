@@ -30,7 +30,7 @@ def latest_rows(topic: Topic) -> LatestRows:
     """Return the latest rows after the topic's last batch."""
     found = LatestRows()
     for row in topic.changes.rows:
-        found.add(row.key, row.value(epoch=1, batch=topic.offset))
+        found.add(row.key, row.value())
     return found
 
 
@@ -83,7 +83,7 @@ def test_a_row_that_was_published_again_after_a_foreign_record_counts() -> None:
     found = LatestRows()
     for row in rows:
         found.add(row.key, b"no row")
-        found.add(row.key, row.value(epoch=1, batch=2))
+        found.add(row.key, row.value())
     assert restore(found).states[0].lives.keys() == {"app-1"}
 
 
@@ -106,7 +106,7 @@ def test_a_row_with_an_epoch_that_no_writer_has_is_ignored(monkeypatch: pytest.M
     """It replaces no row, and its high epoch makes no other row outdated. The same holds without a ledger."""
     rows = Topic().snapshot(counter(5)).changes.rows
     opened = [LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)] * ledger_rows
-    written = [(row.key, row.value(epoch=epoch, batch=9)) for epoch in (2**62, 3) for row in rows]
+    written = [(row.key, row.value()) for epoch in (2**62, 3) for row in rows]
     monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: (Read(b"k", ledger.encode(row), 0) for row in opened))
     monkeypatch.setattr(rebuild, "read_topic", lambda *_, **__: (Read(k, v, n) for n, (k, v) in enumerate(written)))
     found = rebuild.read_table(Topics(), {}, lambda _: None)
@@ -122,7 +122,7 @@ def test_a_batch_that_finishes_while_the_table_is_read_is_not_included(
 
     def read(*_: object, **__: object) -> Iterator[Read]:
         for number, row in enumerate(rows):
-            yield Read(row.key, row.value(epoch=3, batch=1), number)
+            yield Read(row.key, row.value(), number)
         batches.append(msgspec.structs.replace(batches[0], batch=2, end={"metrics": {"0": 2}}))
 
     monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: (Read(b"k", ledger.encode(row), 0) for row in batches))
@@ -140,11 +140,11 @@ def test_rows_and_deletions_of_a_replaced_writer_change_nothing() -> None:
     found = LatestRows()
     rows = list(topic.changes.rows)
     for row in rows:
-        found.add(row.key, row.value(epoch=3, batch=9))
+        found.add(row.key, row.value())
     topic.snapshot(counter(4), seq=2, life=new_ulid(0), at=0)
     before = dict(found.rows)
     for row in rows:
-        found.add(row.key, row.value(epoch=2, batch=10))
+        found.add(row.key, row.value())
     assert found.rows == before
     assert found.epoch == 3
     key = rows[0].key
@@ -153,7 +153,7 @@ def test_rows_and_deletions_of_a_replaced_writer_change_nothing() -> None:
         assert found.rows == before
     found.add(key, None, (3, 10))
     for batch in (2, 9):
-        found.add(key, rows[0].value(epoch=batch, batch=9), UNKNOWN)
+        found.add(key, rows[0].value(), UNKNOWN)
         assert ((0, key) in found.rows) == (batch == 9)
 
 
@@ -162,8 +162,8 @@ def test_the_only_row_of_a_key_counts_whatever_its_epoch() -> None:
     topic = Topic().snapshot(counter(5))
     (row, shard) = topic.changes.rows
     found = LatestRows()
-    found.add(shard.key, shard.value(epoch=3, batch=9))
-    found.add(row.key, row.value(epoch=1, batch=2))
+    found.add(shard.key, shard.value())
+    found.add(row.key, row.value())
     assert restore(found).states[0].lives.keys() == {"app-1"}
 
 
@@ -174,7 +174,7 @@ def test_a_metric_that_moved_to_another_part_counts_only_in_the_newer_row() -> N
     def written(key_ends: bytes = b"") -> None:
         for row in topic.changes.rows:
             if row.key.endswith(key_ends):
-                found.add(row.key, row.value(epoch=1, batch=topic.offset))
+                found.add(row.key, row.value())
 
     topic.snapshot(gauge(1), part=0)
     written()

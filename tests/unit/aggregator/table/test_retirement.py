@@ -7,6 +7,7 @@ import json
 import pytest
 
 from support import otlp
+from support.steps import run
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
@@ -14,7 +15,6 @@ from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore
 from tallystream_aggregator.table.state import pack, unpack
-from tallystream_aggregator.table.table import run_batch
 
 TICK = b'{"name":"tick","value":1}'
 
@@ -58,7 +58,7 @@ class Forgetting:
 
     def batch(self, *records: Record) -> list[bytes]:
         """Run a batch, and return the keys of `metrics-table` that it writes, without that of the shard."""
-        self.changes = run_batch(self.table, records)
+        self.changes = run(self.table, records)
         return [row.key for row in self.changes.rows if row.key[:7] != b'["shard']
 
     def clock(self, days: float, wall: float | None = None) -> list[bytes]:
@@ -116,7 +116,7 @@ def test_a_batch_that_changes_a_life_and_forgets_it_counts_it_once(*, earlier: b
     assert {t.metric[1]: t.totals.get("max") for t in topic.changes.totals} == {"n": None, "h": 10, "g": 2}
     again = Table(unpack(pack(topic.table.state)))
     again.republish([], [total.key() for total in topic.changes.totals])
-    assert run_batch(again, []).totals == topic.changes.totals
+    assert run(again, []).totals == topic.changes.totals
 
 
 def test_lives_of_an_otlp_topic_are_forgotten_by_its_records() -> None:
@@ -125,7 +125,7 @@ def test_lives_of_an_otlp_topic_are_forgotten_by_its_records() -> None:
     forget = b'{"v":1,"forget":{"app":"none"}}'
 
     def batch(at: int, value: bytes | None) -> int:
-        run_batch(table, [Record("otlp", 0, at, at, b"x", value)])
+        run(table, [Record("otlp", 0, at, at, b"x", value)])
         return table.state.forgotten
 
     (resource,) = [otlp.resource_metrics([otlp.counter("n", otlp.number(1))], service__name="shop")]
@@ -158,7 +158,7 @@ def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() 
     for order in ([*older, newer], [newer, *older], [older[0], newer, older[1]]):
         table, sums = Table(State()), {}
         for record in order:
-            changes = run_batch(table, [record])
+            changes = run(table, [record])
             sums |= {total.metric[1]: total.totals["count"] for total in changes.totals}
         assert sums == {"n": 7, "m": 4}
 
@@ -183,10 +183,10 @@ def test_a_stale_snapshot_of_a_part_that_moved_adds_what_newer_ones_lack_though_
     for rebuilt in (False, True):
         table, latest, sums = Table(State()), LatestRows(), {}
         for number, record in enumerate([newer, *older], 1):
-            changes = run_batch(table, [record])
+            changes = run(table, [record])
             sums |= {total.metric[1]: total.totals["count"] for total in changes.totals}
             for row in changes.rows:
-                latest.add(row.key, row.value(epoch=1, batch=number))
+                latest.add(row.key, row.value())
             if rebuilt:
                 table = Table(restore(latest).states[0])
         assert sums == {"n": 7, "m": 4, "other": 1}
