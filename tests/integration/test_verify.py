@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from support.aggregator import running_aggregator
 from support.commands import run as run_command
 from support.exactness import wait_all_committed
-from support.kafka import end_offsets, latest_sums, read_topic
+from support.kafka import append_to_ledger, end_offsets, latest_sums, read_topic
 from support.simulation.checkpoints import Batch
 from support.wait import wait_until
 from tallystream import record
@@ -256,7 +256,6 @@ def test_a_table_that_started_in_the_middle_is_replayed_from_there(
         run(VerifySettings(servers, topic_prefix))
     offsets = {topics.metrics: {"0": began}}
     opened = LedgerRow(kind="opened", query=QUERY, generation=1, ts=0, partial=True, start=offsets, shards=1)
-    producer = Producer(kafka)
     for settings in (
         VerifySettings(servers, topic_prefix, began=json.dumps(offsets)),
         VerifySettings(servers, topic_prefix),
@@ -265,7 +264,6 @@ def test_a_table_that_started_in_the_middle_is_replayed_from_there(
         assert (outcome.differences, outcome.complete) == ([], True)
         assert outcome.records == application.records - began
         # From now on the ledger has the offsets.
-        producer.produce(topics.ledger, key=ledger.key(opened), value=ledger.encode(opened))
-        assert producer.flush(30) == 0
+        append_to_ledger(servers, topics.ledger, opened)
     with pytest.raises(ConfigError, match="has the partitions"):
         run(VerifySettings(servers, topic_prefix, began='{"elsewhere":{"0":1}}'))

@@ -43,7 +43,7 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     v: int = 1
     kind: Literal["opened", "batch"]
     query: str
-    generation: int
+    generation: int = 0
     batch: int = -1
     ts: int
     start: Offsets = {}
