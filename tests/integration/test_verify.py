@@ -248,7 +248,7 @@ def test_a_table_that_started_in_the_middle_is_replayed_from_there(
         time,
     )
     try:
-        loop.run_epoch(Batch(0), (1, 0, 0), 5)
+        loop.run_epoch(Batch(0), (1, 0), 5)
     finally:
         loop.close()
 

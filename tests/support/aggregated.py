@@ -94,7 +94,7 @@ class Aggregated(Direct):
         self._batch += 1
         store = self._stores[shard].copy(self._batch)
         try:
-            report = self._loop(shard).run_epoch(store, (self._generation, self._batch, 0), seconds)
+            report = self._loop(shard).run_epoch(store, (self._generation, self._batch), seconds)
         except Killed:
             del self._loops[shard]
             if self._chance.random() < 0.2:
@@ -116,7 +116,7 @@ class Aggregated(Direct):
         resharder = Resharder(self.broker, TOPICS, IDS, self.table, require_current=lambda: None)
         kills, self._kills = self._kills, 0
         with suppress(NoTableError):
-            resharder.run(Layout(shards, tags), (self._generation, 0, 0))
+            resharder.run(Layout(shards, tags), (self._generation, 0))
             self.shards, self.tags, self._programs.shards = shards, tags, shards
             self._open(end=by_topic(self.published() or {}))
         self._kills = kills
