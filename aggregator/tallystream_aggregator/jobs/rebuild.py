@@ -26,6 +26,7 @@ from tallystream_aggregator.stream.epochs import StoppedError
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
 from tallystream_aggregator.stream.layout import visible_layout
+from tallystream_aggregator.stream.positions import by_topic
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.table.limits import TableSettings
 
@@ -133,11 +134,16 @@ def _change(
             return True
         say(f"the table had {done.old}; it has {done.new} now")
         say("the next start of the aggregator continues it; leave out --shards, --drop-tag and --keep-tags")
-        tags, row = done.new.sum_tags, _row(opened, generation)
-        with suppress(TallystreamError):  # the next start of the aggregator writes it, too
-            generations.write(
-                [msgspec.structs.replace(row, shards=done.new.shards, drop_tags=tags.drop, keep_tags=tags.keep)]
-            )
+        tags = done.new.sum_tags
+        row = msgspec.structs.replace(
+            _row(opened, generation),
+            end=by_topic(done.positions),
+            shards=done.new.shards,
+            drop_tags=tags.drop,
+            keep_tags=tags.keep,
+        )
+        with suppress(TallystreamError):  # the next start of the aggregator writes the layout, too
+            generations.write([row])
     finally:
         generations.close()
     return True
@@ -162,7 +168,9 @@ def _opened(topics: Topics, kafka: Mapping[str, str]) -> LedgerRow:
 
 def _row(opened: LedgerRow, generation: int) -> LedgerRow:
     """Return the row of a generation of this command."""
-    return msgspec.structs.replace(opened, epoch=generation, ts=int(time.time() * 1000), start={}, partial=False)
+    return msgspec.structs.replace(
+        opened, generation=generation, ts=int(time.time() * 1000), start={}, end={}, partial=False
+    )
 
 
 def _table_settings(opened: LedgerRow) -> TableSettings:

@@ -52,10 +52,14 @@ class NoTableError(TallystreamError):
 
 
 class Resharded(NamedTuple):
-    """The layout before and after a change. If they are equal, nothing was written."""
+    """The layout before and after a change, and the positions at which it was changed.
+
+    If the layouts are equal, nothing was written, and there are no positions.
+    """
 
     old: Layout
     new: Layout
+    positions: Positions
 
 
 class _OldShard(NamedTuple):
@@ -118,12 +122,14 @@ class Resharder:
                 raise self._no_table(0)
             new = Layout(shards or old.shards, old.sum_tags if sum_tags is None else sum_tags)
             if new == old:
-                return Resharded(old, new)
+                return Resharded(old, new, {})
             if new.shards < old.shards:
                 raise ConfigError(
                     "--shards", new.shards, f"the table has {old.shards}; it can be split into more, never into fewer"
                 )
-            records = self._new_records(self._claim_all(old, claim), new, claim)
+            published = self._claim_all(old, claim)
+            positions = _highest(published)
+            records = self._new_records(published, new, positions, claim)
             self._say(f"writing {len(records):,} records in one transaction")
             try:
                 writer.commit(self._until_stop(records))
@@ -133,7 +139,7 @@ class Resharder:
                 raise
         finally:
             writer.close()
-        return Resharded(old, new)
+        return Resharded(old, new, positions)
 
     def _claim_all(self, old: Layout, claim: Claim) -> list[PositionsRow]:
         """Claim every partition of the table, and return the published positions of its shards."""
@@ -160,12 +166,10 @@ class Resharder:
             writer.close()
         return row
 
-    def _new_records(self, published: Sequence[PositionsRow], new: Layout, claim: Claim) -> list[Output]:
-        """Return what replaces the table that has published these positions."""
-        target: Positions = {}
-        for row in published:
-            for place, position in by_place(row.positions).items():
-                target[place] = max(position, target.get(place, 0))
+    def _new_records(
+        self, published: Sequence[PositionsRow], new: Layout, target: Positions, claim: Claim
+    ) -> list[Output]:
+        """Return what replaces the table that has published these rows, at the target."""
         old = [self._old_shard(row, target) for row in published]
         lives = sum(len(known) for shard in old for known in shard.table.state.lives.values())
         self._say(f"{lives:,} lives; reading the sums on {self._topics.agg}")
@@ -276,6 +280,14 @@ class Resharder:
             else:
                 found[key or b""] = value
         return found
+
+
+def _highest(rows: Sequence[PositionsRow]) -> Positions:
+    found: Positions = {}
+    for row in rows:
+        for place, position in by_place(row.positions).items():
+            found[place] = max(position, found.get(place, 0))
+    return found
 
 
 def all_rows(table: Table) -> list[TableRecord]:
