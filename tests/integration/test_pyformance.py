@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from influxdb_client import InfluxDBClient
 
-from support.steps import run
 from support.kafka import read_topic
+from support.steps import run
 from tallystream import pyformance_compat as pyformance
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics

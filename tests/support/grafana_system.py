@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from support.steps import run
 from support.lag import Rounds, group, round_of
+from support.steps import run
 from tallystream import record
 from tallystream.registry import MetricRegistry
 from tallystream.testing import ManualClock

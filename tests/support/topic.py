@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from support.steps import Published, run
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 BEGIN_MS = 1_700_000_000_000
@@ -33,12 +37,25 @@ class Topic:
         self.table = Table(State(sum_tags=sum_tags or SumTags()), settings)
         self.offset = -1
         self.changes = Published([], [], [], [], [])
+        self._waiting: list[Record] | None = None
 
     def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:
         """Append one record and run a step with it."""
         self.offset += 1
-        self.changes = run(self.table, [Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)])
+        record = Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)
+        if self._waiting is None:
+            self.changes = run(self.table, [record])
+        else:
+            self._waiting.append(record)
         return self
+
+    @contextmanager
+    def one_step(self) -> Iterator[None]:
+        """Apply what is appended within the block in one step at its end."""
+        self._waiting = records = list[Record]()
+        yield
+        self._waiting = None
+        self.changes = run(self.table, records)
 
     def snapshot(self, *metrics: Any, at: int = 0, key: bytes = b"app-1", **header: Any) -> Topic:
         """Append a snapshot of the first life. `header` overrides fields of its header."""

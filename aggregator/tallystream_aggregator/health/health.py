@@ -172,12 +172,14 @@ class Health:
         shards: Iterable[ShardRow],
         *,
         records: int,
+        generation: int,
     ) -> None:
         """Record what is published: the positions, the ends of the partitions, and the rows of the shards.
 
-        The offsets are by topic and partition. `records` is the number that this process has read.
+        The offsets are by topic and partition. `records` is the number that this process has read, `generation` that
+        of the driver whose tasks published last.
         """
-        self._progress.watched(positions, ends, shards, records=records)
+        self._progress.watched(positions, ends, shards, records=records, generation=generation)
 
     def has_living(self) -> bool:
         """Tell whether a life is living, or none is known yet."""

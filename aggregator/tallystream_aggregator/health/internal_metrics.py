@@ -233,8 +233,10 @@ class Progress:
         shards: Iterable[ShardRow],
         *,
         records: int,
+        generation: int,
     ) -> None:
         """Record the published positions, the ends of the partitions, the rows of the shards, and what was read."""
+        self._metrics.set("tallystream.epoch", generation)
         self._metrics.raise_to("tallystream.input.records", records)
         self._offsets([{"endOffset": positions, "latestOffset": ends}])
         self._table(list(shards))
@@ -262,7 +264,6 @@ class Progress:
             internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
         # Shards share metrics, so with several shards this is a lower bound.
         internal_metrics.set("tallystream.table.metrics", max(row.metrics for row in shards))
-        internal_metrics.set("tallystream.epoch", max(row.epoch for row in shards))
         clocks: dict[str, int] = {}
         for row in shards:
             clocks |= {name: max(clock, clocks.get(name, 0)) for name, clock in row.clocks.items()}

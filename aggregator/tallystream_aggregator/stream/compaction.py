@@ -194,9 +194,7 @@ class StepRecords:
         run.limit = self._apply(place, instance, row, clock, message)
         run.newest = snapshot if plain and is_accepted_completely(snapshot) else None
 
-    def _apply(
-        self, place: Place, instance: InstanceRuns, row: RawRecord, clock: int, message: Message | None
-    ) -> int:
+    def _apply(self, place: Place, instance: InstanceRuns, row: RawRecord, clock: int, message: Message | None) -> int:
         """Apply a record at once, after those of its instance that wait, and return how far its run may go."""
         if instance.waiting:
             self._apply_waiting(place, instance)

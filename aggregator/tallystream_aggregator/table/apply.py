@@ -303,4 +303,6 @@ class RecordApplier:
         partition = record.partition_name
         if life.partition != partition:  # it is new, or partitions were added and the instance moved to this one
             life.offsets.clear()
+            for part in life.parts:  # the rows of all parts have the life's partition
+                self._lives.publish(life, part)
         life.partition, life.last_seen_ms, life.every_ms = partition, clock, every_ms

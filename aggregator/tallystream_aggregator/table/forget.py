@@ -2,8 +2,8 @@
 
 A forget record that names a metric (docs/table.md, rule 10) is ordered only against the records of its own partition.
 So it removes the metric from the lives of that partition, and the result does not depend on the order in which
-partitions are read. Forgotten sums include lives of all partitions, whose records are days old. The first such record removes
-the metric from them.
+partitions are read. Forgotten sums include lives of all partitions, whose records are days old. The first such record
+removes the metric from them.
 """
 
 from __future__ import annotations

@@ -50,9 +50,10 @@ class Life(msgspec.Struct, array_like=True):
     `blocks` maps part → the counters of its newest snapshot. These counters have no rows.
 
     `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq
-    (or the ULID's time, if that is later), by which the life is forgotten. `partition` is the one whose
-    clock applies. `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition`
-    that the part includes. A part whose newest snapshot is from another partition has no offset. `complete` tells whether its snapshots have all metrics of a part.
+    (or the ULID's time, if that is later), by which the life is forgotten. `partition` is the one whose clock applies.
+    `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition` that the part
+    includes. A part whose newest snapshot is from another partition has no offset. `complete` tells whether its
+    snapshots have all metrics of a part.
     """
 
     instance: str

@@ -10,6 +10,7 @@ import pytest
 
 from support.divisions import DAY_MS, HOUR_MS
 from support.schedules import BEGIN_MS, TopicRecord
+from support.steps import apply
 from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
@@ -198,11 +199,11 @@ def test_a_forget_record_for_another_number_of_shards_is_refused() -> None:
     tables = {shards: Table(State(shard=0, shards=shards)) for shards in (1, 2)}
     key = next(key for key in (b"x%d" % n for n in range(9)) if shard_of(key, 2) == 0)
     for table in tables.values():
-        table.apply([Record("metrics", 0, 0, BEGIN_MS, key, value)])
-    assert [letter.reason for letter in tables[1].changes().dead] == [
+        apply(table, [Record("metrics", 0, 0, BEGIN_MS, key, value)])
+    assert [letter.reason for letter in tables[1].outputs().dead] == [
         "forget: the record is for 2 shards and the table has 1"
     ]
-    assert tables[2].changes().dead == []
+    assert tables[2].outputs().dead == []
 
 
 def test_each_removal_is_an_event() -> None:
@@ -215,8 +216,8 @@ def test_each_removal_is_an_event() -> None:
     topic.forget("x", metric="orders")
     topic.forget("x", metric="orders")
     table = Table(State(), TableSettings())
-    table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in topic.records)
-    assert [(e.kind, e.app, e.instance, e.life, e.offset, e.detail) for e in table.changes().events] == [
+    apply(table, (Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in topic.records))
+    assert [(e.kind, e.app, e.instance, e.life, e.offset, e.detail) for e in table.outputs().events] == [
         ("forget", "shop", "a", one, ("metrics", 0, 1), ""),
         ("forget", "shop", "", "", ("metrics", 0, 4), "orders"),
     ]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from support import otlp
-from support.memory_store import MemoryStore
+from support.memory_store import MemoryStore, stored_table
 from support.steps import Published, run
-from tallystream_aggregator.table import Record, State, Table, TableSettings, storage
+from tallystream_aggregator.table import Record, State, Table, TableSettings
 
 BEGIN_MS = 1_700_000_000_000
 LIFE = "01HF7YAT00" + "A" * 16
@@ -80,10 +80,10 @@ def test_a_life_has_either_complete_or_incomplete_snapshots() -> None:
 def test_a_loaded_table_accepts_older_metrics_of_an_incomplete_life() -> None:
     """Storing and loading the table makes no difference to later snapshots."""
     store = MemoryStore()
-    found = storage.load(store, TableSettings())
+    found = stored_table(store, TableSettings())
     apply(found.table, snapshot(5, a=50))
     found.save(store)
-    changes = apply(storage.load(store, TableSettings()).table, snapshot(4, a=40, b=4))
+    changes = apply(stored_table(store, TableSettings()).table, snapshot(4, a=40, b=4))
     assert sums(changes) == {"b": 4}
 
 
@@ -132,13 +132,13 @@ def test_many_lives_of_an_instance_cost_about_as_much_as_one() -> None:
         store = MemoryStore()
         settings = TableSettings(otlp_topics=(otlp.TOPIC,))
         for offset in range(2):
-            stored = storage.load(store, settings)
+            stored = stored_table(store, settings)
             streams = [(f"n{place}", start_ns) for place, start_ns in enumerate(starts_ns)]
             record = otlp_record(offset, otlp.BEGIN_NS + (1 + offset) * otlp.SECOND_NS, *streams)
             changes = run(stored.table, [record])
             assert {total.instances for total in changes.totals} == {1}
             stored.save(store)
-        stored = storage.load(store, settings)
+        stored = stored_table(store, settings)
         silent = run(stored.table, [Record(otlp.TOPIC, 0, 2, BEGIN_MS + 10**6, b"x", None)])
         assert {total.instances for total in silent.totals} == {0}
         return time.process_time() - began_s

@@ -22,7 +22,7 @@ SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
 
 
 class FullScan(LifeCounts):
-    """Scans all lives in each batch."""
+    """Scans all lives in each step."""
 
     def flush(self) -> None:
         """Count everything."""
@@ -52,10 +52,10 @@ def record(written: TopicRecord) -> Record:
 
 @examples(100)
 @given(schedules, batch_sizes, st.integers(0, 2**32))
-def test_a_batch_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: list[int], seed: int) -> None:
+def test_a_step_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: list[int], seed: int) -> None:
     """Published, states and stored differences are the same after every batch, also when lives fall silent.
 
-    A batch may have no records, or be followed by a restart.
+    A step may have no records, or be followed by a restart.
     """
     chance = random.Random(seed)
     tested, scanning = Table(State(), SETTINGS), new_scanning_table()
@@ -77,8 +77,8 @@ def test_a_batch_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: 
             scanning.pop_difference()
 
 
-def test_few_batches_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty instances report once a second, each in its own batch. At most one of twenty batches visits all lives.
+def test_few_steps_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty instances report once a second, each in its own step. At most one of twenty steps visits all lives.
 
     The same holds after nineteen of the instances have stopped and fallen silent.
     """

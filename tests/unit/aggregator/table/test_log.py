@@ -89,9 +89,9 @@ def test_no_entry_is_much_larger_than_its_limit() -> None:
         run(stored.table, (snapshot(number, count, seq=count, key="k" * 300) for number in range(20_000)))
         before = set(store.entries)
         stored.save(store)
-        new = [len(store.entries[number]) for number in store.entries.keys() - before]
-        assert sum(new) > ENTRY_BYTES
-        assert max(new) < 1.2 * ENTRY_BYTES
+        added = [len(store.entries[number]) for number in store.entries.keys() - before]
+        assert sum(added) > ENTRY_BYTES
+        assert max(added) < 1.2 * ENTRY_BYTES
     assert loaded(store).table.state == stored.table.state
 
 

@@ -1,4 +1,4 @@
-"""A batch of one shard: when lives fall silent, and clock records."""
+"""When lives fall silent, and clock records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Rec
 
 
 def _living(changes: Published) -> list[int | None]:
-    """Return the number of lives in the gauge's sum as a list, which is empty if the batch did not publish it."""
+    """Return the number of lives in the gauge's sum as a list, which is empty if the step did not publish it."""
     found = [total for total in changes.totals if total.metric[1] == "g"]
     return [sums.decode(total.value()).number for total in found]
 
@@ -63,15 +63,13 @@ def test_anything_else_with_the_key_of_the_clock_is_a_dead_letter_of_one_shard()
     values = [None, b"", b'{"v":2,"wall_ms":1}', b'{"v":1,"wall_ms":-1}', b'{"v":1,"wall_ms":1} ', b'{"forget":{}}']
     shards = [Table(State(shard=shard, shards=2)) for shard in (0, 1)]
     for offset, value in enumerate([*values, _record(0, 0, 0).value]):
-        changes = [
-            run(table, [Record("metrics", 0, offset, BEGIN_MS + offset, CLOCK_KEY, value)]) for table in shards
-        ]
+        changes = [run(table, [Record("metrics", 0, offset, BEGIN_MS + offset, CLOCK_KEY, value)]) for table in shards]
         assert [[letter.reason for letter in one.dead] for one in changes] == [[NO_CLOCK_RECORD], []]
         assert [table.state.clocks for table in shards] == [{"metrics:0": BEGIN_MS + offset}] * 2
     assert [table.state.records for table in shards] == [7, 0]
 
 
-def test_a_batch_that_leaves_no_life_living_does_not_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_leaves_no_life_living_does_not_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ended lives stay in memory for days. There may be a million of them, so a visit to all would be slow."""
     table = Table(State())
     run(table, [_record(0, 0, 0)])
@@ -82,7 +80,7 @@ def test_a_batch_that_leaves_no_life_living_does_not_visit_all_lives(monkeypatch
     assert (visits, len(table.state.lives)) == ([], 2)
 
 
-def test_a_batch_that_runs_again_finds_the_same_lives_silent() -> None:
+def test_a_step_from_the_same_state_finds_the_same_lives_silent() -> None:
     """With the same state, its changes and the new state are the same."""
     table = Table(State())
     run(table, [_record(0, 0, 0), _record(1, 0, 0)])
