@@ -133,6 +133,7 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
         fields[name], beyond = _within(number)
         if beyond:
             fields["overflow"] = True
+            fields.pop("sketch", None)
     if fields.get("number") and "overflow" not in fields:
         fields["mean"] = fields["sum"] / fields["number"]
     return fields

@@ -143,26 +143,21 @@ def summary(outcome: Outcome) -> str:
 def notes(outcome: Outcome) -> list[str]:
     """Return one sentence for each kind of record that was not compared, with the reason."""
     counts = {
-        "sums were not compared: they are of an earlier table, or lie across another writer's batches": (
-            outcome.unordered
-        ),
+        "sums were not compared: the positions of the shards at their moment are not known any more": outcome.between,
         "metrics were not compared: only a sum later than the period is left": outcome.compacted,
         "records of metrics-agg are no sums and were skipped": outcome.unreadable,
-        "records lack their dead letters: a rebuilt table does not write those of the lost checkpoint's last batch": (
-            outcome.lost_letters
-        ),
     }
     sentences = [f"{number:,} {what}" for what, number in counts.items() if number]
     if not outcome.letters_checked:
         sentences.append("dead letters were not compared: some have been deleted")
     if not outcome.complete:
-        sentences.append("missing sums were not checked: the ledger does not say where the last batch ended")
+        sentences.append("missing sums were not checked: the shards end an epoch at different positions")
     return sentences
 
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as it is printed with --json."""
-    keys = ("records", "sums", "letters", "unordered", "compacted", "unreadable", "lost_letters")
+    keys = ("records", "sums", "letters", "between", "compacted", "unreadable")
     content: dict[str, Any] = {"agree": not outcome.differences} | {key: getattr(outcome, key) for key in keys}
     content |= {"letters_checked": outcome.letters_checked, "complete": outcome.complete, "ends": outcome.ends}
     return content | {"differences": [_difference(difference) for difference in outcome.differences]}

@@ -19,6 +19,10 @@ OURS = re.compile(r"^tallystream[\w.]*\.(\w+): (.+)$", re.MULTILINE)
 DENIED = re.compile(r"Permission denied|AccessDeniedException|Read-only file system|AccessControlException")
 
 
+OTHER_LOOPS = "sources in the checkpoint offsets"
+"""Part of Spark's message if the checkpoint has the query of another number of loops: the table was split."""
+
+
 class Remedy(Enum):
     """What helps against a failure."""
 
@@ -47,6 +51,6 @@ def failure_of(error: Any, checkpoint: Path) -> Failure:
     reason = failure_reason(message, traces, checkpoint)
     if any(FULL in text or DENIED.search(text) for text in (message, traces)):
         return Failure(Remedy.STOP, reason)
-    if UNREADABLE.search(message) or READING in traces:
+    if UNREADABLE.search(message) or READING in traces or OTHER_LOOPS in message:
         return Failure(Remedy.SET_ASIDE, reason)
     return Failure(Remedy.AGAIN, reason)

@@ -12,7 +12,8 @@ from support import otlp
 from support.steps import apply, publish, run
 from tallystream.errors import TallystreamError
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.jobs.forget import Plan, plan
+from tallystream_aggregator.jobs.forget import Plan, has_reached, plan
+from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.decode import Forget
 from tallystream_aggregator.table.shards import shard_of, shards_of
@@ -60,13 +61,6 @@ def test_a_life_is_removed_by_one_record_in_its_partition(shards: int) -> None:
     ]
     (h,) = (one.after.totals for one in found.sums if one.before.metric[1] == "h")
     assert (h["min"], h["max"]) == (3, 4)
-
-
-def test_a_life_with_rows_of_an_unfinished_batch_is_removed() -> None:
-    """While a batch is written, a life's rows may include later records than its shard's offsets."""
-    (state,) = states(1)
-    state.lives[INSTANCES[0]][0].offsets[0] = 99
-    assert changes(plan([state], Forget(life=A), INSTANCES[0]), "count") == {"h": (3, 2), "n": (LARGEST, 7)}
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -140,3 +134,19 @@ def test_the_metrics_of_one_tag_are_removed_from_a_sum_without_this_tag(shards: 
     found = plan([table.state for table in tables], Forget(metric="n", tags={"pod": "1"}), None)
     assert [one.before.metric for one in found.sums] == [("shop", "n", "counter", ())]
     assert changes(found, "count") == {"n": (1111, 101)}
+
+
+def test_it_waits_until_the_sums_of_every_shard_include_the_records() -> None:
+    """With several shards the combiner says so. It has no positions until each shard has some."""
+    ends = {("metrics", 0): 5, ("metrics", 1): 3}
+    behind, there = {"metrics": {"0": 5, "1": 2}}, {"metrics": {"0": 6, "1": 3}}
+
+    def row(of: int, **positions: Any) -> PositionsRow:
+        return PositionsRow(
+            **{"shard": 0, "of": of, "claim": (1, 0), "step": 1, "positions": {}, "topics": {}} | positions
+        )
+
+    assert not has_reached(None, ends)
+    assert [has_reached(row(1, positions=one), ends) for one in ({}, behind, there)] == [False, False, True]
+    of_shards: list[dict[str, Any]] = [{}, {"0": there}, {"0": there, "1": behind}, {"0": there, "1": there}]
+    assert [has_reached(row(2, shards=one), ends) for one in of_shards] == [False, False, False, True]
