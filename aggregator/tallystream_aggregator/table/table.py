@@ -75,7 +75,7 @@ class Table:
         """
         self._applier.run_limit = -1
         refused = limit_letters(self._apply_record(record, record.clock_ms, message))
-        if self.state.shard == 0 or not self._is_clock(record):  # every shard has the clock records
+        if self._counts(record):
             self.state.records += records
         if refused:
             self._add_dead_letters(record, refused)
@@ -148,6 +148,8 @@ class Table:
             self._note_forgotten(self._lives.forget(record.partition_name, clock))
             if is_otlp(record, self.settings.otlp_topics):
                 return self._apply_otlp(record, clock)
+            if shard_of(record.key, self.state.shards) != self.state.shard:
+                return []
         if self._is_clock(record):
             return self._apply_clock(record, clock)
         instance = read_key(record.key)
@@ -161,6 +163,13 @@ class Table:
         if message is None:
             message = read_value(record.value, self.settings.max_metrics)
         return self._apply_message(instance, message, record, clock)
+
+    def _counts(self, record: Record) -> bool:
+        """Tell whether this shard counts a record. Clock records and those of OTLP topics are in every shard."""
+        if self._is_clock(record):
+            return self.state.shard == 0
+        is_in_all = record.topic in self.settings.otlp_topics
+        return not is_in_all or shard_of(record.key, self.state.shards) == self.state.shard
 
     def _is_clock(self, record: Record) -> bool:
         return record.key == CLOCK_KEY and record.topic not in self.settings.otlp_topics
@@ -181,22 +190,21 @@ class Table:
     def _apply_otlp(self, record: Record, clock: int) -> list[Refusal]:
         """Apply the data of the resources in an OTLP record whose instances are in this shard.
 
-        Of the shards that read the record, the first one refuses data without a valid instance.
+        Of the shards that the record has data for, the first one refuses what has no valid instance.
         """
         state, refused = self.state, list[Refusal]()
         value, limit = record.value or b"", self.settings.max_metrics
-        is_first = state.shard == min(shards_of(record, state.shards, self.settings.otlp_topics))
         if len(value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, "", clock)] if is_first else []
+            return [self._refuse_size(record, "", clock)] if self._is_first(record) else []
         try:
             resources = otlp.read(value)
         except otlp.OtlpError as error:
-            return [Refusal(str(error))]
+            return [Refusal(str(error))] if self._is_first(record) else []
         for resource in resources:
             try:
                 instance = otlp.instance(resource)
             except otlp.OtlpError as error:
-                refused += [Refusal(str(error))] if is_first else []
+                refused += [Refusal(str(error))] if self._is_first(record) else []
                 continue
             if shard_of(instance.encode(), state.shards) != state.shard:
                 continue
@@ -211,6 +219,10 @@ class Table:
                 message = DecodedSnapshot(snapshot, (), over_limit)
                 refused += self._applier.apply_snapshot(instance, message, record, clock)
         return refused
+
+    def _is_first(self, record: Record) -> bool:
+        """Tell whether this is the first of the shards that an OTLP record has data for."""
+        return self.state.shard == min(shards_of(record, self.state.shards, self.settings.otlp_topics))
 
     def _apply_message(self, instance: str, message: Message, record: Record, clock: int) -> list[Refusal]:
         if isinstance(message, Refusal):
