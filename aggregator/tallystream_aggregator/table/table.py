@@ -150,8 +150,10 @@ class Table:
                 return self._apply_otlp(record, clock)
             if shard_of(record.key, self.state.shards) != self.state.shard:
                 return []
-        if self._is_clock(record):
-            return self._apply_clock(record, clock)
+        return self._apply_clock(record, clock) if self._is_clock(record) else self._apply_keyed(record, clock, message)
+
+    def _apply_keyed(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
+        """Apply a record whose key is an instance ID, and return the refusals."""
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
             return [instance]

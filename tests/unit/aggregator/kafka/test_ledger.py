@@ -70,10 +70,7 @@ def test_the_last_epoch_is_found_before_many_failed_starts(monkeypatch: pytest.M
 def test_the_highest_generation_ignores_other_queries() -> None:
     """Without a row of the aggregator there is none."""
     other = LedgerRow(kind="batch", query="other", generation=9, ts=1)
-    assert (
-        ledger.highest_generation([OPENED, other, LedgerRow(kind="opened", query=ledger.QUERY, generation=2, ts=3)])
-        == 3
-    )
+    assert ledger.highest_generation([OPENED, other, LedgerRow(kind="opened", query=ledger.QUERY, generation=2, ts=3)]) == 3
     assert ledger.highest_generation([other]) is None
 
 
