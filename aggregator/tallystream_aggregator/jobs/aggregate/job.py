@@ -9,6 +9,7 @@ from tallystream_aggregator import files
 from tallystream_aggregator.health import Health
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
+from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, last_end
 from tallystream_aggregator.jobs.aggregate.settings import GROUP
@@ -24,7 +25,6 @@ from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.epochs.access import KafkaAccess
 from tallystream_aggregator.spark.epochs.listener import EpochListener
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
-from tallystream_aggregator.spark.runner import checkpoint_errors
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
