@@ -447,6 +447,16 @@ def test_a_state_of_other_tags_is_not_used() -> None:
     assert direct.published() == {METRICS: 2}
 
 
+def test_a_rate_limits_what_is_read() -> None:
+    """A step has at most the records of a second, and the next one waits until they are due. Nothing is left out."""
+    direct = Direct()
+    direct.feed(*range(50))
+    loop = direct.loop(max_rate=10)
+    assert loop.run_epoch(direct.store, (1, 0), 2.5).records == 30
+    assert loop.run_epoch(direct.store, (1, 0), 10).records == 20
+    assert direct.published() == {METRICS: 50}
+
+
 def test_a_state_of_an_earlier_table_is_not_used() -> None:
     """The topics were deleted and created again, and the checkpoint stayed. It has as many records at its positions."""
     direct = Direct()
