@@ -3,7 +3,7 @@
 `jars.lock` lists the jars of each set. Missing jars are downloaded with the Ivy inside PySpark, so no build tool is
 needed, into the user's cache. Each call compares every jar with its SHA-256 in the list.
 `python -m tallystream_aggregator.jars spark files broker` fetches the named sets, by default all three. The set
-`opentelemetry`, the SDK for Java, and the set `tools`, Kafka's, are only for tests.
+`opentelemetry`, the SDK for Java, the set `tools`, Kafka's, and the set `broker-3.9` are only for tests.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Jar:
 
 
 def read_lock(of: str) -> list[Jar]:
-    """Return the jars of a set (`spark`, `files`, `broker`, `opentelemetry` or `tools`), in the order of the list."""
+    """Return the jars of a set, such as `broker`, in the order of the list."""
     text = (files("tallystream_aggregator") / "jars.lock").read_text(encoding="utf-8")
     jars = []
     for line in text.splitlines():

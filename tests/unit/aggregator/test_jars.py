@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("of", ["spark", "files", "broker", "opentelemetry", "tools"])
+@pytest.mark.parametrize("of", ["spark", "files", "broker", "opentelemetry", "tools", "broker-3.9"])
 def test_every_jar_is_pinned_by_revision_and_digest(of: str) -> None:
     """Each has an exact revision and a SHA-256, and is listed once."""
     lock = jars.read_lock(of)
