@@ -1,4 +1,4 @@
-"""Report a query's batches to its health: Spark's listener, and an observation of the rows that are written."""
+"""Report a query's batches to its health: Spark's listener."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
-from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
-
-from tallystream_aggregator.health.internal_metrics import OBSERVED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from py4j.java_gateway import JavaObject
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -80,12 +76,3 @@ class _Listener(JStreamingQueryListener):
 
     def onQueryProgress(self, jevent: JavaObject) -> None:
         self._listener.progressed(jevent.progress().json())
-
-
-def observed(out: DataFrame, topic: str) -> DataFrame:
-    """Return the rows for the sink unchanged, and add the shards' records among them to the progress of the batch.
-
-    `topic` is the name of `metrics-table`.
-    """
-    of_shard = (f.col("topic") == topic) & f.col("key").cast("string").startswith('["shard",')
-    return out.observe(OBSERVED, f.collect_list(f.when(of_shard, f.col("value").cast("string"))).alias("shards"))
