@@ -14,7 +14,6 @@ from support.exactness import assert_as_acknowledged, assert_exact
 from support.faults import RECOVERY_S
 from support.fleet import Fleet
 from support.kafka import end_offsets
-from tallystream_aggregator import jars
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,11 +50,10 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_continues(
         fleet.publish(100)
         script = tmp_path / "tally.py"
         script.write_text("from tallystream_cli.main import main\n\nmain()\n", encoding="utf-8")
-        connector = ",".join(str(path) for path in jars.fetch("spark"))
         where = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
         done = subprocess.run(
             submit(
-                *("--master", cluster.url, "--executor-memory", "512m", "--jars", connector, str(script)),
+                *("--master", cluster.url, "--executor-memory", "512m", str(script)),
                 *("aggregate", *where, "--checkpoint", str(aggregator.checkpoint), "--catch-up"),
             ),
             env=with_environment({"PYSPARK_PYTHON": sys.executable}),

@@ -15,7 +15,6 @@ from typer.main import get_command
 
 from support import images
 from support.cluster import SECURE
-from tallystream_aggregator.jars import read_lock
 from tallystream_cli import main
 
 FOLDER = images.ROOT / "deploy" / "kubernetes"
@@ -215,14 +214,9 @@ def test_every_selector_matches_pods() -> None:
             assert any(wanted.items() <= labels.items() for labels in pods), one["metadata"]["name"]
 
 
-def test_the_submit_script_names_existing_jars_files_and_options() -> None:
-    """It names every jar of the lock, existing files, claims and accounts, and options of `aggregate`."""
+def test_the_submit_script_names_existing_files_and_options() -> None:
+    """It names existing files, claims and accounts, and options of `aggregate`."""
     script = (FOLDER / "spark" / "submit").read_text(encoding="utf-8")
-    (listed,) = re.findall(r'--jars "(.+)"', script)
-    assert listed.split(",") == [f"$jars/{jar.file_name}" for jar in read_lock("spark")]
-    environment = images.final_stage("spark")["ENV"][-1]
-    (cache,) = re.findall(r"TALLYSTREAM_CACHE=(\S+)", environment)
-    assert f"jars=local://{cache}/jars/spark\n" in script
     for name in re.findall(r'"\$here/([\w.-]+)"', script):
         assert f"spark/{name}" in TEMPLATES
     arguments = script.partition("tally.py")[2].replace("\\\n", " ").replace('"$@"', "").split()
