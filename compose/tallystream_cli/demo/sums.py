@@ -41,7 +41,7 @@ class Decrease(NamedTuple):
 
 
 class LatestSums:
-    """The latest row of each key: the one with the highest (epoch, batch). `decreases` are those of `counter`."""
+    """The latest row of each key. `decreases` are those of `counter`."""
 
     def __init__(self, counter: str = PROCESSED) -> None:
         self.rows: dict[Key, sums.Sum] = {}
@@ -57,8 +57,6 @@ class LatestSums:
         row = sums.decode(value)
         key = (row.app, row.name, row.type, tuple(sorted(row.tags.items())))
         previous = self.rows.get(key)
-        if previous is not None and (row.epoch, row.batch) < (previous.epoch, previous.batch):
-            return
         if previous is not None and row.name == self._counter and (row.count or 0) < (previous.count or 0):
             self.decreases.append(Decrease(previous.count or 0, row.count or 0))
         self.rows[key] = row

@@ -88,8 +88,7 @@ class CombineProcessor(StatefulProcessor):
         totals = stored.group.changes()
         stored.save(self._store)
         _in_memory[cached] = stored
-        epoch, number = self._epoch, self._batch_id()
-        return [(self._topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None) for total in totals]
+        return [(self._topics.agg, total.key(), total.value(), 0, None) for total in totals]
 
     def _begin(self, combiner: int) -> CombinerGroup:
         if self._initial_state is not None:

@@ -288,7 +288,7 @@ class TableProcessor(StatefulProcessor):
         for event in changes.events:
             yield topics.events, event.key(), event.value(), 0, None
         for total in changes.totals:
-            yield topics.agg, total.key(), total.value(epoch=epoch, batch=number), 0, None
+            yield topics.agg, total.key(), total.value(), 0, None
         for row in changes.rows:
             value = row.value(epoch=epoch, batch=number)
             yield topics.table, row.key, value, shard, writer if row.row is None else None
