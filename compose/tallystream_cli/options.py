@@ -136,10 +136,6 @@ MaxRecords = Annotated[int, typer.Option(help="The maximum number of records in 
 Shards = Annotated[
     int | None, typer.Option(help="The number of shards that a new table is split into, by instance; 1 by default.")
 ]
-StatePartitions = Annotated[
-    int | None,
-    typer.Option(help="The number of partitions of Spark's state for the shards; by default one for each shard."),
-]
 DropTag = Annotated[
     list[str] | None,
     typer.Option(

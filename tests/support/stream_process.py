@@ -128,7 +128,7 @@ def run(task: Task, stopped: SignalSafeEvent) -> None:
             sys.exit(REPLACED)
         batch = checkpoint.begin()
         try:
-            report = loop.run_epoch(batch, (task.generation, batch.number, attempt), task.epoch_s)
+            report = loop.run_epoch(batch, (task.generation, attempt), task.epoch_s)
         except FencedError as error:
             log.info("attempt %d was fenced: %s", attempt, error)
             attempt, loop = attempt + 1, task.loop(broker, stopped)

@@ -41,7 +41,7 @@ class Step(NamedTuple):
     """
 
     number: int
-    claim: tuple[int, int, int]
+    claim: tuple[int, int]
     positions: dict[int, Positions]
     seen_s: float
     rows: int = 0
@@ -145,10 +145,10 @@ class Reader:
         positions = {
             int(shard): {int(p): at for p, at in found.get(metrics, {}).items()} for shard, found in of_shards.items()
         }
-        number, (generation, batch, attempt) = int(row["step"]), row["claim"]
+        number, (generation, attempt) = int(row["step"]), row["claim"]
         step = Step(
             number,
-            (generation, batch, attempt),
+            (generation, attempt),
             positions,
             time.monotonic(),
             len(self._rows),

@@ -15,14 +15,12 @@ import pandas as pd
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from support.scripted_producer import KafkaBench
+from support.simulation.direct import METRICS, TOPICS, Direct
 from tallystream import MetricRegistry, record
-from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper
-from tallystream_aggregator.shipping.subscription import Record as ShippedRecord
+from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
-from tallystream_aggregator.spark.catch_up.encoding import INPUT_COLUMNS
-from tallystream_aggregator.spark.query.processor import TableProcessor
-from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,18 +119,21 @@ def test_the_path_from_metrics_to_a_point_is_the_documented_one() -> None:
     """A record's value passes the modules of the page, in its order, until InfluxDB has its sum."""
     metrics: list[record.Metric] = [record.Counter(name="n", count=VALUE)]
     snapshot = record.Snapshot(app="a", life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=metrics)
-    rows = pd.DataFrame([("metrics", 0, 0, 900, b"i", record.encode(snapshot))], columns=list(INPUT_COLUMNS))
-    processor = TableProcessor(Topics(), TableSettings(), epoch=1, shards=1, batch_id=lambda: 1)
+    direct = Direct()
+    direct.cluster.now_ms = 900
+    direct.cluster.append(METRICS, b"i", record.encode(snapshot))
+    settings = EpochSettings(topics=TOPICS, generation=1, stop_file="/none", begin={})
+    processor = EpochProcessor(settings, lambda _: direct.broker, claim=lambda generation: (generation, 0))
     job = TwsTester(processor, outputMode="Update")
-    mapper = PointMapper(Topics())
+    mapper = PointMapper(TOPICS)
     with ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:
         server.bodies = []  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         store = InfluxStore(f"http://127.0.0.1:{server.server_port}", token="t", org="o", bucket="b")
         with _traced() as entered:
-            output = job.testInPandas(0, rows)
-            records = [tuple(row) for row in output[output["topic"] == "metrics-agg"][["key", "value"]].to_numpy()]
-            shipped = [ShippedRecord("metrics-agg", number, key, value) for number, (key, value) in enumerate(records)]
+            job.testInPandas("0", pd.DataFrame({"shard": [0]}))
+            records = direct.records(TOPICS.agg)
+            shipped = [Record(TOPICS.agg, number, key, value) for number, (key, value) in enumerate(records)]
             store.write(mapper.points(shipped))
         server.shutdown()
     assert entered == _listed("From `metrics` to a point in InfluxDB")

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topic_selection import Offsets
 
-PARTITIONS = "spark.sql.shuffle.partitions"
 LOG_VERSION = "v1"
-FIRST_VERSION = "\0v1"
 
 TIMEOUT_S = 10.0
 """The time for one request to the brokers."""
@@ -61,11 +59,6 @@ def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
     return batches
 
 
-def last_begun(checkpoint: Path) -> int:
-    """Return the number of the newest batch, finished or running, or -1 if no batch has begun."""
-    return max(_numbers(checkpoint / "offsets"), default=-1)
-
-
 def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
     """Return the number of the last finished batch and its end offsets, or None if no batch has finished.
 
@@ -76,74 +69,6 @@ def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
     if done is None:
         return None
     return done, _offsets(checkpoint / "offsets" / str(done))[0]
-
-
-def state_partitions(checkpoint: Path) -> int | None:
-    """Return the number of partitions of Spark's state, or None if no batch has begun or Spark has not stored it.
-
-    Raises:
-        CheckpointError: the newest file of the offset log is damaged.
-    """
-    newest = max(_numbers(checkpoint / "offsets"), default=None)
-    if newest is None:
-        return None
-    path = checkpoint / "offsets" / str(newest)
-    try:
-        _, metadata, *_ = path.read_text(encoding="utf-8").splitlines()
-        text = json.loads(metadata).get("conf", {}).get(PARTITIONS)
-        return None if text is None else int(text)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise _damaged(path, error) from error
-
-
-def store_first(checkpoint: Path, begin: Offsets) -> None:
-    """Store the offsets at which a new table begins.
-
-    `begin` is empty for a table that continues: nothing is stored then. Spark's Kafka source uses the same file in the
-    same format, so both modes begin at the same offsets. The offsets must not change once a batch has begun
-    (`has_begun`).
-
-    Raises:
-        OSError: the file can't be written.
-    """
-    if begin:
-        content = f"{FIRST_VERSION}\n{json.dumps(begin, separators=(',', ':'))}"
-        files.write_file(_first(checkpoint), content.encode())
-
-
-def stored_first(checkpoint: Path) -> Offsets:
-    """Return the stored offsets at which a table begins, empty if none are stored.
-
-    Raises:
-        CheckpointError: the file is damaged or of an unknown version.
-    """
-    return first_offsets(checkpoint) if _first(checkpoint).exists() else {}
-
-
-def has_begun(checkpoint: Path) -> bool:
-    """Return whether the first batch has begun. Spark has stored its end, so a restart repeats it."""
-    return bool(_numbers(checkpoint / "offsets"))
-
-
-def first_offsets(checkpoint: Path) -> Offsets:
-    """Return the stored offsets at which a table begins.
-
-    Raises:
-        CheckpointError: the file is missing, damaged or of an unknown version.
-    """
-    path = _first(checkpoint)
-    try:
-        version, text = path.read_text(encoding="utf-8").split("\n")
-        first: Offsets = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise _damaged(path, error) from error
-    if version != FIRST_VERSION:
-        raise CheckpointError(f"checkpoint: {path} is of version {version!r}, {FIRST_VERSION!r} is known here.")
-    return first
-
-
-def _first(checkpoint: Path) -> Path:
-    return checkpoint / "sources" / "0" / "0"
 
 
 def _numbers(log: Path) -> list[int]:
@@ -172,10 +97,7 @@ def _entry(path: Path) -> tuple[Offsets, int] | None:
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"checkpoint: {path} can't be read ({error}); if it is damaged, move the checkpoint away: "
-        "tallystream rebuild makes the aggregator's again."
-    )
+    return CheckpointError(f"checkpoint: {path} can't be read ({error}); if it is damaged, move the checkpoint away.")
 
 
 def topic_ids(checkpoint: Path) -> dict[str, str]:

@@ -111,7 +111,7 @@ class EpochLoop(ABC):
         self._identity, self._broker, self._timer, self._stopped = identity, broker, timer, stopped
         self._pace = pace
         self._report = EpochReport()
-        self._claim: Claim = (0, 0, 0)
+        self._claim: Claim = (0, 0)
         self._last: PositionsRow | None = None
         self._open_clients: tuple[Writer, Source] | None = None
         self._step_records = 0
@@ -248,7 +248,7 @@ class EpochLoop(ABC):
     def _require_highest(self, claim: Claim, published: PositionsRow | None) -> None:
         if published is not None and published.claim > claim:
             raise FencedError(
-                f"shard {published.shard}: a newer task has it, with the claim {published.claim} (generation, batch, "
+                f"shard {published.shard}: a newer task has it, with the claim {published.claim} (generation, "
                 f"attempt); this one has {claim}."
             )
 
@@ -273,6 +273,6 @@ class EpochLoop(ABC):
                     "the broker refuses; the table continues there."
                 ) from error
             raise
-        self._pace.published(self._timer.monotonic() - began_s)
+        self._pace.published(self._timer.monotonic() - began_s, self._step_records)
         self._last, self._step_records, self._back_off_s = row, 0, MIN_BACK_OFF_S
         self._report.steps += 1

@@ -52,7 +52,8 @@ class LoopSettings:
     """The settings of a shard's loop.
 
     `transactional_id` is the shard's own. A step begins at least `spacing_s` seconds after the one before, and has up
-    to `max_records`. With `skip_lost`, records that were deleted unread are skipped; otherwise they stop the loop.
+    to `max_records`. `max_rate` limits the records that are read in a
+    second. With `skip_lost`, records that were deleted unread are skipped; otherwise they stop the loop.
     """
 
     topics: Topics
@@ -61,6 +62,7 @@ class LoopSettings:
     table: TableSettings = field(default_factory=TableSettings)
     spacing_s: float = 0.5
     max_records: int = 1_000_000
+    max_rate: int | None = None
     skip_lost: bool = False
 
     @property
@@ -80,7 +82,8 @@ class ShardLoop(EpochLoop):
         self, settings: LoopSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
     ) -> None:
         identity = Identity(settings.begin.shard, settings.transactional_id, settings.rows)
-        super().__init__(identity, broker, timer, stopped, Pace(settings.spacing_s, settings.max_records))
+        pace = Pace(settings.spacing_s, settings.max_records, settings.max_rate)
+        super().__init__(identity, broker, timer, stopped, pace)
         self._settings = settings
         self._restorer = Restorer(
             broker, settings.rows, settings.table, settings.begin, stopped, skip_lost=settings.skip_lost

@@ -18,8 +18,8 @@ from tallystream_aggregator.table.sum_tags import SumTags
 if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord
 
-Claim = tuple[int, int, int]
-"""(generation of the driver, Spark's batch, attempt) of a task. A task that finds a higher one ends for good."""
+Claim = tuple[int, int]
+"""(generation of the driver, attempt) of a task. A task that finds a higher one ends for good."""
 
 ByTopic = dict[str, dict[str, int]]
 """topic → partition → position"""

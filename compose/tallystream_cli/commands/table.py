@@ -11,9 +11,6 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
 
-LOOP = "loop"
-"""The value of --mode for the continuous loop (docs/decisions/0028)."""
-
 
 def aggregate(
     *,
@@ -45,27 +42,20 @@ def aggregate(
     ] = False,
     catch_up: Annotated[bool, typer.Option("--catch-up", help="Exit when all existing records are summed.")] = False,
     on_data_loss: Annotated[str, typer.Option(help="fail or continue when unread records have been deleted.")] = "fail",
-    max_records: o.MaxRecords = 50_000,
     latency: Annotated[
         str,
         typer.Option(
             help="The target time from a record to its sums: a duration from 200ms to 1m, as in 500ms or 2s; "
-            "low starts a batch as soon as there are records."
+            "low publishes every 20 ms."
         ),
     ] = "1s",
     epoch: Annotated[
-        float, typer.Option(help="With --mode loop, the longest time between two checkpoints of the table, in seconds.")
+        float, typer.Option(help="The longest time between two checkpoints of the table, in seconds, from 1 to 100.")
     ] = 60.0,
-    mode: Annotated[
-        str,
-        typer.Option(
-            help="live, catch-up, or auto: chosen by the lag, also while it runs. loop, for a new table: a continuous "
-            "loop whose steps are Kafka transactions."
-        ),
-    ] = "auto",
-    fetch_tries: o.FetchTries = 5,
-    fetch_pause_ms: o.FetchPauseMs = 1000,
-    fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
+    max_rate: Annotated[
+        int | None,
+        typer.Option(help="The most records that each shard reads in a second; by default there is no limit."),
+    ] = None,
     forget_after_days: Annotated[
         float,
         typer.Option(help="Days after which a silent life's rows are deleted and only its counts are kept; 5 or more."),
@@ -76,7 +66,6 @@ def aggregate(
     ] = 1_000_000,
     otlp_topic: o.OtlpTopic = None,
     shards: o.Shards = None,
-    state_partitions: o.StatePartitions = None,
     drop_tag: o.DropTag = None,
     keep_tags: o.KeepTags = None,
     master: o.Master = "local[2,4]",
@@ -89,11 +78,9 @@ def aggregate(
     """Sum the topic metrics over instances, as a changelog table, into metrics-agg."""
     o.require_spark()
     from tallystream_aggregator.health import HealthSettings
-    from tallystream_aggregator.jobs.aggregate import job, loop_job
+    from tallystream_aggregator.jobs.aggregate import job
+    from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.kafka.topic_selection import parse_partitions
-    from tallystream_aggregator.spark.kafka_options import Fetch
-    from tallystream_aggregator.spark.query.modes import Mode
-    from tallystream_aggregator.spark.query.settings import AggregateSettings
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.sum_tags import parse_sum_tags
     from tallystream_aggregator.times import HOUR_MS
@@ -105,11 +92,9 @@ def aggregate(
         topic_pattern=topic_pattern,
         partitions=parse_partitions(partitions),
         kafka=o.kafka_options(kafka, os.environ),
-        max_records_per_trigger=max_records,
         latency=latency,
         epoch_s=epoch,
-        fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
-        mode=None if o.one_of("--mode", mode, "auto", LOOP, *Mode) in ("auto", LOOP) else Mode(mode),
+        max_rate=max_rate,
         start=start,
         accept_partial=accept_partial,
         standby=standby,
@@ -125,10 +110,9 @@ def aggregate(
         master=master,
         driver_memory=driver_memory,
         shards=shards,
-        state_partitions=state_partitions,
         sum_tags=parse_sum_tags(drop_tag, keep_tags),
     )
-    raise typer.Exit(loop_job.run(settings) if mode == LOOP else job.run(settings))
+    raise typer.Exit(job.run(settings))
 
 
 def rebuild(

@@ -104,6 +104,10 @@ class Direct:
 
     def values(self, topic: str = TOPICS.agg) -> list[bytes]:
         """Return the committed values of the first partition of a topic."""
+        return [value or b"" for _, value in self.records(topic)]
+
+    def records(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+        """Return the committed keys and values of the first partition of a topic."""
         self.flush()
         partition = self.cluster.partition(Place(topic, 0))
-        return [entry.value or b"" for entry in partition.committed(partition.start, partition.end)]
+        return [(entry.key, entry.value) for entry in partition.committed(partition.start, partition.end)]

@@ -196,7 +196,7 @@ class System:
                 raise FencedError("somebody has a higher generation")
 
         resharder = Resharder(self._access(process), TOPICS, IDS, self.table, require_current=require_current)
-        self._retry(process, generation, lambda: resharder.run(new, (generation, 0, 0)))
+        self._retry(process, generation, lambda: resharder.run(new, (generation, 0)))
 
     def _spawn(self, name: str, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint) -> None:
         run = partial(self._run_task, loop=loop, checkpoint=checkpoint, generation=self.generation)
@@ -222,7 +222,7 @@ class System:
         while process.call("lease", lambda: self.generation == generation, may_fail=False):
             batch = process.call("begin a batch", checkpoint.begin, may_fail=False)
             try:
-                one.run_epoch(batch, (generation, attempt, 0), process.choose(3, "epoch") + 0.2)
+                one.run_epoch(batch, (generation, attempt), process.choose(3, "epoch") + 0.2)
             except FencedError:
                 attempt, one = attempt + 1, loop(process)
                 process.sleep(0.5)

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from tallystream.errors import ConfigError, TallystreamError
+from tallystream.errors import TallystreamError
 from tallystream_aggregator.initial_state import InitialState, read_initial_state, write_initial_state
-from tallystream_aggregator.jobs import rebuild
-from tallystream_aggregator.kafka import ledger
-from tallystream_aggregator.kafka.ledger import LedgerRow
-from tallystream_aggregator.kafka.reader import Read
-from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark.checkpoint import store_first
-from tallystream_aggregator.spark.query import start
-from tallystream_aggregator.spark.query.settings import AggregateSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,37 +32,6 @@ def test_an_initial_state_with_another_number_of_shards_is_rejected(tmp_path: Pa
     assert [read_initial_state(path, shards=2).shards[shard] for shard in range(2)] == [b"0", b"1"]
     with pytest.raises(TallystreamError, match=r"checkpoint\.initial-state has 2 shards, the table 4"):
         read_initial_state(path, shards=4)
-
-
-def test_an_initial_state_older_than_the_last_batches_is_rejected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A new rebuild includes these batches. Otherwise sums would decrease for a while.
-
-    The checkpoint was lost later, or an aggregator was running during the rebuild.
-    """
-    batch = LedgerRow(kind="batch", query=ledger.QUERY, epoch=4, batch=1, ts=2, end={"metrics": {"0": 7}})
-    monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: iter([Read(b"k", ledger.encode(batch), 0)]))
-    settings = AggregateSettings("broker:9092", tmp_path / "checkpoint")
-    start._require_current(InitialState([b""], {"metrics": {"0": 7}}, 4), settings, Topics(), {})
-    for end, epoch in ((7, 3), (6, 4)):
-        with pytest.raises(
-            ConfigError, match=r"--checkpoint.*checkpoint\.initial-state.*older.*run tallystream rebuild"
-        ):
-            start._require_current(InitialState([b""], {"metrics": {"0": end}}, epoch), settings, Topics(), {})
-    (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
-    (tmp_path / "checkpoint" / "offsets").mkdir()
-    (tmp_path / "checkpoint" / "commits" / "0").write_text("v1\n{}")
-    (tmp_path / "checkpoint" / "offsets" / "0").write_text('v1\n{"batchTimestampMs":1}\n{"metrics":{"0":7}}')
-    start._require_current(InitialState([b""], {}, 3), settings, Topics(), {})  # its first batch has just been finished
-
-
-def test_a_rebuild_rejects_a_checkpoint_with_the_first_offsets_of_a_table(tmp_path: Path) -> None:
-    """That table has planned no batch, but the aggregator would read from its offsets."""
-    checkpoint = tmp_path / "checkpoint"
-    store_first(checkpoint, {"metrics": {"0": 0}})
-    with pytest.raises(ConfigError, match="it is in use"):
-        rebuild.run(rebuild.RebuildSettings("127.0.0.1:1", checkpoint), lambda _: None)
 
 
 @pytest.mark.parametrize(

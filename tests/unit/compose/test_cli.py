@@ -105,7 +105,7 @@ BAD = [
     ("--log-format xml status", "--log-format: 'xml' can't be used; give text or json."),
     ("--log-level loud status", "--log-level: 'loud' can't be used; give debug, info, warning or error."),
     ("aggregate --checkpoint {tmp}/c --latency soon", "--latency: 'soon' can't be used; give a duration from "),
-    ("aggregate --checkpoint {tmp}/c --max-records 0", "--max-records: 0 can't be used; "),
+    ("aggregate --checkpoint {tmp}/c --max-rate 0", "--max-rate: 0 can't be used; "),
     ("aggregate --checkpoint {tmp}/c --from yesterday", "--from: 'yesterday' can't be used; "),
     *(
         (f"aggregate --checkpoint {{tmp}}/c {option} {text}", f"{option}: {float(text)} can't be used; give ")

@@ -16,8 +16,6 @@ ROOT = Path(__file__).parents[3]
 OTHERS = {
     "reporter/tallystream/decoding.py": "the decoders themselves",
     "aggregator/tallystream_aggregator/table/decode.py": "falls back to a careful reader on any error",
-    "aggregator/tallystream_aggregator/spark/catch_up/encoding.py": "reads what this process's Spark just wrote",
-    "aggregator/tallystream_aggregator/spark/catch_up/source.py": "reads what this process's Spark just wrote",
 }
 """The modules that may call msgspec's decoders directly, with the reason."""
 

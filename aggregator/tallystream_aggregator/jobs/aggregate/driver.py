@@ -20,7 +20,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
 from tallystream_aggregator.jobs.aggregate.failures import Failure, Remedy, failure_of
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
-from tallystream_aggregator.spark.epochs.processor import EpochSettings
+from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
 from tallystream_aggregator.spark.epochs.query import start_query
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
 from tallystream_aggregator.stream.positions import by_place
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tallystream_aggregator.jobs.aggregate.generations import Generations
-    from tallystream_aggregator.jobs.aggregate.query_watch import EpochListener, QueryWatch
+    from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch
+    from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.jobs.aggregate.table_start import TableStart
     from tallystream_aggregator.kafka.lease import Lease
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.spark.epochs.access import KafkaAccess
-    from tallystream_aggregator.spark.query.settings import AggregateSettings
+    from tallystream_aggregator.spark.epochs.listener import EpochListener
 
 log = logging.getLogger(__name__)
 
@@ -138,12 +139,8 @@ class Driver:
         query: StreamingQuery | None = None
         try:
             try:
-                query = start_query(
-                    self._session,
-                    self._epoch_settings(generation, stop_file),
-                    self._access,
-                    settings.checkpoint,
-                )
+                processor = EpochProcessor(self._epoch_settings(generation, stop_file), self._access)
+                query = start_query(self._session, processor, self._table_start.loops, settings.checkpoint)
                 self._follow(query)
             except (Py4JJavaError, PySparkException) as error:
                 return failure_of(error, settings.checkpoint)
@@ -182,6 +179,7 @@ class Driver:
             table=settings.table,
             spacing_s=settings.spacing_s,
             epoch_s=settings.epoch_s,
+            max_rate=settings.max_rate,
             skip_lost=settings.on_data_loss == "continue",
         )
 

@@ -5,32 +5,25 @@ Nothing here decides about sums. If the broker does not answer, the next call tr
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections import deque
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
-from tallystream_aggregator.spark.epochs.query import rows_of
-from tallystream_aggregator.spark.query_listener import HealthListener
 from tallystream_aggregator.stream.broker import BrokerError
 from tallystream_aggregator.stream.positions import by_place, by_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql.streaming.listener import QueryTerminatedEvent
-
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.jobs.aggregate.generations import Generations
     from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
     from tallystream_aggregator.kafka.groups import GroupCommitter
     from tallystream_aggregator.kafka.topic_selection import Offsets
-    from tallystream_aggregator.spark.epochs.processor import EpochRow
+    from tallystream_aggregator.spark.epochs.listener import EpochListener
     from tallystream_aggregator.stream.broker import Broker, Place, Positions
 
 log = logging.getLogger(__name__)
@@ -43,36 +36,6 @@ WATCH_SOON_S = 0.2
 
 ENDS_S = 5.0
 """Seconds between two requests of the ends of the partitions that are read."""
-
-
-class Epoch(NamedTuple):
-    """A finished epoch: the number of its batch, the time of its start in epoch ms, and the rows of the shards."""
-
-    batch: int
-    ts_ms: int
-    rows: list[EpochRow]
-
-
-class EpochListener(HealthListener):
-    """Collects the finished epochs of a session's queries, and reports them to `health`. Spark calls it in a thread."""
-
-    def __init__(self, health: Health) -> None:
-        super().__init__(health)
-        self.finished: deque[Epoch] = deque()
-        self.epochs = 0
-
-    def progressed(self, progress: str) -> None:
-        """Note a finished epoch from Spark's progress, a JSON text."""
-        parsed: dict[str, Any] = json.loads(progress)
-        rows = rows_of(parsed)
-        ts_ms = int(datetime.fromisoformat(parsed["timestamp"]).timestamp() * 1000)
-        self.finished.append(Epoch(int(parsed["batchId"]), ts_ms, rows))
-        self.epochs += 1
-        self._health.epoch(parsed, records=sum(row.records for row in rows))
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Note that the query is not ready. The driver starts it again, or ends."""
-        self._health.status.run()
 
 
 class QueryWatch:

@@ -6,19 +6,19 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.jobs.aggregate.settings import GROUP
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.start_position import parse_start, resolve
 from tallystream_aggregator.kafka.topics import require_append_time
-from tallystream_aggregator.spark.query.settings import GROUP
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.spark.query.settings import AggregateSettings
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
+from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.spark.gc_pause import gc_paused
-from tallystream_aggregator.spark.query.processor import SparkStore, batch_id, frames
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.positions import ByTopic, Claim, by_topic
@@ -108,6 +108,7 @@ class EpochSettings:
     table: TableSettings = field(default_factory=TableSettings)
     spacing_s: float = 0.5
     epoch_s: float = 60.0
+    max_rate: int | None = None
     skip_lost: bool = False
 
     @property
@@ -123,6 +124,7 @@ class EpochSettings:
             transactional_id(self.topics, number),
             self.table,
             self.spacing_s,
+            max_rate=self.max_rate,
             skip_lost=self.skip_lost,
         )
 
@@ -176,13 +178,18 @@ class EpochProcessor(StatefulProcessor):
         for _ in rows:
             pass  # the tick
         with gc_paused():
-            row = self._run(int(key[0]))
-        yield from frames([row.cells()], *EPOCH_ROW.names)
+            row = self.run_epoch(int(key[0]))
+        # Not at the top: Spark imports this module in another Python process when a query starts. That process needs no
+        # pandas, whose import takes 0.3 s.
+        import pandas as pd
+
+        yield pd.DataFrame([row.cells()], columns=EPOCH_ROW.names, dtype=object)
 
     def close(self) -> None:
         """Nothing is held open for Spark between epochs."""
 
-    def _run(self, shard: int) -> EpochRow:
+    def run_epoch(self, shard: int) -> EpochRow:
+        """Run the loop of a shard, or the combiner's, for an epoch."""
         settings, generation = self._settings, self._settings.generation
         name = (settings.topics.table, shard)
         found = _in_memory.pop(name, None)  # if the epoch fails, a new loop begins
@@ -217,15 +224,17 @@ class EpochProcessor(StatefulProcessor):
 
 
 def task_claim(generation: int) -> Claim:
-    """Return the claim of this task: the generation, the batch, and Spark's ID of the attempt.
+    """Return the claim of this task: the generation, and Spark's ID of the attempt.
 
     Within a driver, a later attempt has a higher ID, whatever is run again: a task, a stage or the whole query.
 
     Raises:
-        RuntimeError: this is not a task of a streaming query.
+        RuntimeError: this is not a task of Spark.
     """
     context = TaskContext.get()
-    return generation, batch_id(), 0 if context is None else context.taskAttemptId()
+    if context is None:
+        raise RuntimeError("the ID of the attempt is only known in a task of Spark")
+    return generation, context.taskAttemptId()
 
 
 class SystemTimer:

@@ -22,17 +22,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, EpochProcessor, EpochRow
+from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, EpochRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tallystream_aggregator.spark.epochs.processor import EpochSettings
-    from tallystream_aggregator.stream.broker import Broker
+    from tallystream_aggregator.spark.epochs.processor import EpochProcessor
     from tallystream_aggregator.stream.positions import ByTopic
 
 log = logging.getLogger(__name__)
@@ -138,18 +137,13 @@ def import_modules(numbers: Iterable[int]) -> Iterable[int]:
     return numbers
 
 
-def start_query(
-    session: SparkSession,
-    settings: EpochSettings,
-    broker: Callable[[Callable[[], bool]], Broker],
-    checkpoint: Path,
-) -> StreamingQuery:
-    """Start the query of a table on its checkpoint. `broker` is that of `EpochProcessor`.
+def start_query(session: SparkSession, processor: EpochProcessor, loops: int, checkpoint: Path) -> StreamingQuery:
+    """Start the query of a table on its checkpoint. `processor` runs each of its `loops`.
 
     Raises:
         Py4JError, PySparkException: Spark can't start it, most likely because a file of the checkpoint is damaged.
     """
-    rows = reduce(DataFrame.unionAll, [_rows(session, settings, broker, loop) for loop in range(settings.loops)])
+    rows = reduce(DataFrame.unionAll, [_rows(session, processor, loop) for loop in range(loops)])
     # Observed rows come with the progress of the batch. A sink that stores them would only repeat it.
     observed = rows.observe(OBSERVED, f.collect_list(f.struct(*EPOCH_ROW.names)).alias("shards"))
     writer = (
@@ -161,9 +155,7 @@ def start_query(
     return writer.start()
 
 
-def _rows(
-    session: SparkSession, settings: EpochSettings, broker: Callable[[Callable[[], bool]], Broker], loop: int
-) -> DataFrame:
+def _rows(session: SparkSession, processor: EpochProcessor, loop: int) -> DataFrame:
     """Return the rows of a loop, one for each batch."""
     tick = session.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").option("numPartitions", "1").load()
     with environment_of(session, loop):
@@ -171,7 +163,7 @@ def _rows(
             tick.select(f.lit(loop).alias("loop"))
             .groupBy("loop")
             .transformWithStateInPandas(
-                statefulProcessor=EpochProcessor(settings, broker),
+                statefulProcessor=processor,
                 outputStructType=EPOCH_ROW,
                 outputMode="Update",
                 timeMode="None",

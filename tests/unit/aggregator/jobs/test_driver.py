@@ -9,10 +9,10 @@ import pytest
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.jobs.aggregate import driver as module
 from tallystream_aggregator.jobs.aggregate.driver import Driver, stop_path
+from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart
 from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.shutdown import StopRequest
-from tallystream_aggregator.spark.query.settings import AggregateSettings
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -42,9 +42,9 @@ class ScriptedSystem:
 
     # The query.
 
-    def start_query(self, _session: object, settings: Any, *_: object) -> ScriptedSystem:
+    def start_query(self, _session: object, processor: Any, *_: object) -> ScriptedSystem:
         """Start the query."""
-        self.generations.append(settings.generation)
+        self.generations.append(processor._settings.generation)
         self.stopped = False
         self._fails = self.script.pop(0) if self.script else None
         self.epochs += len(self.generations) - 1 in self.finishes

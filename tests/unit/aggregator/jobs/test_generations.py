@@ -84,7 +84,7 @@ def test_each_start_takes_a_higher_generation() -> None:
 def test_a_deleted_ledger_gives_no_generation_again() -> None:
     """The positions row names the generation of its writer, so the next one is higher."""
     cluster = new_cluster()
-    row = PositionsRow(shard=0, claim=(7, 0, 0), step=1, positions={}, topics={})
+    row = PositionsRow(shard=0, claim=(7, 0), step=1, positions={}, topics={})
     cluster.append(Place(TOPICS.table, 0), key_of(0), encode(row))
     assert alone(lambda process, cluster: generations(process, cluster).take(opened), cluster) == 8
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.jobs.aggregate.query_watch import Epoch, EpochListener, QueryWatch, last_end
+from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, last_end
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
+from tallystream_aggregator.spark.epochs.listener import Epoch, EpochListener
 from tallystream_aggregator.spark.epochs.processor import EpochRow
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
 from tallystream_aggregator.stream.positions import PositionsRow
@@ -35,7 +36,7 @@ class Outside:
         positions = [{"metrics": {"0": end}} for end in ends]
         shards = {str(shard): one for shard, one in enumerate(positions)} if len(ends) > 1 else {}
         found = PositionsRow(
-            shard=loop, claim=(generation, 0, 0), step=1, positions=positions[0], topics={}, shards=shards
+            shard=loop, claim=(generation, 0), step=1, positions=positions[0], topics={}, shards=shards
         )
         self.newest[loop] = ShardRows(found)
 

@@ -8,11 +8,11 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate import table_start as module
+from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart, table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
 from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.spark.query.settings import AggregateSettings
 from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -42,7 +42,7 @@ def start(tmp_path: Path, published: PositionsRow | None = None, **options: Any)
 
 
 def positions(topics: dict[str, dict[str, int]], **fields: Any) -> PositionsRow:
-    return PositionsRow(shard=0, claim=(1, 0, 0), step=1, positions=topics, topics={}, **fields)
+    return PositionsRow(shard=0, claim=(1, 0), step=1, positions=topics, topics={}, **fields)
 
 
 def test_a_new_table_is_as_the_settings_say(tmp_path: Path, topics: dict[str, dict[str, int]]) -> None:

@@ -1,4 +1,4 @@
-"""The rows of the ledger, and the epochs of writers."""
+"""The rows of the ledger."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from support.undecodable import UNDECODABLE
-from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs import rebuild
-from tallystream_aggregator.jobs.aggregate import writer
 from tallystream_aggregator.kafka import ledger, start_position
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.reader import Read
-from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark.query import start as beginning
-from tallystream_aggregator.versions import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,11 +50,10 @@ def test_a_record_that_is_not_a_row_is_skipped_with_a_warning(
 @pytest.mark.parametrize(
     ("read", "wanted"),
     [
-        (lambda: beginning._has_begun(Topics(), {}), True),
         (lambda: rebuild.finished_offsets(Topics(), {}), END),
         (lambda: start_position._from_ledger(start_position.At(2, ledger=True), "metrics-ledger", {}), END),
     ],
-    ids=["start", "rebuild", "start position"],
+    ids=["rebuild", "start position"],
 )
 def test_a_record_that_is_not_a_row_stops_no_command(
     monkeypatch: pytest.MonkeyPatch, value: bytes, read: Callable[[], Any], wanted: object
@@ -78,11 +72,8 @@ def test_the_last_batch_is_found_before_many_failed_starts(monkeypatch: pytest.M
         return (Read(b"k", value, offset) for offset, value in enumerate(values[-last:]))
 
     monkeypatch.setattr(ledger, "read_topic", read)
-    assert beginning._has_begun(Topics(), {})
     assert rebuild.finished_offsets(Topics(), {}) == END
     assert ledger.otlp_topics(ledger.read_rows("metrics-ledger", {})) == ["a"]
-    del values[1]
-    assert not beginning._has_begun(Topics(), {})
 
 
 def test_the_highest_epoch_ignores_other_queries() -> None:
@@ -92,38 +83,6 @@ def test_the_highest_epoch_ignores_other_queries() -> None:
     assert ledger.highest_epoch([other]) is None
 
 
-@pytest.mark.parametrize(
-    ("rows", "table", "wanted"),
-    [
-        ([OPENED], [b'{"epoch":7}'], 4),
-        ([], [b'{"epoch":2,"batch":9}'], 6),
-        ([], [b'{"epoch":7,"batch":9}', b'{"epoch":6}'], 8),
-        ([], [None], 9),
-        ([], [b'{"epoch":4611686018427387904}'], 6),
-    ],
-    ids=["the ledger's", "of a sum", "of a row", "of a deletion", "a row of no writer"],
-)
-def test_the_next_epoch_follows_that_of_the_ledger_or_of_the_topics(
-    monkeypatch: pytest.MonkeyPatch, rows: list[LedgerRow], table: list[bytes | None], wanted: int
-) -> None:
-    """The topics are read only if the ledger has lost its rows. A record that is not a row has no epoch."""
-    topics = Topics()
-    of_sums = [b'{"app":"a","name":"n","type":"counter","ts":1,"epoch":%d}' % epoch for epoch in (5, 1)]
-    values = {topics.agg: [*of_sums, *UNDECODABLE.values()], topics.table: table}
-
-    def read(topic: str, _kafka: object, **_options: object) -> Iterator[Read]:
-        return (Read(b"k", value, 0, 0, UNKNOWN if value else (8, 1)) for value in values[topic])
-
-    monkeypatch.setattr(ledger, "read_topic", read)
-    assert writer._next_epoch(rows, topics, {}) == wanted
-
-
-def test_a_new_table_has_the_first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All topics are empty."""
-    monkeypatch.setattr(ledger, "read_topic", topic_with())
-    assert writer._next_epoch([], Topics(), {}) == 1
-
-
 def test_the_topics_of_otlp_metrics_are_those_of_the_last_batch() -> None:
     """An older batch, a row "opened" and another query say nothing. Without a batch they are unknown."""
     later = replace(BATCH, batch=2, otlp=["a", "b"])
@@ -131,13 +90,3 @@ def test_the_topics_of_otlp_metrics_are_those_of_the_last_batch() -> None:
     assert ledger.otlp_topics([BATCH]) == []
     assert ledger.otlp_topics([OPENED]) is None
     assert ledger.decode(ledger.encode(later)) == later
-
-
-def test_a_topic_stays_one_of_otlp_metrics() -> None:
-    """Left out, its instances would stay in the sums; read as snapshots, its records would be dead letters."""
-    rows, ends = [replace(BATCH, otlp=["a", "b"])], {"metrics": {"0": 1}, "a": {"0": 1}, "b": {"0": 1}}
-    beginning.require_otlp(ends, rows, Selection("metrics", otlp=("b", "c", "a")), "place")
-    beginning.require_otlp({"metrics": {"0": 1}}, rows, Selection("metrics"), "place")  # a newer table
-    for selection in (Selection("metrics", otlp=("a",)), Selection("metrics", ".*", otlp=("a",))):
-        with pytest.raises(ConfigError, match="has read OTLP metrics from b: add --otlp-topic b, or begin"):
-            beginning.require_otlp(ends, rows, selection, "place")

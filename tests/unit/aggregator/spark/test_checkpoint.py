@@ -11,12 +11,7 @@ from tallystream_aggregator.spark.checkpoint import (
     CheckpointError,
     Finished,
     finished_batches,
-    first_offsets,
-    has_begun,
-    last_begun,
     last_committed,
-    store_first,
-    stored_first,
 )
 
 if TYPE_CHECKING:
@@ -100,36 +95,3 @@ def test_a_log_of_another_version_is_rejected(tmp_path: Path) -> None:
     _write(tmp_path, 0, 5, version="v2")
     with pytest.raises(CheckpointError, match="v2"):
         last_committed(tmp_path)
-
-
-def test_the_first_offsets_are_stored_as_spark_stores_them(tmp_path: Path) -> None:
-    """A table that continues stores none."""
-    store_first(tmp_path / "new", {})
-    assert not (tmp_path / "new").exists()
-    assert stored_first(tmp_path) == {}
-    store_first(tmp_path, {"metrics": {"0": 99}})
-    store_first(tmp_path, {"metrics": {"0": 7}})
-    assert (tmp_path / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"metrics":{"0":7}}'  # as Spark 4.2 writes it
-    assert stored_first(tmp_path) == first_offsets(tmp_path) == {"metrics": {"0": 7}}
-
-
-def test_a_table_has_begun_when_its_first_batch_is_planned(tmp_path: Path) -> None:
-    """Spark writes the end of a batch before it runs it, and a restart repeats the batch."""
-    store_first(tmp_path, {"metrics": {"0": 7}})
-    assert not has_begun(tmp_path)
-    assert last_begun(tmp_path) == -1
-    _write(tmp_path, 0, 8, committed=False)
-    assert has_begun(tmp_path)
-    assert last_begun(tmp_path) == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "error"), [("\0v1\n{", "can't be read"), ("\0v1", "can't be read"), ("\0v2\n{}", "v2")]
-)
-def test_damaged_first_offsets_are_rejected(tmp_path: Path, text: str, error: str) -> None:
-    """The file is truncated or of another version."""
-    path = tmp_path / "sources" / "0" / "0"
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-    with pytest.raises(CheckpointError, match=error):
-        stored_first(tmp_path)

@@ -74,7 +74,7 @@ class Job(TwsTester):
         settings = EpochSettings(topics=TOPICS, generation=generation, stop_file="/none", begin={}, epoch_s=5.0)
         self._batch = 0
         super().__init__(
-            EpochProcessor(settings, lambda _: None, claim=lambda generation: (generation, self._batch, 0)),  # type: ignore[arg-type, return-value]
+            EpochProcessor(settings, lambda _: None, claim=lambda generation: (generation, self._batch)),  # type: ignore[arg-type, return-value]
             outputMode="Update",
         )
 
@@ -85,13 +85,13 @@ class Job(TwsTester):
 
 
 def test_a_loop_stays_in_memory_and_its_epochs_grow(loops: list[NotedLoop]) -> None:
-    """The first epoch takes a second, each further one twice as long, up to the limit. The claim names the batch."""
+    """The first epoch takes a second, each further one twice as long, up to the limit. Each has its own claim."""
     job = Job()
     for _ in range(5):
         job.epoch()
     (loop,) = loops
     assert [seconds for _, seconds in loop.epochs] == [1, 2, 4, 5, 5]
-    assert [claim for claim, _ in loop.epochs] == [(3, number, 0) for number in range(1, 6)]
+    assert [claim for claim, _ in loop.epochs] == [(3, number) for number in range(1, 6)]
     assert loop.settings.transactional_id == transactional_id(TOPICS, 0) == "t-tallystream-aggregator-0"
 
 

@@ -98,7 +98,7 @@ def test_another_failure_has_spark_s_message_without_the_stack() -> None:
             (
                 "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed: latestOffset Traceback (most recent call last):\n"
                 '  File "source.py", line 3, in latestOffset\n'
-                "tallystream_aggregator.spark.catch_up.reader.LostRecordsError: topic m, partition 0: it is gone.\n"
+                "tallystream_aggregator.stream.broker.LostRecordsError: topic m, partition 0: it is gone.\n"
                 " SQLSTATE: 38000"
             ),
             "topic m, partition 0: it is gone.",

@@ -34,7 +34,7 @@ class Shard:
         row = PositionsRow(
             shard=self.place.partition,
             of=self.of,
-            claim=(1, 0, 0),
+            claim=(1, 0),
             step=1,
             positions=by_topic(positions_of(self.table.state)),
             topics={},

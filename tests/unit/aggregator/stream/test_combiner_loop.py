@@ -41,7 +41,7 @@ class Shards(Direct):
     def run(self, loop: int, seconds: float = 1) -> Any:
         """Run a loop for an epoch: a shard by its number, or the combiner."""
         self.batch += 1
-        return self.loops[loop].run_epoch(self.stores[loop], (1, self.batch, 0), seconds)
+        return self.loops[loop].run_epoch(self.stores[loop], (1, self.batch), seconds)
 
     def restart_combiner(self) -> None:
         """Begin again with a new combiner."""
@@ -192,7 +192,7 @@ def test_a_shard_whose_first_publication_failed_begins_again() -> None:
             raise refused.pop()
 
     shards.fail = fail
-    shards.loop(1).run_epoch(shards.store, (1, 0, 0), 5)
+    shards.loop(1).run_epoch(shards.store, (1, 0), 5)
     assert not refused
     assert shards.published(Place(TOPICS.table, 1), 1) == {METRICS: 0}
 
@@ -201,8 +201,8 @@ def test_sums_that_waited_for_the_other_shards_are_published_after_a_restart() -
     """Before all shards have begun nothing is published, so the positions row must not say that it was."""
     direct, stores = Direct(shards=2), [Batch(0), Batch(0)]
     direct.feed(10, key=key(0))
-    direct.loop(0).run_epoch(stores[0], (1, 0, 0), 1)
-    direct.combiner().run_epoch(Batch(0), (1, 1, 0), 1)
-    direct.loop(1).run_epoch(stores[1], (1, 2, 0), 1)
-    direct.combiner().run_epoch(Batch(0), (1, 3, 0), 1)
+    direct.loop(0).run_epoch(stores[0], (1, 0), 1)
+    direct.combiner().run_epoch(Batch(0), (1, 1), 1)
+    direct.loop(1).run_epoch(stores[1], (1, 2), 1)
+    direct.combiner().run_epoch(Batch(0), (1, 3), 1)
     assert [json.loads(value)["count"] for value in direct.values()] == [10]

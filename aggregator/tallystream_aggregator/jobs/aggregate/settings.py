@@ -1,0 +1,126 @@
+"""The settings of `tallystream aggregate`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.health import HealthSettings
+from tallystream_aggregator.kafka.start_position import parse_start
+from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.times import HOUR_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tallystream_aggregator.table.sum_tags import SumTags
+
+GROUP = "tallystream-aggregator"
+"""The consumer group of the query's committed offsets, without the prefix of the topics, which it has, too."""
+
+
+MAX_SHARDS = 1024
+
+LOW = "low"
+LOW_SPACING_S = 0.02
+MIN_LATENCY_MS, MAX_LATENCY_MS = 200, 60_000
+MIN_EPOCH_S, MAX_EPOCH_S = 1.0, 100.0
+"""The limits of an epoch. Spark's network timeout is 120 s."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m)")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000}
+
+
+def parse_latency(text: str) -> float:
+    """Return the seconds between the beginnings of two steps for a latency: a duration such as `500ms`, or `low`.
+
+    They are half of the duration, so that a record waits for at most that, and 20 ms for `low`.
+
+    Raises:
+        ConfigError: `text` is neither, or the duration is below 200 ms or above 1 minute.
+    """
+    if text == LOW:
+        return LOW_SPACING_S
+    match = _DURATION.fullmatch(text)
+    latency_ms = float(match[1]) * _UNIT_MS[match[2]] if match else 0
+    if not MIN_LATENCY_MS <= latency_ms <= MAX_LATENCY_MS:
+        raise ConfigError("--latency", text, "give a duration from 200ms to 1m, as in 500ms or 2s, or low")
+    return latency_ms / 2000
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSettings:
+    """The settings of `tallystream aggregate`.
+
+    `checkpoint` is Spark's directory with the state of the table. `kafka` are librdkafka's options. `latency` is the
+    target for the time until a record is in a sum (`parse_latency`), `epoch_s` the longest time between two checkpoints
+    in seconds, and `max_rate` the most records that each shard reads in a second, None for no limit. `start` is where a
+    new table begins (kafka.start_position), None for earliest; `accept_partial` lets it begin in the middle of the
+    topic. With `standby`, it waits while another aggregator has the lease. With `catch_up`, it ends when all records
+    that exist at its start are summed. `ready_file` is created when it is ready. `on_data_loss` tells whether it stops
+    or continues when unread records were deleted. `topic_pattern` and `partitions` select what is read instead of all
+    of `metrics`, beside the OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of
+    shards and the tags of the sums of a new table; None takes those of the table, or for a new one 1 shard and all
+    tags.
+    """
+
+    bootstrap_servers: str
+    checkpoint: Path
+    topic_prefix: str = ""
+    topic_pattern: str | None = None
+    partitions: tuple[int, ...] | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    latency: str = "1s"
+    epoch_s: float = 60.0
+    max_rate: int | None = None
+    start: str | None = None
+    accept_partial: bool = False
+    standby: bool = False
+    catch_up: bool = False
+    on_data_loss: Literal["fail", "continue"] = "fail"
+    table: TableSettings = field(default_factory=TableSettings)
+    health: HealthSettings = field(default_factory=HealthSettings)
+    ready_file: Path | None = None
+    master: str = "local[2,4]"
+    shards: int | None = None
+    sum_tags: SumTags | None = None
+    driver_memory: str = "1g"
+
+    def __post_init__(self) -> None:
+        if self.table.max_app_metrics < 1:
+            raise ConfigError("--max-app-metrics", self.table.max_app_metrics, "give a whole number above zero")
+        parse_latency(self.latency)
+        if not MIN_EPOCH_S <= self.epoch_s <= MAX_EPOCH_S:
+            raise ConfigError("--epoch", self.epoch_s, f"give {MIN_EPOCH_S:g} to {MAX_EPOCH_S:g} seconds")
+        if self.table.forget_after_ms < 5 * 24 * HOUR_MS:
+            days = self.table.forget_after_ms / (24 * HOUR_MS)
+            raise ConfigError("--forget-after-days", days, "give 5 or more: a broker's clock may jump by days")
+        if self.max_rate is not None and self.max_rate < 1:
+            raise ConfigError("--max-rate", self.max_rate, "give a whole number above zero, or leave it out")
+        if self.shards is not None and not 1 <= self.shards <= MAX_SHARDS:
+            raise ConfigError("--shards", self.shards, f"give a whole number from 1 to {MAX_SHARDS}")
+        if self.on_data_loss not in ("fail", "continue"):
+            raise ConfigError("--on-data-loss", self.on_data_loss, "give fail or continue")
+        parse_start(self.start or "earliest")
+        Selection("metrics", self.topic_pattern, self.partitions, self.table.otlp_topics)
+        if not self.bootstrap_servers:
+            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
+
+    @property
+    def topics(self) -> Topics:
+        """The names of the topics."""
+        return Topics(self.topic_prefix, self.table.otlp_topics)
+
+    @property
+    def spacing_s(self) -> float:
+        """The time between the beginnings of two steps."""
+        return parse_latency(self.latency)
+
+    def selection(self, topics: Topics) -> Selection:
+        """Return the selection of topics and partitions that the table reads."""
+        return Selection(topics.metrics, self.topic_pattern, self.partitions, self.table.otlp_topics)

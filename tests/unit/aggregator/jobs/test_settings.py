@@ -1,0 +1,51 @@
+"""The settings of `tallystream aggregate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tallystream.errors import ConfigError
+from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings, parse_latency
+from tallystream_aggregator.table import TableSettings
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("max_rate", 0),
+        ("shards", 0),
+        ("shards", 1025),
+        ("epoch_s", 0.5),
+        ("latency", "soon"),
+        ("bootstrap_servers", ""),
+        ("table", TableSettings(max_app_metrics=0)),
+    ],
+)
+def test_the_error_of_an_invalid_setting_names_the_option(setting: str, value: object) -> None:
+    """It begins with the option."""
+    arguments = {"bootstrap_servers": "broker:9092", "checkpoint": Path("c"), setting: value}
+    with pytest.raises(ConfigError, match=r"^--"):
+        AggregateSettings(**arguments)  # type: ignore[arg-type]
+
+
+def test_settings_do_not_show_kafka_options() -> None:
+    """They may have a password."""
+    settings = AggregateSettings("broker:9092", Path("c"), kafka={"sasl.password": "hidden-word"})
+    assert "hidden-word" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "spacing_s"), [("1s", 0.5), ("500ms", 0.25), ("1.5 s", 0.75), ("1m", 30), ("low", 0.02)]
+)
+def test_a_step_begins_after_half_of_the_latency(text: str, spacing_s: float) -> None:
+    """The other half is for what the step takes."""
+    assert parse_latency(text) == spacing_s
+
+
+@pytest.mark.parametrize("text", ["", "soon", "LOW", "1", "-1s", "0s", "199ms", "61s", "1h", "1s ", "nan s", "1e1s"])
+def test_an_invalid_latency_is_rejected(text: str) -> None:
+    """The error names the option, the value and the valid values."""
+    with pytest.raises(ConfigError, match=r"^--latency( is not set|: '.+' can't be used); give a duration from 200ms"):
+        parse_latency(text)
