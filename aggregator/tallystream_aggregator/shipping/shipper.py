@@ -103,6 +103,7 @@ class Shipper:
                 status.run()
             else:
                 status.stand_by()
+                status.waiting_for = None
         if not subscription.places:
             return False
         points = self._mapper.points(newest(records) if self._output.latest else records)
@@ -211,10 +212,11 @@ class EveryPoint:
             self._sink.flush()
             self._rejected.send(bad)
         except SinkUnavailableError as error:
-            isinstance_letters = isinstance(error, LettersUnavailableError)
-            self._health.status.waiting_for = self._rejected.topic if isinstance_letters else STORE
+            is_kafka = isinstance(error, LettersUnavailableError)
+            self._health.status.waiting_for = self._rejected.topic if is_kafka else STORE
             self._sink.refusals.number = counted
             raise
+        self._health.status.checked()
         self._health.status.waiting_for = None
 
     def _set_up_once(self) -> None:

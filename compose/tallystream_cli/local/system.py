@@ -180,7 +180,7 @@ class LocalSystem:
         components: list[Component] = [
             self._broker,
             self._command("aggregate", *servers, *own, *otlp, "--checkpoint", str(data / "aggregate")),
-            self._command("ship", *servers, *own, *store, "--rows", "--checkpoint", str(data / "ship")),
+            self._command("ship", *servers, *own, *store, "--rows"),
         ]
         if self._settings.page:
             interval = ("--interval", str(self._settings.lag_interval_s))
