@@ -93,7 +93,7 @@ class Sums:
 
     def publish_noise(self) -> None:
         """Publish records that are not sums, which the shipper must skip."""
-        for value in (*UNDECODABLE.values(), b'{"v":1}', None):
+        for value in (None, *UNDECODABLE.values(), b'{"v":1}'):
             self._send(b"noise", value)
         assert self._producer.flush(60) == 0
 
