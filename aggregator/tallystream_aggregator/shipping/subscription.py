@@ -254,7 +254,10 @@ class Subscription:
         if not offsets:
             return False
         try:
-            self._consumer.commit(offsets=offsets, asynchronous=asynchronous)
+            if asynchronous:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+            else:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             log.warning("%s: the offsets are not committed: %s", self._group, error.args[0].str())
         return True
