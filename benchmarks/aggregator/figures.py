@@ -9,8 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.aggregator.backlog import Form, backlog
-from benchmarks.aggregator.batch_cost import METRICS, full_batches, growth
-from benchmarks.aggregator.live import live
+from benchmarks.aggregator.live import idle, live
 from benchmarks.aggregator.load import Fleet
 from benchmarks.aggregator.sides import ALL, OURS, PEER, Ours
 from benchmarks.table.loads import ALL as LOADS
@@ -69,37 +68,18 @@ class Live(NamedTuple):
         return {**found, "busy": self.busy, "latency": self.latency if isinstance(side, Ours) else ""}
 
 
-class Growth(NamedTuple):
-    """Live updates on a table of `rows`."""
+class Idle(NamedTuple):
+    """Our side while nothing is published. `scale` multiplies the times."""
 
     name: str
-    rows: int
     sides: tuple[str, ...] = (OURS,)
-    rate: float = 2000.0
-    warmup_s: float = 15.0
-    seconds: float = 45.0
+    warmup_s: float = 90.0
+    seconds: float = 60.0
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
         """Measure our side."""
         warmup_s, seconds = (max(3.0, length * scale) for length in (self.warmup_s, self.seconds))
-        rows, ours = max(METRICS, int(self.rows * scale)), only_ours(side)
-        return growth(bootstrap_servers, ours, folder, rows=rows, rate=self.rate, warmup_s=warmup_s, seconds=seconds)
-
-
-class FullBatches(NamedTuple):
-    """Full batches of `records` records each, one after the other."""
-
-    name: str
-    records: int
-    sides: tuple[str, ...] = (OURS,)
-    warmup: int = 300
-    batches: int = 200
-
-    def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
-        """Measure our side."""
-        warmup, batches = (max(10, int(number * scale)) for number in (self.warmup, self.batches))
-        size = {"records": self.records, "warmup": warmup, "batches": batches}
-        return full_batches(bootstrap_servers, only_ours(side), folder, **size)
+        return idle(bootstrap_servers, side, folder, warmup_s=warmup_s, seconds=seconds)
 
 
 class TableAlone(NamedTuple):
@@ -140,19 +120,17 @@ def busy_loops() -> Iterator[None]:
             loop.wait()
 
 
-FIGURES: tuple[Backlog | Live | Growth | FullBatches | TableAlone, ...] = (
+FIGURES: tuple[Backlog | Live | Idle | TableAlone, ...] = (
     Backlog("backlog-2m", 2_000_000, "singles", BOTH),
-    Live("latency-2000", 2_000, ALL),
-    Live("latency-10000", 10_000, ALL),
-    Live("latency-10000-busy", 10_000, (OURS,), busy=True),
+    Live("latency-2000", 2_000, ALL, warmup_s=90),
+    Live("latency-10000", 10_000, ALL, warmup_s=90),
+    Live("latency-10000-busy", 10_000, (OURS,), warmup_s=90, busy=True),
+    Live("steady-2000", 2_000, (OURS,), warmup_s=90, seconds=600),
     Live("default-10", 10, (OURS,), DEFAULT, warmup_s=90),
-    Live("low-10", 10, (OURS,), warmup_s=90),
-    Live("default-2000", 2_000, (OURS,), DEFAULT),
+    Live("default-2000", 2_000, (OURS,), DEFAULT, warmup_s=90),
+    Idle("idle"),
     Backlog("backlog-10m", 10_000_000, "singles", BOTH),
     Backlog("backlog-10m-snapshots", 10_000_000, "snapshots", (OURS,)),
     Backlog("backlog-100m-snapshots", 100_000_000, "snapshots", (OURS,)),
-    Growth("growth-10k", 10_000),
-    Growth("growth-1m", 1_000_000),
-    FullBatches("batch-400", 400),
     TableAlone("table"),
 )

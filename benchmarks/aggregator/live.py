@@ -10,13 +10,11 @@ import numpy as np
 
 from benchmarks.aggregator.backlog import SETTLE_S
 from benchmarks.aggregator.load import Fleet, Updates
-from benchmarks.aggregator.scraping import finished_batches
-from benchmarks.aggregator.sides import Ours, Running, Side
+from benchmarks.aggregator.sides import Running, Side
 from benchmarks.aggregator.topic import admin, send_live
 from benchmarks.aggregator.usage import Meter
 from benchmarks.aggregator.watch import Recording, Watcher
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,16 +76,19 @@ def percentile(values: NDArray[np.float64], percent: float) -> float:
     return float(ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)])
 
 
+def longest_gap(arrivals: Iterable[Arrival], begin_s: float, end_s: float) -> float:
+    """Return the longest time in seconds without a new sum, from `begin_s` to `end_s` in epoch seconds."""
+    times = [begin_s, *(one.time for one in arrivals if begin_s < one.time < end_s), end_s]
+    return float(np.diff(times).max())
+
+
 def live(
     bootstrap_servers: str, side: Side, folder: Path, *, rate: float, warmup_s: float, seconds: float, fleet: Fleet
 ) -> dict[str, Any]:
     """Measure one side at `rate` updates a second for `seconds`, after `warmup_s` at the same rate.
 
-    `cpu_cores` and, for our side, `cpu_ms_per_batch` are means over `seconds`.
+    `cpu_cores` is the mean over `seconds`, and `gap_ms` the longest time without a new sum in them.
     """
-    port = free_port() if isinstance(side, Ours) else None
-    if isinstance(side, Ours):
-        side = side.with_options("--http-port", str(port))
     topics, updates = Topics(f"l{time.time_ns():x}-"), Updates(fleet)
     create_topics(admin(bootstrap_servers), topics)
     warmup_updates, measured_updates = int(rate * warmup_s), int(rate * seconds)
@@ -99,33 +100,55 @@ def live(
         with Meter(running.pid) as meter:
             recording = Recording(watcher)
             send_live(bootstrap_servers, topics.metrics, fleet, updates.take(warmup_updates), rate=rate)
-            base, measured, batches = updates.sums.copy(), updates.take(measured_updates), finished_batches(port)
+            base, measured = updates.sums.copy(), updates.take(measured_updates)
             began, cpu_s, others_s = time.monotonic(), meter.cpu_s(), meter.others_s()
             sent = send_live(bootstrap_servers, topics.metrics, fleet, measured, rate=rate)
             cpu_s, others_s, took_s = meter.cpu_s() - cpu_s, meter.others_s() - others_s, time.monotonic() - began
-            batches = finished_batches(port) - batches
             drain_s = _wait(lambda: watcher.matches(updates.sums), running)
             time.sleep(SETTLE_S)
             arrivals = recording.stop()
     found = latencies(measured, base, sent.times, arrivals)
     included = found.seconds[~np.isnan(found.seconds)]
+    period = float(sent.times[0]), float(sent.times[-1])
     return {
         "rate": rate,
         "seconds": seconds,
         "warmup_s": warmup_s,
         "ready_s": ready_s,
         **{f"p{percent}_ms": percentile(included, percent) * 1000 for percent in (50, 95, 99, 100)},
+        "gap_ms": longest_gap(arrivals, *period) * 1000,
         "drain_s": drain_s,
         "keeps_up": drain_s <= KEEPS_UP_S and len(included) == measured_updates,
         "not_included": measured_updates - len(included),
         "inconsistent_sums": found.inconsistent,
         "sent_late_ms": sent.worst_lag_s * 1000,
         "cpu_cores": cpu_s / took_s,
-        "cpu_ms_per_batch": cpu_s / batches * 1000 if batches else math.nan,
         "peak_rss_mb": meter.peak_rss / 1e6,
         "others_cores": others_s / took_s,
         "sums_received": watcher.received,
         "exact": watcher.matches(updates.sums),
+    }
+
+
+def idle(bootstrap_servers: str, side: Side, folder: Path, *, warmup_s: float, seconds: float) -> dict[str, Any]:
+    """Measure one side for `seconds` while nothing is published, `warmup_s` after it was ready."""
+    topics = Topics(f"i{time.time_ns():x}-")
+    create_topics(admin(bootstrap_servers), topics)
+    with Running(side, bootstrap_servers, topics.prefix, folder) as running:
+        ready_s = running.wait_ready(MAX_START_S)
+        with Meter(running.pid) as meter:
+            time.sleep(warmup_s)
+            cpu_s, others_s = meter.cpu_s(), meter.others_s()
+            time.sleep(seconds)
+            running.require_alive()
+            cores, others = (meter.cpu_s() - cpu_s) / seconds, (meter.others_s() - others_s) / seconds
+    return {
+        "seconds": seconds,
+        "ready_s": ready_s,
+        "cpu_cores": cores,
+        "peak_rss_mb": meter.peak_rss / 1e6,
+        "others_cores": others,
+        "exact": True,
     }
 
 

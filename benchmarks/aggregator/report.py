@@ -30,8 +30,7 @@ SIXTY_DAYS = 60 * 25_000_000
 
 def tables(found: Found) -> str:
     """Return the tables of everything that was measured. The goals come first."""
-    live = (latencies(found), small_batches(found), growths(found), loads(found))
-    parts = (disturbed(found), goals(AGGREGATOR, found), backlogs(found), *live, sizes(found))
+    parts = (disturbed(found), goals(AGGREGATOR, found), backlogs(found), latencies(found), loads(found), sizes(found))
     return "\n".join(part for part in parts if part)
 
 
@@ -79,45 +78,15 @@ def latencies(found: Found) -> str:
         [
             f"{one['rate']:,.0f} updates/s",
             side + (f", --latency {one['latency']}" if one.get("latency") else "") + _BUSY * one.get("busy", False),
-            *(_ms(one[f"p{percent}_ms"]) for percent in (50, 95, 99)),
+            *(_ms(one[field]) for field in ("p50_ms", "p95_ms", "p99_ms", "gap_ms")),
             f"yes ({one['drain_s']:.1f} s)" if one["keeps_up"] else f"**no** ({one['drain_s']:.1f} s)",
-            *(f"{one['cpu_cores']:.2f}", _ms(one["cpu_ms_per_batch"]), f"{one['peak_rss_mb']:,.0f}"),
-            *(f"{one['others_cores']:.1f}", _exact(one)),
+            *(f"{one['cpu_cores']:.2f}", f"{one['peak_rss_mb']:,.0f}", f"{one['others_cores']:.1f}", _exact(one)),
         ]
         for (figure, side), one in found.items()
-        if figure.startswith(("latency", "default", "low"))
+        if figure.startswith(("latency", "steady", "default"))
     ]
-    heads = ["live", "side", "p50 ms", "p95 ms", "p99 ms", "keeps up (last sum after)", "CPU cores"]
-    return table([*heads, "CPU ms a batch", "peak MB", "others' cores", "sums"], rows)
-
-
-def small_batches(found: Found) -> str:
-    """Return the processor time of full batches of few records."""
-    rows = [
-        [
-            f"{one['records']:,} records",
-            f"{one['cpu_ms_per_batch']:,.0f}",
-            f"{one['batch_ms']:,.0f}",
-            str(one["batches"]),
-        ]
-        for (figure, _side), one in found.items()
-        if figure.startswith("batch-")
-    ]
-    return table(["records of a full batch", "CPU ms a batch, JVM and Python", "ms a batch", "batches"], rows)
-
-
-def growths(found: Found) -> str:
-    """Return the cost of a batch on tables of different sizes."""
-    rows = [
-        [
-            f"{one['rows']:,}",
-            *(str(one["batches"]), f"{one['batch_ms']:,.0f}", f"{one['cpu_ms_per_batch']:,.0f}"),
-            *(f"{one['peak_rss_mb']:,.0f}", _exact(one)),
-        ]
-        for (figure, _side), one in found.items()
-        if figure.startswith("growth")
-    ]
-    return table(["table rows", "batches", "ms a batch", "CPU ms a batch", "peak MB", "sums"], rows)
+    heads = ["live", "side", "p50 ms", "p95 ms", "p99 ms", "longest gap ms", "keeps up (last sum after)", "CPU cores"]
+    return table([*heads, "peak MB", "others' cores", "sums"], rows)
 
 
 def loads(found: Found) -> str:

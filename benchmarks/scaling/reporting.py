@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import math
-import subprocess
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from benchmarks.aggregator.backlog import stays_exact, wait_for_sums
-from benchmarks.aggregator.batch_cost import SETTLE_S
-from benchmarks.aggregator.load import Fleet, Snapshots, Updates
-from benchmarks.aggregator.scraping import Slowest, batches, scrape
-from benchmarks.aggregator.sides import COMMAND, Ours, Running, SideError
+from benchmarks.aggregator.live import latencies, longest_gap, percentile
+from benchmarks.aggregator.load import Fleet, Snapshots, Updates, UpdateSlice
+from benchmarks.aggregator.sides import Ours, Running, SideError
 from benchmarks.aggregator.topic import admin, producer_of
 from benchmarks.aggregator.usage import Meter
-from benchmarks.aggregator.watch import Watcher
+from benchmarks.aggregator.watch import Recording, Watcher
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_cli.servers.process import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
 METRICS = 100
 PATIENCE_S = 1800.0
+SETTLE_S = 1.0
 SLICE_S = 0.1
 """A tenth of a second's reports are sent together."""
 
@@ -41,6 +40,8 @@ class _Reports:
         self._producer = producer_of(bootstrap_servers, {"linger.ms": 5})
         self._updates = Updates(fleet)
         self._snapshots = Snapshots(fleet, int(time.time() * 1000), every_ms=int(every_s * 1000))
+        self._published: list[UpdateSlice] = []
+        self._times: list[float] = []
 
     @property
     def sums(self) -> NDArray[np.int64]:
@@ -49,7 +50,10 @@ class _Reports:
 
     def publish(self, instances: int) -> None:
         """Publish the next instances' snapshots without waiting for their delivery."""
-        for key, value in self._snapshots.render(self._updates.take(instances * self._fleet.metrics)):
+        updates = self._updates.take(instances * self._fleet.metrics)
+        self._published.append(updates)
+        for key, value in self._snapshots.render(updates):
+            self._times.append(time.time())
             self._producer.produce(self._topic, value, key, 0)
         self.sent += instances
         self._producer.poll(0)
@@ -59,6 +63,17 @@ class _Reports:
         for first in range(0, self._fleet.instances, 1000):
             self.publish(min(1000, self._fleet.instances - first))
             self._producer.flush(PATIENCE_S)
+
+    def forget(self) -> None:
+        """Forget the updates that were published so far."""
+        self._published.clear()
+        self._times.clear()
+
+    def published(self) -> tuple[UpdateSlice, NDArray[np.float64]]:
+        """Return the updates since the last `forget`, and when each was sent, in epoch seconds."""
+        steps = np.concatenate([one.steps for one in self._published])
+        updates = UpdateSlice(self._published[0].first, steps, steps)
+        return updates, np.repeat(self._times, self._fleet.metrics)
 
     def paced(self, seconds: float) -> None:
         """Publish for some seconds, every instance once in `every_s`, and wait for the delivery."""
@@ -80,15 +95,15 @@ class _Reports:
 def measure(
     bootstrap_servers: str, side: Ours, folder: Path, *, fleet: Fleet, every_s: float, seconds: float, shards: int
 ) -> dict[str, Any]:
-    """Measure `seconds` of reports after as many that are not measured, then a restart, and a rebuild.
+    """Measure `seconds` of reports after as many that are not measured, then a restart, and one without a checkpoint.
 
     `exact` tells whether the sums were right at the end of each.
 
     Raises:
         SideError: the aggregator ended, or did not come to the right sums, before the restart.
     """
-    topics, port = Topics(f"s{time.time_ns():x}-"), free_port()
-    served = side.with_options("--shards", str(shards), "--http-port", str(port))
+    topics = Topics(f"s{time.time_ns():x}-")
+    served = side.with_options("--shards", str(shards))
     create_topics(admin(bootstrap_servers), topics, shards=shards)
     reports = _Reports(bootstrap_servers, topics.metrics, fleet, every_s)
     reports.all_once()
@@ -97,38 +112,28 @@ def measure(
         def wait(running: Running) -> None:
             wait_for_sums(watcher, running, reports.sums, running.passed() + PATIENCE_S)
 
-        def is_exact(running: Running) -> bool:
-            wait(running)
-            return stays_exact(watcher, reports.sums, SETTLE_S)
-
         with Running(served, bootstrap_servers, topics.prefix, folder) as running, Meter(running.pid) as meter:
             wait(running)
-            found = {"loaded_s": running.passed(), "lives": fleet.instances, "shards": shards}
-            reports.one()  # its sum comes from a later batch: the one with the first snapshots has ended by then
+            found = {"loaded_s": running.passed(), "rows": fleet.rows, "lives": fleet.instances, "shards": shards}
+            reports.paced(seconds)
             wait(running)
-            time.sleep(SETTLE_S)  # until that batch's time is on /metrics
-            with Slowest(port) as slowest:  # over both halves, as rare work such as a copy of the state is in one
-                reports.paced(seconds)
-                exact = is_exact(running)
-                found |= _report(_Place(meter, port, folder, topics), reports, seconds, lambda: wait(running))
-            found["slowest_ms"] = slowest.ms
-            exact &= is_exact(running)
+            found |= _report(_Place(running, meter, folder, topics), reports, watcher, seconds)
+            exact = stays_exact(watcher, reports.sums, SETTLE_S)
         stored = sum(path.stat().st_size for path in (folder / "checkpoint").rglob("*") if path.is_file())
         found |= {"checkpoint_mb": stored / 1e6}
 
-        def begin_again(folder: Path) -> float:
+        def begin_again() -> float:
             reports.one()
             with Running(served, bootstrap_servers, topics.prefix, folder) as running:
                 first_s = _first_sum(running, watcher)
                 wait(running)
             return first_s
 
-        found |= dict.fromkeys(("restart_s", "rebuild_s", "rebuilt_s"), math.nan)
+        found |= dict.fromkeys(("restart_s", "restored_s"), math.nan)
         try:
-            found["restart_s"] = begin_again(folder)
-            again = folder.with_name("rebuilt")
-            found["rebuild_s"] = rebuild(bootstrap_servers, topics.prefix, again)
-            found["rebuilt_s"] = found["rebuild_s"] + begin_again(again)
+            found["restart_s"] = begin_again()
+            shutil.rmtree(folder / "checkpoint")
+            found["restored_s"] = begin_again()
             exact &= stays_exact(watcher, reports.sums, SETTLE_S)
         except SideError as error:  # the earlier measurements are still useful
             print(f"bench: {error}", file=sys.stderr)
@@ -137,10 +142,10 @@ def measure(
 
 
 class _Place(NamedTuple):
-    """The processes, `/metrics` port, folder and topics of an aggregator that is measured."""
+    """An aggregator that is measured, its folder and its topics."""
 
+    running: Running
     meter: Meter
-    port: int
     folder: Path
     topics: Topics
 
@@ -149,34 +154,39 @@ class _Place(NamedTuple):
         return log_bytes(self.folder, self.topics.metrics), log_bytes(self.folder, self.topics.table)
 
 
-def _report(place: _Place, reports: _Reports, seconds: float, wait: Callable[[], object]) -> dict[str, Any]:
-    """Measure `seconds` of reports. `wait` returns when the sums are right."""
-    meter = place.meter
-    before, cpu_s, others_s = scrape(place.port), meter.cpu_s(), meter.others_s()
+def _report(place: _Place, reports: _Reports, watcher: Watcher, seconds: float) -> dict[str, Any]:
+    """Measure `seconds` of reports, until their sums are right."""
+    meter, base = place.meter, reports.sums.copy()
+    reports.forget()
+    cpu_s, others_s = meter.cpu_s(), meter.others_s()
     sent, logs, began = reports.sent, place.log_bytes(), time.monotonic()
+    recording = Recording(watcher)
     reports.paced(seconds)
     took = time.monotonic() - began
-    wait()
-    drain_s = time.monotonic() - began - took
-    time.sleep(SETTLE_S)  # until the measurements include the last batch
-    after, whole = scrape(place.port), time.monotonic() - began
+    while not watcher.matches(reports.sums) and time.monotonic() - began - took < PATIENCE_S:
+        place.running.require_alive()
+        time.sleep(0.01)
+    whole = time.monotonic() - began
     cpu_s, others_s = meter.cpu_s() - cpu_s, meter.others_s() - others_s
-    sent, measured = reports.sent - sent, batches(before, after)
+    time.sleep(SETTLE_S)
+    arrivals = recording.stop()
+    sent = reports.sent - sent
     bytes_of = [(has - had) / sent for has, had in zip(place.log_bytes(), logs, strict=True)]
+    updates, times = reports.published()
+    timed = latencies(updates, base, times, arrivals).seconds
+    timed = timed[~np.isnan(timed)]
     return {
-        "rows": int(after["tallystream_table_rows", "", ""]),
         "records_per_s": sent / took,
         "record_bytes": bytes_of[0],
         "table_record_bytes": bytes_of[1],
+        "table_update_bytes": bytes_of[1] / METRICS,
         "cores": cpu_s / whole,
         "cpu_s_per_million": cpu_s / (sent * METRICS) * 1e6,
         "others_cores": others_s / whole,
-        "batches": measured.number,
-        "batch_ms": measured.mean_ms,
-        "cpu_ms_per_batch": cpu_s / measured.number * 1000,
-        "drain_s": drain_s,
+        **{f"p{percent}_ms": percentile(timed, percent) * 1000 for percent in (50, 99)},
+        "gap_ms": longest_gap(arrivals, float(times[0]), float(times[-1])) * 1000,
+        "drain_s": whole - took,
         "peak_rss_mb": meter.peak_rss / 1e6,
-        "state_mb": after["tallystream_table_state_bytes", "", ""] / 1e6,
     }
 
 
@@ -184,27 +194,6 @@ def log_bytes(folder: Path, topic: str) -> int:
     """Return the size of a topic on the broker's disk, in bytes."""
     logs = folder.with_name("broker").rglob(f"{topic}-[0-9]*/*.log")
     return sum(path.stat().st_size for path in logs)
-
-
-def rebuild(bootstrap_servers: str, prefix: str, folder: Path) -> float:
-    """Make the table again from `metrics-table` for a checkpoint in `folder`; return the seconds that this took.
-
-    Raises:
-        SideError: it failed.
-    """
-    folder.mkdir(parents=True)
-    asked = ("--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix)
-    began = time.monotonic()
-    done = subprocess.run(
-        [COMMAND, "rebuild", *asked, "--checkpoint", str(folder / "checkpoint")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    if done.returncode:
-        raise SideError(f"rebuild ended with {done.returncode}; it said:\n{(done.stdout + done.stderr)[-2000:]}")
-    return time.monotonic() - began
 
 
 def _first_sum(running: Running, watcher: Watcher) -> float:

@@ -27,7 +27,7 @@ FLEETS = ((1_000, 50, 10), (10_000, 100, 10), (100_000, 100, 100), (100_000, 100
 class Costs(NamedTuple):
     """Costs for each million rows and each million updates. `rows` is the largest measured number of rows.
 
-    `idle_mb` and `start_s` are the costs of an empty table, `batch_cores` the cores with almost no records. An update
+    `idle_mb` and `start_s` are the costs of an empty table, `least_cores` the cores with few records. An update
     takes `update_bytes` on `metrics` and `table_bytes` on `metrics-table`.
     """
 
@@ -37,8 +37,8 @@ class Costs(NamedTuple):
     checkpoint_mb: float
     start_s: float
     restart_s: float
-    rebuild_s: float
-    batch_cores: float
+    restored_s: float
+    least_cores: float
     core_s_per_million_updates: float
     update_bytes: float
     table_bytes: float
@@ -65,8 +65,8 @@ def costs(found: Found) -> Costs | None:
         checkpoint_mb=_line(fitted, "checkpoint_mb")[0],
         start_s=start,
         restart_s=restart,
-        rebuild_s=_line(fitted, "rebuild_s")[0],
-        batch_cores=small["cores"],
+        restored_s=_line(fitted, "restored_s")[0],
+        least_cores=small["cores"],
         core_s_per_million_updates=large["cpu_s_per_million"],
         update_bytes=large["record_bytes"] / updates,
         table_bytes=large["table_record_bytes"] / updates,
@@ -99,7 +99,7 @@ def sized(cost: Costs, instances: int, metrics: int, every_s: float) -> list[str
         f"{updates * cost.table_bytes / MB:,.1f}",
         f"{rows * cost.table_bytes / 1e9:,.1f}",
         str(shards),
-        f"{max(cost.batch_cores, cores):,.1f}",
+        f"{max(cost.least_cores, cores):,.1f}",
         f"{(processes * cost.idle_mb + rows / 1e6 * cost.memory_mb) / 1000:,.1f}",
         f"{rows / 1e6 * cost.checkpoint_mb / 1000:,.1f}",
         f"{cost.start_s + rows / shards / 1e6 * cost.restart_s:,.0f}",
@@ -119,14 +119,14 @@ def tables(found: Found) -> str:
 
 
 def _stages(found: Found) -> str:
-    heads = ["stage", "rows", "records/s", "cores", "CPU s a million updates", "ms a batch"]
-    heads += ["CPU ms a batch", "slowest ms", "last sum after s", "others' cores", "sums"]
+    heads = ["stage", "rows", "records/s", "cores", "CPU s a million updates", "p50 ms", "p99 ms"]
+    heads += ["longest gap ms", "last sum after s", "others' cores", "sums"]
     rows = [
         [
             *(name, f"{one['rows']:,}", f"{one['records_per_s']:,.0f}", f"{one['cores']:.2f}"),
-            *(f"{one['cpu_s_per_million']:.1f}", f"{one['batch_ms']:,.0f}", f"{one['cpu_ms_per_batch']:,.0f}"),
-            *(f"{one['slowest_ms']:,.0f}", f"{one['drain_s']:.1f}", f"{one['others_cores']:.2f}"),
-            "exact" if one["exact"] else "**wrong**",
+            f"{one['cpu_s_per_million']:.1f}",
+            *(f"{one[field]:,.0f}" for field in ("p50_ms", "p99_ms", "gap_ms")),
+            *(f"{one['drain_s']:.1f}", f"{one['others_cores']:.2f}", "exact" if one["exact"] else "**wrong**"),
         ]
         for (name, _), one in found.items()
     ]
@@ -134,13 +134,13 @@ def _stages(found: Found) -> str:
 
 
 def _storage(found: Found) -> str:
-    heads = ["stage", "peak MB", "state MB", "checkpoint MB", "MB/s to metrics", "MB/s to metrics-table"]
-    heads += ["s from launch to the first sums", "restart s", "rebuild s", "rebuild and start s"]
+    heads = ["stage", "peak MB", "checkpoint MB", "MB/s to metrics", "MB/s to metrics-table"]
+    heads += ["s from launch to the first sums", "restart s", "restart without its checkpoint s"]
     rows = [
         [
-            *(name, f"{one['peak_rss_mb']:,.0f}", f"{one['state_mb']:,.1f}", f"{one['checkpoint_mb']:,.1f}"),
+            *(name, f"{one['peak_rss_mb']:,.0f}", f"{one['checkpoint_mb']:,.1f}"),
             *(f"{one['records_per_s'] * one[field] / MB:.1f}" for field in ("record_bytes", "table_record_bytes")),
-            *(f"{one[field]:.1f}" for field in ("loaded_s", "restart_s", "rebuild_s", "rebuilt_s")),
+            *(f"{one[field]:.1f}" for field in ("loaded_s", "restart_s", "restored_s")),
         ]
         for (name, _), one in found.items()
     ]
@@ -156,7 +156,7 @@ def _costs(cost: Costs) -> str:
             f"{cost.restart_s:,.1f}",
             f"a million rows of a shard, beside {cost.start_s:.1f} s",
         ],
-        ["s of a rebuild", f"{cost.rebuild_s:,.1f}", "a million rows"],
+        ["s more without the checkpoint", f"{cost.restored_s:,.1f}", "a million rows"],
         ["core seconds", f"{cost.core_s_per_million_updates:,.1f}", "a million updates"],
         [
             "bytes to metrics-table",

@@ -28,13 +28,14 @@ class Stage(NamedTuple):
     every_s: float = 10.0
     histograms: int = 0
     seconds: float = 60.0
+    latency: str = "1s"
     sides: tuple[str, ...] = (OURS,)
 
     def measure(self, bootstrap_servers: str, side: Side, folder: Path, scale: float) -> dict[str, Any]:
         """Measure our side."""
         fleet = Fleet(max(10, int(self.instances * scale)), METRICS, histograms=self.histograms)
         seconds = max(5.0, self.seconds * scale)
-        ours, shards = only_ours(side), self.shards
+        ours, shards = only_ours(side).with_latency(self.latency), self.shards
         return measure(
             bootstrap_servers, ours, folder, fleet=fleet, every_s=self.every_s, seconds=seconds, shards=shards
         )
@@ -44,6 +45,7 @@ STAGES = (
     Stage("rows-10k", 100),
     Stage("rows-100k", 1_000),
     Stage("rows-1m", 10_000),
+    Stage("rows-1m-low", 10_000, latency="low"),
     Stage("rows-1m-histograms", 10_000, every_s=50, histograms=20),
     Stage("rows-1m-2-shards", 10_000, shards=2),
     Stage("rows-3m", 30_000, every_s=30),

@@ -5,7 +5,6 @@ TALLYSTREAM_FAULTS_SHARE, a number from 0 to 1, reduces the size: 0.1 means a te
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from support import faults, hostile_records
@@ -52,13 +51,9 @@ def own_broker(tmp_path: Path) -> Iterator[tuple[KafkaBroker, Topics]]:
         yield broker, topics
 
 
-MODES = pytest.mark.parametrize("mode", ["live", "catch-up"])
-"""Each mode has its own source."""
-
-
 def test_fifty_kills_of_the_driver_and_of_workers(own_broker: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
     """After fifty kills of the aggregator and ten of a worker, it has recovered each time, and sums are exact."""
-    faults.random_kills(*own_broker, tmp_path, faults.Faults(scaled(50), scaled(10), ()), seed=50)
+    faults.random_kills(*own_broker, tmp_path, faults.Faults(scaled(50), scaled(10), (), scaled(5), scaled(5)), seed=50)
 
 
 def test_five_outages_of_the_broker(own_broker: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
@@ -67,71 +62,9 @@ def test_five_outages_of_the_broker(own_broker: tuple[KafkaBroker, Topics], tmp_
     faults.random_kills(*own_broker, tmp_path, faults.Faults(1, 0, outages), seed=70)
 
 
-@MODES
-def test_offsets_out_of_range_stop_the_aggregator(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, mode: str
-) -> None:
-    """If records are deleted before they are read, the aggregator stops with an error, and no sum changes."""
-    faults.out_of_range(broker, admin, topics, tmp_path, "fail", "--mode", mode)
-
-
-@MODES
-def test_deleted_records_are_skipped_with_on_data_loss_continue(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, mode: str
-) -> None:
-    """With --on-data-loss continue, sums include the records read before and the remaining ones."""
-    faults.out_of_range(broker, admin, topics, tmp_path, "continue", "--mode", mode)
-
-
-def test_a_recreated_topic_stops_the_aggregator_in_catch_up(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
-) -> None:
-    """The catch-up source also stops the aggregator with an error; `make test` tests live mode."""
-    faults.topic_recreated(broker, admin, topics, tmp_path, "--mode", "catch-up")
-
-
 def test_every_file_of_a_checkpoint_truncated(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """Each file, also a hidden one, is cut in half in its own copy: the copy is refused, or the sums are exact."""
-    faults.truncated_files(broker, topics, tmp_path, lambda files: files[:: round(1 / SHARE)])
-
-
-def test_killed_between_the_write_to_kafka_and_the_commit(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """Ten times, all processes are killed when sums of a batch are published but not committed: sums are exact.
-
-    They are stopped before the kill, so that the test knows what was written.
-    """
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, 6)
-    fleet.publish(100)
-    with Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path, "--latency", "low") as aggregator:
-        for _ in range(scaled(10)):
-            aggregator.start().wait_ready()
-            with fleet.publishing():
-                wait_until(lambda: stopped_before_commit(broker, topics, aggregator), 120, "sums without their commit")
-                aggregator.kill("tree")
-        aggregator.start().wait_ready()
-        assert_exact(broker, topics)
-        assert_as_acknowledged(broker, topics, [fleet])
-        assert aggregator.stop() == 0, aggregator.output()
-
-
-def stopped_before_commit(broker: KafkaBroker, topics: Topics, aggregator: Aggregator) -> bool:
-    """Stop all processes at the next sum; if its batch has a commit, continue them and return False."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "tests-commit"})
-    try:
-        end = consumer.get_watermark_offsets(TopicPartition(topics.agg, 0), timeout=30)[1]
-        consumer.assign([TopicPartition(topics.agg, 0, end)])
-        message = consumer.poll(30)
-        processes = tree(aggregator.process.pid)
-        send(processes, signal.SIGSTOP)
-        assert message is not None
-        assert message.error() is None
-        batch = json.loads(message.value() or b"").get("batch", 0)
-        committed = (aggregator.checkpoint / "commits" / str(batch)).exists()
-        if committed:
-            send(processes, signal.SIGCONT)
-        return not committed
-    finally:
-        consumer.close()
+    """Each file, also a hidden one, is cut in half in its own copy: the sums are exact, without a command."""
+    faults.truncated_files(broker, topics, tmp_path, every=round(1 / SHARE))
 
 
 @pytest.fixture
@@ -156,7 +89,9 @@ def test_a_full_disk_is_a_clean_stop(
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 7)
     fleet.publish(200)
     ballast = small_file_system / "ballast"
-    with Aggregator(broker.bootstrap_servers, topics.prefix, small_file_system, "--latency", "low") as aggregator:
+    with Aggregator(
+        broker.bootstrap_servers, topics.prefix, small_file_system, "--latency", "low", spark=True
+    ) as aggregator:
         aggregator.log = tmp_path / "aggregate.log"  # not on the full disk
         aggregator.start().wait_ready()
         with fleet.publishing():
@@ -166,7 +101,7 @@ def test_a_full_disk_is_a_clean_stop(
             code = aggregator.wait_exit(faults.RECOVERY_S, "the disk is full: the aggregator stops")
         assert code not in (0, None), aggregator.output()
         error = faults.last_line(aggregator.output())
-        assert error.startswith(f"query aggregate: the disk of the checkpoint {aggregator.checkpoint} is full: make")
+        assert error.startswith(f"query aggregate: the disk of the checkpoint {aggregator.checkpoint} is full: ")
         print(f"its error: {error}")  # noqa: T201
         ballast.unlink()
         aggregator.start().wait_ready()
@@ -181,7 +116,7 @@ def test_hostile_records_affect_no_other_sum(own_broker: tuple[KafkaBroker, Topi
 
 
 def test_lives_that_come_back_within_and_after_the_limit(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
-    """A retired life continues within 24 h after its `prev`, and is counted once. A later record is a dead letter."""
+    """A silent life continues within 24 h after its `prev`, and is counted once. A later record is a dead letter."""
     hostile_records.check_late_lives(broker, topics, tmp_path)
 
 
@@ -204,8 +139,8 @@ def test_a_takeover_at_fifty_thousand_rows(broker: KafkaBroker, topics: Topics, 
     for instance in range(instances):
         publish(instance, 1, 1)
     assert producer.flush(60) == 0
-    first = Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path / "first")
-    second = Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path / "second", "--standby")
+    first = Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path / "first", spark=True)
+    second = Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path / "second", "--standby", spark=True)
     second.checkpoint = first.checkpoint
     for each in (first, second):
         each.folder.mkdir()

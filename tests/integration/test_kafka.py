@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
@@ -14,23 +13,17 @@ from confluent_kafka.admin import ConfigResource, NewTopic
 
 from support.kafka import committed
 from support.kafka import read_topic as read_for_tests
-from tallystream_aggregator import sums
-from tallystream_aggregator.jobs.aggregate.repair import TopicWatch
-from tallystream_aggregator.jobs.aggregate.writer import Writer
+from tallystream_aggregator.jobs.aggregate.settings import GROUP
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
-from tallystream_aggregator.kafka.ledger import Epochs
 from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
-from tallystream_aggregator.sharding import Sharding
-from tallystream_aggregator.spark.query.settings import GROUP, AggregateSettings
 from tallystream_aggregator.verify.reader import bounds, read_all
-from tallystream_aggregator.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
@@ -76,10 +69,8 @@ def test_a_topic_that_is_no_longer_read_leaves_the_group(
     committer.close()
 
 
-def test_the_group_begins_where_a_new_table_begins(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
-) -> None:
-    """An earlier table had read more, and another topic. The lag is that of the new table before its first batch."""
+def test_the_group_begins_where_a_new_table_begins(broker: KafkaBroker, admin: AdminClient, topics: Topics) -> None:
+    """An earlier table had read more, and another topic. The lag is that of the new table from its begin on."""
     servers, group = broker.bootstrap_servers, topics.prefix + GROUP
     kafka, other = {"bootstrap.servers": servers}, topics.metrics + "-other"
     admin.create_topics([NewTopic(other, 1, 1)])[other].result()
@@ -90,9 +81,10 @@ def test_the_group_begins_where_a_new_table_begins(
     committer = GroupCommitter(kafka, group)
     committer.commit({topics.metrics: {"0": 5}, other: {"0": 3}})
     committer.close()
-    settings = AggregateSettings(servers, tmp_path / "checkpoint", topic_prefix=topics.prefix, start="earliest")
-    lease: Any = SimpleNamespace(set_epoch=lambda _: None)
-    Writer(settings, topics, kafka, lease, sharding=Sharding(), has_living=lambda: True).close()
+    committer = GroupCommitter(kafka, group)
+    assert committer.keep(Selection(topics.metrics).reads, topic=topics.metrics) == {other: {"0": 3}}
+    committer.begin({topics.metrics: {"0": 0}})
+    committer.close()
     assert [committed(servers, group, topic) for topic in (topics.metrics, other)] == [0, -1001]
 
 
@@ -124,13 +116,10 @@ def test_a_topic_that_keeps_growing_is_read_to_its_end(broker: KafkaBroker, topi
         producer.produce(topics.agg, key=b"k", value=b'{"epoch":2}')
     producer.flush(30)
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    watch = TopicWatch(topics.agg, kafka, Epochs(lambda: None), epoch=2, last_begun=lambda: 0)
     with writing(broker.bootstrap_servers, topics.agg):
         assert len(list(read_topic(topics.agg, kafka))) >= 50
         assert len(list(read_all(kafka, bounds(kafka, topics.agg)))) >= 50
         assert len(read_for_tests(broker.bootstrap_servers, topics.agg)) >= 50
-        assert watch.poll() == set()
-    watch.close()
 
 
 def never() -> bool:
@@ -185,41 +174,3 @@ def test_without_the_lease_an_aggregator_continues_until_a_higher_epoch_is_in_th
     with pytest.raises(LeaseError, match="took over with epoch 5, ours was 4"):
         lease.check()
     lease.close()
-
-
-def row(count: int, *, epoch: int, batch: int, name: str = "n") -> bytes:
-    """Return a sum's value."""
-    return sums.encode(
-        sums.Sum(app="shop", name=name, type="counter", count=count, lives=1, ts=1, epoch=epoch, batch=batch)
-    )
-
-
-def test_the_keys_that_a_replaced_writer_appends_are_found(broker: KafkaBroker, topics: Topics) -> None:
-    """It finds keys of its rows and deletions, and of records with an epoch without a writer, but not our own keys."""
-    kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    producer = Producer(kafka)
-
-    def append(*records: tuple[bytes, bytes | None], deleted_by: bytes = b"[2,9]") -> None:
-        for key, value in records:
-            headers = [("writer", deleted_by)] if value is None else None
-            producer.produce(topics.agg, key=key, value=value, headers=headers)
-        assert producer.flush(30) == 0
-
-    append((b"before", row(1, epoch=1, batch=7)))
-    watch = TopicWatch(topics.agg, kafka, Epochs(lambda: 2), epoch=2, last_begun=lambda: 10)
-    assert watch.poll() == set()
-    append((b"a", row(5, epoch=2, batch=8)), (b"b", row(6, epoch=2, batch=8)), (b"c", None))
-    assert watch.poll() == set()
-    append((b"a", row(5, epoch=1, batch=8)), (b"c", row(7, epoch=1, batch=8)), (b"b", row(8, epoch=2, batch=10)))
-    assert watch.poll() == {(0, b"a"), (0, b"c")}
-    append((b"a", row(1, epoch=2**62, batch=0)), (b"b", None), deleted_by=b"[1,8]")
-    assert watch.poll() == {(0, b"a"), (0, b"b")}
-    assert watch.poll() == set()
-    watch.close()
-
-
-def test_the_version_of_a_record_is_read_from_its_end() -> None:
-    """Names and values before it do not matter; a record without a version has none."""
-    assert version_of(row(1, epoch=12, batch=345, name='"epoch":9,"batch":9}')) == (12, 345)
-    assert version_of(row(1, epoch=12, batch=0)) == (12, 0)
-    assert version_of(b'{"name":"x"}') is None

@@ -26,14 +26,15 @@ Victim = Literal["driver", "jvm", "tree"]
 class Aggregator:
     """The command on the checkpoint in `folder`. At the end of the block it is killed if it still runs.
 
-    `options` are added to those for the broker and the checkpoint. `restarts` counts how often it ended by itself.
+    `options` are added to those for the broker and the checkpoint. Without `spark`, support/without_spark.py runs its
+    loops. `restarts` counts how often it ended by itself.
     """
 
-    def __init__(self, bootstrap_servers: str, prefix: str, folder: Path, *options: str) -> None:
+    def __init__(self, bootstrap_servers: str, prefix: str, folder: Path, *options: str, spark: bool = False) -> None:
         self.servers, self.prefix, self.folder = bootstrap_servers, prefix, folder
         self.checkpoint, self.log, self._ready = folder / "checkpoint", folder / "aggregate.log", folder / "ready"
         self.restarts = 0
-        self._options = options
+        self._options, self._spark = options, spark
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -49,11 +50,12 @@ class Aggregator:
             self.log,
             *("aggregate", "--bootstrap-servers", self.servers, "--topic-prefix", self.prefix),
             *("--checkpoint", str(self.checkpoint), "--ready-file", str(self._ready), *self._options),
+            spark=self._spark,
         )
         return self
 
     def wait_ready(self, timeout: float = 300.0) -> Self:
-        """Return when it has processed its first batch."""
+        """Return when it is ready."""
         wait_until(
             lambda: self._ready.exists() or self.process.poll() is not None, timeout, "the aggregator is processing"
         )

@@ -16,20 +16,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-def command(*arguments: str) -> list[str]:
-    """Return the command line of `tallystream` with this interpreter."""
-    return [sys.executable, "-m", "tallystream_cli.main", *arguments]
+WITHOUT_SPARK = Path(__file__).with_name("without_spark.py")
+
+
+def command(*arguments: str, spark: bool = False) -> list[str]:
+    """Return the command line of `tallystream` with this interpreter. Only with `spark`, `aggregate` starts Spark."""
+    program = [str(WITHOUT_SPARK)] if "aggregate" in arguments and not spark else ["-m", "tallystream_cli.main"]
+    return [sys.executable, *program, *arguments]
 
 
 def run(
-    *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0, folder: Path | None = None
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 300.0,
+    folder: Path | None = None,
+    spark: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command until it ends. Return its exit code and output.
 
-    `env` is added to this process's environment; `folder` is the command's working directory.
+    `env` is added to this process's environment; `folder` is the command's working directory. `spark` is that of
+    `command`.
     """
     return subprocess.run(
-        command(*arguments),
+        command(*arguments, spark=spark),
         env={**os.environ, **(env or {})},
         capture_output=True,
         text=True,
@@ -39,21 +48,23 @@ def run(
     )
 
 
-def start(log: Path, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+def start(
+    log: Path, *arguments: str, env: Mapping[str, str] | None = None, spark: bool = False
+) -> subprocess.Popen[bytes]:
     """Start a command, with its output appended to `log`. On SIGABRT it writes the stacks of its threads there."""
-    return spawn(command(*arguments), log, {"PYTHONFAULTHANDLER": "1", **(env or {})})
+    return spawn(command(*arguments, spark=spark), log, {"PYTHONFAULTHANDLER": "1", **(env or {})})
 
 
 @contextmanager
 def running(
-    log: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0
+    log: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0, spark: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command until the block ends, then stop it with SIGTERM. `returncode` has its exit code.
 
     Raises:
         AssertionError: it has not ended `timeout` seconds after SIGTERM.
     """
-    process = start(log, *arguments, env=env)
+    process = start(log, *arguments, env=env, spark=spark)
     try:
         yield process
     finally:

@@ -141,18 +141,5 @@ def assert_epochs_have_no_gap(broker: KafkaBroker, topics: Topics) -> None:
     assert epochs == sorted(set(epochs))
 
 
-def assert_ledger_has_no_gaps(broker: KafkaBroker, topics: Topics) -> None:
-    """Check that the batches of the ledger have no gap up to the end of `metrics`, and that epochs increase."""
-    rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
-    batches = {row["batch"]: row for row in rows if row["kind"] == "batch"}
-    end = 0
-    for _, row in sorted(batches.items()):
-        assert (row["start"][topics.metrics]["0"] if row.get("start") else 0) == end
-        end = row["end"][topics.metrics]["0"]
-    assert end == len(read_topic(broker.bootstrap_servers, topics.metrics))
-    epochs = [row["epoch"] for row in rows if row["kind"] == "opened"]
-    assert epochs == sorted(set(epochs))
-
-
 def _fields(row: Any, wanted: dict[str, Any]) -> dict[str, Any]:
     return {name: getattr(row, name) for name in wanted}

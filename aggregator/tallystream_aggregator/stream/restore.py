@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BrokerError, Chunk, LostRecordsError, Place, Positions
+from tallystream_aggregator.stream.broker import BEGIN_ANEW, BrokerError, Chunk, LostRecordsError, Place, Positions
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.stream.epochs import StoppedError
 from tallystream_aggregator.stream.positions import by_place, visible_row
@@ -105,7 +105,7 @@ class Restorer:
         for place, position in target.items():
             if place not in bounds or position > bounds[place].end:
                 raise LostRecordsError(place, position, bounds.get(place))
-        stored = self._from_state(store)
+        stored = self._from_state(store, published.topics.get(self._rows.topic, ""))
         if stored is not None:
             try:
                 self._replay(stored.table, published, source)
@@ -122,8 +122,8 @@ class Restorer:
             raise BrokerError(f"shard {self._begin.shard}: another task has published more meanwhile.") from error
         return stored
 
-    def _from_state(self, store: Store) -> StoredTable | None:
-        """Return the stored table, or None if there is none that can be read."""
+    def _from_state(self, store: Store, topic_id: str) -> StoredTable | None:
+        """Return the stored table, or None if there is none that can be read, or that of another `metrics-table`."""
         try:
             if store.head() is None:
                 return None
@@ -132,7 +132,8 @@ class Restorer:
             log.warning("the state of shard %d is made again from %s: %s", self._begin.shard, self._rows.topic, error)
             return None
         state = stored.table.state
-        return stored if (state.shards, state.sum_tags) == (self._begin.shards, self._begin.sum_tags) else None
+        wanted = (self._begin.shards, self._begin.sum_tags, topic_id)
+        return stored if (state.shards, state.sum_tags, state.topic_id) == wanted else None
 
     def _from_rows(self) -> StoredTable:
         """Return the table of the newest rows.
@@ -159,7 +160,7 @@ class Restorer:
         if not latest.of_kind(ShardRow):
             raise MissingRowsError(
                 f"topic {self._rows.topic}, partition {self._rows.partition}: it has positions, and its rows were "
-                "deleted; begin a new table with --from earliest."
+                f"deleted; {BEGIN_ANEW}."
             )
         state = restore_states(latest, shards=begin.shards).states[begin.shard]
         state.included, state.published, state.sum_tags = {}, True, begin.sum_tags
@@ -179,8 +180,7 @@ class Restorer:
         if not skipped and (counted[0] != known[0] or (len(target) == 1 and counted != known)):
             raise ReplayError(
                 f"shard {self._begin.shard}: a replay to the published positions counts {counted} (records, dead, "
-                f"stale), and the positions row has {known}: records, rows or settings were changed; begin a new table "
-                "with --from earliest."
+                f"stale), and the positions row has {known}: records, rows or settings were changed; {BEGIN_ANEW}."
             )
 
 

@@ -103,6 +103,8 @@ class State(msgspec.Struct, array_like=True):
     shards since the epoch `since`; records of `metrics-table` with a lower epoch are from before. `before` has the
     number of shards and `since` of the time before, None if the number never changed; then the table began in `since`.
 
+    `topic_id` is the ID of `metrics-table`, empty if it is not known: a topic that is created again has another one.
+
     `sum_tags` are the tags that the sums have. `emptied` are sums on `metrics-agg` that the table may lack, because it
     had other tags before it was rebuilt. The first batch publishes those that it lacks as empty.
     """
@@ -125,6 +127,7 @@ class State(msgspec.Struct, array_like=True):
     before: tuple[int, int] | None = None
     sum_tags: SumTags = SumTags()
     emptied: list[MetricId] = []
+    topic_id: str = ""
 
     @property
     def out_ms(self) -> int:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.aggregator.live import latencies, percentile
+from benchmarks.aggregator.live import latencies, longest_gap, percentile
 from benchmarks.aggregator.load import UpdateSlice
 from benchmarks.aggregator.watch import Arrival
 
@@ -55,3 +55,11 @@ def test_percentiles_are_values_that_occurred(percent: float, expected: float) -
 def test_there_is_no_percentile_of_nothing() -> None:
     """NaN, not an error and not zero."""
     assert math.isnan(percentile(np.array([]), 50))
+
+
+def test_the_longest_gap_is_within_the_period() -> None:
+    """It may be before the first sum or after the last one; sums outside of the period do not count."""
+    arrivals = [Arrival(time_s, 0, 1) for time_s in (9.0, 10.5, 10.7, 12.0, 20.0)]
+    assert longest_gap(arrivals, 10.0, 12.1) == pytest.approx(1.3)
+    assert longest_gap(arrivals, 10.0, 15.0) == 3.0
+    assert longest_gap([], 10.0, 15.0) == 5.0

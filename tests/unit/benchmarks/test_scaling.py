@@ -13,11 +13,16 @@ from benchmarks.scaling.sizing import costs, sized, tables
 
 def stage(lives: int, *, exact: bool = True, **more: float) -> dict[str, Any]:
     """Return the result of a stage with this many instances of 100 metrics."""
-    seconds = {"loaded_s": 9.0, "drain_s": 0.5, "rebuild_s": lives / 1e4, "rebuilt_s": 9.0}
-    batches = {"batch_ms": 200.0, "cpu_ms_per_batch": 90.0, "slowest_ms": 400.0, "cpu_s_per_million": 10.0}
-    sizes = {"state_mb": 1.0, "record_bytes": 5000.0, "table_record_bytes": 2000.0, "others_cores": 0.0}
-    rates = {"rows": lives * 100, "lives": lives, "records_per_s": lives / 10}
-    return {**seconds, **batches, **sizes, **rates, **more, "exact": exact}
+    seconds = {"loaded_s": 9.0, "drain_s": 0.5, "restored_s": lives / 1e4, "p50_ms": 9.0, "p99_ms": 20.0}
+    sizes = {"record_bytes": 5000.0, "table_record_bytes": 2000.0, "table_update_bytes": 20.0, "others_cores": 0.0}
+    rates = {
+        "rows": lives * 100,
+        "lives": lives,
+        "records_per_s": lives / 10,
+        "gap_ms": 90.0,
+        "cpu_s_per_million": 10.0,
+    }
+    return {**seconds, **sizes, **rates, **more, "exact": exact}
 
 
 SMALL = stage(100, cores=0.5, peak_rss_mb=1090.0, checkpoint_mb=1.0, restart_s=7.0)

@@ -40,10 +40,13 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.epochs import EpochLoop
 
 FIRST_EPOCH_S = 1.0
-"""The length of a loop's first epoch in a process. Each further one is twice as long, up to `EpochSettings.epoch_s`.
+"""The length of a loop's first epoch in a process. Each further one is `GROWTH` times as long, up to the whole length.
 
-Spark needs several epochs until its code is compiled, and a new query is soon known to work.
+The gap after an epoch takes Spark up to a second until its code is compiled, so the table is soon stored for the first
+time, and then seldom interrupted.
 """
+
+GROWTH = 4
 
 CHECK_EVERY_S = 0.05
 """How often the file that requests a stop is looked for."""
@@ -199,7 +202,7 @@ class EpochProcessor(StatefulProcessor):
         if found is None:
             found = _Loop(self._new_loop(shard), generation, 0)
         loop, began_s = found.loop, time.monotonic()
-        seconds = min(settings.epoch_s, FIRST_EPOCH_S * 2**found.epochs)
+        seconds = min(settings.epoch_s, FIRST_EPOCH_S * GROWTH**found.epochs)
         report = loop.run_epoch(self._store, self._claim(generation), seconds)
         _in_memory[name] = found._replace(epochs=found.epochs + 1)
         return EpochRow(

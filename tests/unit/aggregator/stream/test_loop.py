@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.simulation.checkpoints import Batch
-from support.simulation.direct import METRICS, ROWS, Direct
+from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import compaction, restore
 from tallystream_aggregator.stream import loop as loop_module
@@ -445,6 +445,22 @@ def test_a_state_of_other_tags_is_not_used() -> None:
     loop.run_epoch(before.store, (2, 0), 1)
     assert loop._table.state.sum_tags == SumTags()
     assert direct.published() == {METRICS: 2}
+
+
+def test_a_state_of_an_earlier_table_is_not_used() -> None:
+    """The topics were deleted and created again, and the checkpoint stayed. It has as many records at its positions."""
+    direct = Direct()
+    direct.feed(5)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    for topic in (TOPICS.metrics, TOPICS.agg, TOPICS.table):
+        direct.cluster.delete(topic)
+        direct.cluster.create(topic, 1)
+    direct.feed(1)
+    direct.loop().run_epoch(Batch(0), (2, 0), 1)
+    direct.feed(2)
+    direct.loop().run_epoch(direct.store, (3, 0), 1)
+    assert b'"count":2' in direct.values()[-1]
+    assert not direct.values(TOPICS.dead)
 
 
 def test_a_state_that_is_ahead_is_not_used(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""The loop as a Spark query on a real broker: kills, a lost checkpoint, an outage, and a takeover."""
+"""Faults of a real aggregator: kills, lost checkpoints, an outage, a takeover, and what was deleted unread."""
 
 from __future__ import annotations
 
@@ -31,15 +31,31 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
 
-def test_sums_are_exact_and_published_once_through_kills_and_a_lost_checkpoint(tmp_path: Path) -> None:
-    """The driver, the JVM, all processes, a worker and the broker are killed, and the checkpoint is lost, under load.
+def test_sums_are_exact_and_published_once_through_kills_and_lost_checkpoints(tmp_path: Path) -> None:
+    """With Spark, the driver, the JVM, all processes, a worker and the broker are killed under load.
 
-    Sums agree with replay and journal, no count falls, no position goes back, and dead letters are there once.
+    The checkpoint is lost once, and damaged once. Sums agree with replay and journal, no count falls, no position goes
+    back, and dead letters are there once.
     """
     with KafkaBroker(tmp_path / "broker") as broker:
-        topics = Topics("loop-")
+        topics = Topics("kills-")
         create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), topics)
-        faults.random_kills(broker, topics, tmp_path, faults.Faults(3, 1, (2.0,), 1, loop=True), seed=5)
+        faults.random_kills(broker, topics, tmp_path, faults.Faults(3, 1, (2.0,), 1, 1), seed=5)
+
+
+def test_a_recreated_topic_stops_the_aggregator(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path
+) -> None:
+    """It ends with an error while it runs, and again at the next start. No sum changes."""
+    faults.topic_recreated(broker, admin, topics, tmp_path)
+
+
+@pytest.mark.parametrize("policy", ["fail", "continue"])
+def test_records_deleted_before_they_were_read_stop_the_aggregator(
+    broker: KafkaBroker, admin: AdminClient, topics: Topics, tmp_path: Path, policy: str
+) -> None:
+    """It ends with an error, and no sum changes, unless the option allows it to continue without them."""
+    faults.out_of_range(broker, admin, topics, tmp_path, policy)
 
 
 def test_a_stopped_writer_is_replaced_and_changes_nothing(
@@ -55,8 +71,8 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
     fleet.publish(400)
     second, ready = tmp_path / "second.log", tmp_path / "second.ready"
     options = ("--bootstrap-servers", servers, "--topic-prefix", prefix, "--checkpoint", str(tmp_path / "checkpoint"))
-    options = (*options, "--latency", "low", "--mode", "loop")
-    with Aggregator(servers, prefix, tmp_path, "--latency", "low", "--mode", "loop") as first, second.open("wb") as log:
+    options = (*options, "--latency", "low")
+    with Aggregator(servers, prefix, tmp_path, "--latency", "low") as first, second.open("wb") as log:
         first.start().wait_ready()
         refused = subprocess.Popen(command("aggregate", *options), stdout=log, stderr=log)
         assert refused.wait(240) == 1
@@ -83,7 +99,7 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
             assert standby.wait(120) == 0, second.read_text()
     assert_published_once(broker, topics)
     shutil.rmtree(tmp_path / "checkpoint")
-    with Aggregator(servers, prefix, tmp_path, "--latency", "low", "--mode", "loop") as third:
+    with Aggregator(servers, prefix, tmp_path, "--latency", "low") as third:
         third.start().wait_ready()
         fleet.publish(100)
         assert_exact(broker, topics)
