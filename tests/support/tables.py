@@ -236,7 +236,7 @@ class Tables:
             overflow = {"overflow": True} if total.overflow else {}
             self.sums[total.metric] = exact | gauge | number | overflow
             self.summed.add(total.metric)
-            self.rows.append((total.key(), total.value(epoch=self.epoch, batch=self.batches)))
+            self.rows.append((total.key(), total.value()))
 
     def _load(self, shard: int) -> StoredTable:
         return storage.load(self.stores[shard], self.settings, lambda: copy.deepcopy(self._initial_states[shard]))

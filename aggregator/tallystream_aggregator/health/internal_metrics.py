@@ -98,11 +98,6 @@ INTERNAL_METRICS = (
     InternalMetric("tallystream.ship.rejected", "counter", "Points that the store rejected permanently."),
     InternalMetric("tallystream.ship.unreadable", "counter", "Records that this process could not decode."),
     InternalMetric(
-        "tallystream.ship.stale",
-        "counter",
-        "Records that this process skipped: of a replaced or unknown writer, or of a lost executor.",
-    ),
-    InternalMetric(
         "tallystream.ship.store_unavailable", "gauge", "1 while the store is unavailable and points wait, 0 otherwise."
     ),
 )

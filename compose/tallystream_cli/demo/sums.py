@@ -41,7 +41,7 @@ class Decrease(NamedTuple):
 
 
 class LatestSums:
-    """The newest row of each key. `decreases` are those of `counter`."""
+    """The latest row of each key. `decreases` are those of `counter`."""
 
     def __init__(self, counter: str = PROCESSED) -> None:
         self.rows: dict[Key, sums.Sum] = {}

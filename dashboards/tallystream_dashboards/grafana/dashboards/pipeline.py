@@ -193,11 +193,10 @@ _POINTS = _panel(
 )
 _LEFT_OUT = _panel(
     title="Left out by the shipper",
-    description="Points that the store rejected permanently, unreadable records, and records of a replaced writer, per "
-    "second.",
+    description="Points that the store rejected permanently, and unreadable records, per second.",
     unit="cps",
     step=True,
-    queries=_internal_rates("ship.rejected", "ship.unreadable", "ship.stale"),
+    queries=_internal_rates("ship.rejected", "ship.unreadable"),
 )
 
 DASHBOARD = Dashboard(
