@@ -156,10 +156,6 @@ class Health:
             own_metrics=False,
         ).start()
 
-    def progress(self, progress: Mapping[str, Any]) -> None:
-        """Record that a batch of another query has finished, as Spark reports it."""
-        self.status.checked(int(progress["batchId"]))
-
     def epoch(self, progress: Mapping[str, Any], numbers: EpochNumbers) -> None:
         """Record a finished epoch, with Spark's progress of it."""
         self._progress.epoch(progress, numbers)
