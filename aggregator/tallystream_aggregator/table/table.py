@@ -135,7 +135,8 @@ class Table:
 
     def _apply(self, record: Record, clock: int, records: int) -> None:
         refused = limit_letters(self._apply_record(record, clock))
-        if self.state.shard == 0 or not self._is_clock(record):  # every shard has the clock records
+        every = self._is_clock(record) or record.topic in self._settings.otlp_topics  # every shard has the record
+        if self.state.shard == 0 or not every:
             self.state.records += records
         if refused:
             self._add_dead_letters(record, refused)
@@ -225,6 +226,8 @@ class Table:
             self._note_forgotten(self._lives.forget(record.partition_name, clock))
             if is_otlp(record, self._settings.otlp_topics):
                 return self._apply_otlp(record, clock)
+            if shard_of(record.key, self.state.shards) != self.state.shard:
+                return []
         if self._is_clock(record):
             return self._apply_clock(record, clock)
         instance = read_key(record.key)
@@ -266,7 +269,7 @@ class Table:
         try:
             resources = otlp.read(value)
         except otlp.OtlpError as error:
-            return [Refusal(str(error))]
+            return [Refusal(str(error))] if is_first else []
         for resource in resources:
             try:
                 instance = otlp.instance(resource)
