@@ -222,14 +222,21 @@ class Table:
 
     def _apply_record(self, record: Record, clock: int) -> list[Refusal]:
         """Apply one record, and return the refusals."""
-        if record.topic in self._settings.otlp_topics:  # without clock records
-            self._note_forgotten(self._lives.forget(record.partition_name, clock))
-            if is_otlp(record, self._settings.otlp_topics):
-                return self._apply_otlp(record, clock)
-            if shard_of(record.key, self.state.shards) != self.state.shard:
-                return []
+        if record.topic in self._settings.otlp_topics:
+            return self._apply_to_otlp_topic(record, clock)
         if self._is_clock(record):
             return self._apply_clock(record, clock)
+        return self._apply_to_instance(record, clock)
+
+    def _apply_to_otlp_topic(self, record: Record, clock: int) -> list[Refusal]:
+        """Apply a record of a topic without clock records, which every shard has."""
+        self._note_forgotten(self._lives.forget(record.partition_name, clock))
+        if is_otlp(record, self._settings.otlp_topics):
+            return self._apply_otlp(record, clock)
+        is_mine = shard_of(record.key, self.state.shards) == self.state.shard
+        return self._apply_to_instance(record, clock) if is_mine else []
+
+    def _apply_to_instance(self, record: Record, clock: int) -> list[Refusal]:
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
             return [instance]
