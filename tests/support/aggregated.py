@@ -44,7 +44,10 @@ class Aggregated(Direct):
     def __init__(self, chance: random.Random, *, shards: int = 1, removals: bool = True, kills: float = 0.01) -> None:
         # A forget record of a metric removes it from forgotten lives of all partitions, so it would depend on the order
         # of partitions whether a life was forgotten before.
-        self.rules = {"short_form_every_ms": 5_000, "forget_after_ms": 365 * DAY_MS if removals else 50_000}
+        self.rules: dict[str, Any] = {
+            "short_form_every_ms": 5_000,
+            "forget_after_ms": 365 * DAY_MS if removals else 50_000,
+        }
         super().__init__(shards=MAX_SHARDS, partitions=2, table=table_settings(**self.rules))
         self.cluster.create(TOPICS.ledger, 1)
         self._chance, self._kills = chance, kills
@@ -157,12 +160,12 @@ class Aggregated(Direct):
 
     # Verify.
 
-    def verify(self, **period: str) -> Outcome:
-        """Verify what is published, when the transactions of killed loops have timed out."""
+    def verify(self, since: str | None = None) -> Outcome:
+        """Verify what is published, if given since a time. The transactions of killed loops have timed out."""
         for transaction in self.cluster.open_transactions():
             self.cluster.expire(transaction.transactional_id)
         self.flush()
-        settings = job.VerifySettings("memory", rules=Settings(**self.rules), **period)
+        settings = job.VerifySettings("memory", rules=Settings(**self.rules), since=since)
         with _reading(self.cluster):
             return job.run(settings)
 

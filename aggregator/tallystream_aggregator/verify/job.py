@@ -111,9 +111,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
         sums.add(raw.key, raw.value)
     if not sums.newest:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum of that period")
-    letters, events = (
-        _counted(kafka, topic, read) for topic, read in ((topics.dead, refused_record), (topics.events, event))
-    )
+    letters, events = _counted(kafka, topics.dead, refused_record), _counted(kafka, topics.events, event)
     beyond = published.wait(sums.later)
     readers = {partition: reader.Reader(kafka, partition, begin[partition], committed=False) for partition in ranges}
     try:

@@ -83,9 +83,9 @@ def remove(system: Aggregated, topic: str, key: bytes | None) -> None:
     partition._keep([one for one in partition.entries if one.key != key])
 
 
-def found(system: Aggregated, **period: str) -> set[str]:
+def found(system: Aggregated, since: str | None = None) -> set[str]:
     """Return the fields that differ."""
-    return {one.field for one in system.verify(**period).differences}
+    return {one.field for one in system.verify(since).differences}
 
 
 @pytest.mark.parametrize("shards", [1, 3])
