@@ -89,7 +89,7 @@ class Tallystream:
         began = time.perf_counter()
         changes = run_batch(self._table, records)
         took = time.perf_counter() - began
-        rows = [sums.decode(total.value(epoch=1, batch=1)) for total in changes.totals]
+        rows = [sums.decode(total.value()) for total in changes.totals]
         counts = {row.name: row.count for row in rows if row.name in NAMES}
         return {"counts": counts, "table_ms": took * 1000} | on_disk(self._folder)
 

@@ -141,7 +141,7 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
             spent.append((run - table.changes_s, table.changes_s, encoded, saved, times[-1] - times[0]))
             updates.append(batch.updates)
         expected.add(batch.records if batch.snapshots is None else batch.snapshots)
-        sums |= {one.metric[1]: _decode(one.value(epoch=1, batch=number)).count for one in changes.totals}
+        sums |= {one.metric[1]: _decode(one.value()).count for one in changes.totals}
     means = [sum(column) / sum(updates) * 1e6 for column in zip(*spent, strict=True)]
     worst = max(parts[-1] / count * 1e6 for parts, count in zip(spent, updates, strict=True))
     return Cost._make([len(spent), *means, worst, sums == expected.sums])
@@ -151,6 +151,6 @@ def rows(changes: Changes, batch: int) -> list[Any]:
     """Return the keys and values of all records that a batch publishes."""
     out: list[Any] = [(one.key(), one.value()) for one in changes.dead]
     out += [(one.key(), one.value()) for one in changes.events]
-    out += [(one.key(), one.value(epoch=1, batch=batch)) for one in changes.totals]
+    out += [(one.key(), one.value()) for one in changes.totals]
     out += [(one.key, one.value(epoch=1, batch=batch)) for one in changes.rows]
     return out

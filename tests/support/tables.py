@@ -27,7 +27,6 @@ from tallystream_aggregator.table.shards import decode as decode_shard_sum
 from tallystream_aggregator.table.shards import encode as encode_shard_sum
 from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.table.table import run_batch, run_expanded
-from tallystream_aggregator.verify.published import Batch as FinishedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,8 +53,7 @@ class Tables:
 
     `sums` has the newest sums by (app, name, type, tags), as a reader of `metrics-agg` has them. A rebuilt table has
     none until it has `published` all of them again. `dead` counts the dead letters of each (partition, offset). `rows`
-    has the key and value of every published sum, `ledger` the finished batches that read something, and `changes` the
-    changes of the last batch by shard.
+    has the key and value of every published sum, and `changes` the changes of the last batch by shard.
 
     A batch runs the shards that have records. It also runs the others if it reads all partitions to their end, or by
     `chance`. With `strict` it runs only shards with records, as Spark does.
@@ -81,7 +79,6 @@ class Tables:
         self._strict = strict
         self._segment = segment
         self.compaction: Counter[str] = Counter()
-        self.ledger: list[FinishedBatch] = []
         self.rows: list[tuple[bytes, bytes]] = []
         self._chance = chance or random.Random(0)
         self.log: list[tuple[bytes, bytes | None, Version, int]] = []
@@ -105,7 +102,6 @@ class Tables:
         self.stores = [MemoryStore() for _ in states]
         self._combiners = [MemoryStore() for _ in groups]
         self.batches = 0
-        self._first_row = len(self.ledger)
         self.published = False
 
     @property
@@ -165,11 +161,6 @@ class Tables:
         if written is not None:
             return records
         self._finish(ran)
-        start, end = ({f"metrics:{partition}": at for partition, at in read.items()} for read in (self._at, batch.ends))
-        begins = len(self.ledger) == self._first_row
-        if records:
-            row = FinishedBatch(self.epoch, self.batches, start, end, begins, self.shards)
-            self.ledger.append(row)
         self.batches += 1
         for partition, last in batch.ends.items():
             self._at[partition] = max(last, self._at.get(partition, 0))
@@ -236,7 +227,7 @@ class Tables:
             overflow = {"overflow": True} if total.overflow else {}
             self.sums[total.metric] = exact | gauge | number | overflow
             self.summed.add(total.metric)
-            self.rows.append((total.key(), total.value(epoch=self.epoch, batch=self.batches)))
+            self.rows.append((total.key(), total.value()))
 
     def _load(self, shard: int) -> StoredTable:
         return storage.load(self.stores[shard], self.settings, lambda: copy.deepcopy(self._initial_states[shard]))
@@ -286,8 +277,6 @@ class Tables:
         for record in self._chance.sample(self.log, len(self.log)):  # partitions are read in any order
             latest.add(*record)
         known = self._start if behind else self._at
-        if behind:
-            del self.ledger[self._first_row :]
         ends = {f"metrics:{partition}": end for partition, end in known.items()}
         try:
             found = restore(latest, self.summed, shards=self.shards + more, finished=ends, sum_tags=sum_tags)

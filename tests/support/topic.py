@@ -53,7 +53,7 @@ class Topic:
     def sum(self, name: str = "n") -> sums.Sum:
         """Return the sum that the last batch published for the metric `name`, decoded from its bytes."""
         (found,) = [total for total in self.changes.totals if total.metric[1] == name]
-        return sums.decode(found.value(epoch=1, batch=2))
+        return sums.decode(found.value())
 
     def reasons(self) -> list[str]:
         """Return the reasons of the dead letters of the last batch."""

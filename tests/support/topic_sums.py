@@ -18,6 +18,6 @@ def topic_sums(servers: str, topic: str) -> dict[str, list[sums.Sum]]:
     assert changes.dead == []
     found: dict[str, list[sums.Sum]] = {}
     for total in changes.totals:
-        row = sums.decode(total.value(epoch=1, batch=1))
+        row = sums.decode(total.value())
         found.setdefault(row.name, []).append(row)
     return found

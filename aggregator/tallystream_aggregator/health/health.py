@@ -11,7 +11,7 @@ from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError
 from tallystream.kafka.reporter import KafkaReporter
 from tallystream_aggregator.health.exposition import CONTENT_TYPE, render
-from tallystream_aggregator.health.internal_metrics import InternalMetrics, Progress
+from tallystream_aggregator.health.internal_metrics import EpochNumbers, InternalMetrics, Progress
 from tallystream_aggregator.health.server import HealthServer, Response, health_response
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Health:
         self.internal_metrics.set_function("tallystream.ready", lambda: int(self.status.unready_reason() is None))
         self.internal_metrics.set_function("tallystream.last_check_age_seconds", self.status.silence_s)
         self._settings = settings
-        self._progress = Progress(self.internal_metrics)
+        self._progress = Progress(self.internal_metrics, clock)
         self._server: HealthServer | None = None
         self._reporter: KafkaReporter | None = None
 
@@ -156,14 +156,10 @@ class Health:
             own_metrics=False,
         ).start()
 
-    def progress(self, progress: Mapping[str, Any]) -> None:
-        """Record the progress of a batch, as Spark reports it."""
-        self.status.checked(self._progress.observe(progress))
-
-    def epoch(self, progress: Mapping[str, Any], *, records: int) -> None:
-        """Record the progress of an epoch, as Spark reports it, in which `records` were read."""
-        without = {**progress, "sources": [], "observedMetrics": {}, "numInputRows": records}
-        self.status.checked(self._progress.observe(without, counts=False))
+    def epoch(self, progress: Mapping[str, Any], numbers: EpochNumbers) -> None:
+        """Record a finished epoch, with Spark's progress of it."""
+        self._progress.epoch(progress, numbers)
+        self.status.checked(int(progress["batchId"]))
 
     def watched(
         self,

@@ -133,7 +133,7 @@ class CombinerLoop(EpochLoop):
     def _records(self, totals: list[Total], row: PositionsRow) -> Iterator[Output]:
         agg = Place(self._settings.topics.agg, 0)
         for total in totals:
-            yield Output(agg, total.key(), total.value(epoch=row.claim[0], batch=row.step))
+            yield Output(agg, total.key(), total.value())
         yield Output(self._settings.place, key_of(row.shard), encode(row))
 
     def _end_epoch(self, store: Store) -> None:

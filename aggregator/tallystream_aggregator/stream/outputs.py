@@ -30,11 +30,11 @@ class Step(NamedTuple):
 
     def records(self, topics: Topics) -> Iterator[Output]:
         """Yield the records of the transaction, one by one: all values together may take much memory."""
-        claim, step, shard = self.row.claim, self.row.step, self.row.shard
+        shard = self.row.shard
         agg = Place(topics.agg, 0)
         yield from self.letters(topics)
         for total in self.changes.totals:
-            yield Output(agg, total.key(), total.value(epoch=claim[0], batch=step))
+            yield Output(agg, total.key(), total.value())
         if self.row.of > 1:
             yield from self._partial_sums(Place(topics.shards, shard))
         table = Place(topics.table, shard)

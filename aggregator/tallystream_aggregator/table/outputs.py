@@ -70,8 +70,8 @@ class Total(NamedTuple):
         """The record's key on `metrics-agg`."""
         return key_of(self.metric)
 
-    def value(self, *, epoch: int, batch: int) -> bytes:
-        """The record's value on `metrics-agg`, as written by the given batch of the given writer."""
+    def value(self) -> bytes:
+        """The record's value on `metrics-agg`."""
         app, name, type_, tags = self.metric
         row = sums.Sum(app=app, name=name, type=type_, tags=dict(tags), ts=self.ts_ms, offsets=self.offsets)
         for field, value in self.totals.items():
@@ -80,7 +80,6 @@ class Total(NamedTuple):
         if self.sketch is not None:
             row.sketch = msgspec.Raw(self.sketch)
         row.lives, row.instances, row.retired = self.lives, self.instances, self.retired
-        row.epoch, row.batch = epoch, batch
         return sums.encode(row)
 
 

@@ -135,7 +135,8 @@ class Table:
 
     def _apply(self, record: Record, clock: int, records: int) -> None:
         refused = limit_letters(self._apply_record(record, clock))
-        if self.state.shard == 0 or not self._is_clock(record):  # every shard has the clock records
+        every = self._is_clock(record) or record.topic in self._settings.otlp_topics  # every shard has the record
+        if self.state.shard == 0 or not every:
             self.state.records += records
         if refused:
             self._add_dead_letters(record, refused)
@@ -221,12 +222,21 @@ class Table:
 
     def _apply_record(self, record: Record, clock: int) -> list[Refusal]:
         """Apply one record, and return the refusals."""
-        if record.topic in self._settings.otlp_topics:  # without clock records
-            self._note_forgotten(self._lives.forget(record.partition_name, clock))
-            if is_otlp(record, self._settings.otlp_topics):
-                return self._apply_otlp(record, clock)
+        if record.topic in self._settings.otlp_topics:
+            return self._apply_to_otlp_topic(record, clock)
         if self._is_clock(record):
             return self._apply_clock(record, clock)
+        return self._apply_to_instance(record, clock)
+
+    def _apply_to_otlp_topic(self, record: Record, clock: int) -> list[Refusal]:
+        """Apply a record of a topic without clock records, which every shard has."""
+        self._note_forgotten(self._lives.forget(record.partition_name, clock))
+        if is_otlp(record, self._settings.otlp_topics):
+            return self._apply_otlp(record, clock)
+        is_mine = shard_of(record.key, self.state.shards) == self.state.shard
+        return self._apply_to_instance(record, clock) if is_mine else []
+
+    def _apply_to_instance(self, record: Record, clock: int) -> list[Refusal]:
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
             return [instance]
@@ -266,7 +276,7 @@ class Table:
         try:
             resources = otlp.read(value)
         except otlp.OtlpError as error:
-            return [Refusal(str(error))]
+            return [Refusal(str(error))] if is_first else []
         for resource in resources:
             try:
                 instance = otlp.instance(resource)

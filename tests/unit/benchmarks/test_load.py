@@ -25,7 +25,7 @@ def table_sums(records: list[tuple[bytes, bytes]]) -> list[int]:
     )
     changes = table.changes()
     assert not changes.dead
-    found = {total.metric[1]: json.loads(total.value(epoch=1, batch=1))["count"] for total in changes.totals}
+    found = {total.metric[1]: json.loads(total.value())["count"] for total in changes.totals}
     return [found[name] for name in FLEET.names]
 
 

@@ -118,7 +118,7 @@ class Driver:
         return LedgerRow(
             kind="opened",
             query=QUERY,
-            epoch=generation,
+            generation=generation,
             ts=int(time.time() * 1000),
             start=table.offsets,
             partial=table.partial,

@@ -107,7 +107,7 @@ class Generations:
         while end > bounds.first:
             begin = max(bounds.first, end - READ_AT_ONCE)
             found = ledger.rows(value for *_, value in self._broker.committed(self._ledger, begin, end))
-            highest = ledger.highest_epoch(found)
+            highest = ledger.highest_generation(found)
             if highest is not None:
                 return highest
             end = begin

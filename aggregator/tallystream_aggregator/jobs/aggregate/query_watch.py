@@ -141,7 +141,7 @@ class QueryWatch:
                     LedgerRow(
                         kind="batch",
                         query=QUERY,
-                        epoch=self._generations.now,
+                        generation=self._generations.now,
                         batch=epoch.batch,
                         ts=epoch.ts_ms,
                         start=self._at,

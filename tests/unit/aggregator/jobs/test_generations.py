@@ -31,11 +31,11 @@ LEDGER = Place(TOPICS.ledger, 0)
 
 
 def opened(generation: int) -> LedgerRow:
-    return LedgerRow(kind="opened", query=QUERY, epoch=generation, ts=0)
+    return LedgerRow(kind="opened", query=QUERY, generation=generation, ts=0)
 
 
 def epoch_of(generation: int, batch: int) -> LedgerRow:
-    return LedgerRow(kind="batch", query=QUERY, epoch=generation, batch=batch, ts=0)
+    return LedgerRow(kind="batch", query=QUERY, generation=generation, batch=batch, ts=0)
 
 
 def new_cluster() -> SimulatedCluster:
@@ -77,7 +77,7 @@ def test_each_start_takes_a_higher_generation() -> None:
         return [*taken, mine.take(opened)]
 
     assert alone(run, cluster) == [1, 2]
-    assert [(row.kind, row.epoch) for row in rows_of(cluster)] == [("opened", 1), ("batch", 1), ("opened", 2)]
+    assert [(row.kind, row.generation) for row in rows_of(cluster)] == [("opened", 1), ("batch", 1), ("opened", 2)]
     assert alone(lambda process, cluster: generations(process, cluster).take(opened), cluster) == 3
 
 
@@ -134,6 +134,6 @@ def test_two_drivers_never_have_the_same_generation(data: st.DataObject) -> None
         )
         run.run(300)
     rows = rows_of(cluster)
-    assert [row.epoch for row in rows] == sorted(row.epoch for row in rows)
-    taken = [row.epoch for row in rows if row.kind == "opened"]
+    assert [row.generation for row in rows] == sorted(row.generation for row in rows)
+    taken = [row.generation for row in rows if row.kind == "opened"]
     assert len(taken) == len(set(taken))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.simulation.checkpoints import Batch
@@ -19,8 +21,15 @@ from tallystream_aggregator.stream.broker import (
 )
 from tallystream_aggregator.stream.epochs import StepFailedError
 from tallystream_aggregator.stream.loop import TopicChangedError
-from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of, newest_row
-from tallystream_aggregator.stream.restore import ReplayError
+from tallystream_aggregator.stream.positions import (
+    HangingTransactionError,
+    PositionsRow,
+    by_place,
+    encode,
+    key_of,
+    newest_row,
+)
+from tallystream_aggregator.stream.restore import ReplayError, Restorer, read_to
 from tallystream_aggregator.table.sum_tags import SumTags
 
 OTHER = Place("metrics", 1)
@@ -278,6 +287,41 @@ def test_a_log_that_was_cut_off_stops_the_loop(skip_lost: bool) -> None:
             one.run_epoch(direct.store, (1, 1), 1)
         assert "--on-data-loss" not in str(raised.value)
     assert direct.published() == {METRICS: 3}
+
+
+class Unchecked(Restorer):
+    """Takes every table, without asking what is published and what it has counted."""
+
+    def _replay(self, table: Any, published: Any, source: Any, *, skip_lost: bool = False) -> None:
+        read_to(table, self._settings, by_place(published.positions), source, self._stopped, skip_lost=skip_lost)
+        table.outputs()
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_state_above_what_is_published_does_not_count(monkeypatch: pytest.MonkeyPatch, checked: bool) -> None:
+    """After a loss of unflushed records, the dead letters that were lost with them are published again.
+
+    A loop that continued the state would leave them out.
+    """
+    if not checked:
+        monkeypatch.setattr(loop_module, "Restorer", Unchecked)
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.flush()
+    outputs = direct.cluster.places("metrics-agg", "metrics-dead", "metrics-table")
+    flushed = {place: direct.cluster.partition(place).end for place in outputs}
+    direct.cluster.append(METRICS, b"app-1", b"{")
+    direct.feed(2)
+    loop.run_epoch(direct.store, (1, 1), 1)
+    assert len(direct.values("metrics-dead")) == 1
+    for place, end in flushed.items():
+        direct.cluster.partition(place).truncate(end)
+    direct.feed(3)
+    direct.loop().run_epoch(direct.store, (2, 0), 1)
+    assert direct.published() == {METRICS: 4}
+    assert len(direct.values("metrics-dead")) == checked
 
 
 def test_rows_are_read_in_a_number_of_requests_that_does_not_depend_on_offsets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Rec
 def _living(changes: Changes) -> list[int | None]:
     """Return the number of lives in the gauge's sum as a list, which is empty if the batch did not publish it."""
     found = [total for total in changes.totals if total.metric[1] == "g"]
-    return [sums.decode(total.value(epoch=1, batch=1)).number for total in found]
+    return [sums.decode(total.value()).number for total in found]
 
 
 def _clock(partition: int, offset: int, at: int) -> Record:
