@@ -105,8 +105,11 @@ def table(reader: Reader, end: int) -> int:
     summed = Table(State())
 
     def apply(batch: list[RawRecord]) -> None:
-        summed.apply(Record("metrics", 0, raw.offset, raw.timestamp_ms, raw.key, raw.value) for raw in batch)
-        assert not summed.changes().dead
+        for raw in batch:
+            summed.apply_record(
+                Record("metrics", 0, raw.offset, raw.timestamp_ms, raw.key, raw.value, clock_ms=raw.timestamp_ms)
+            )
+        assert not summed.outputs().dead
 
     return _in_batches(reader.until(end), apply)
 

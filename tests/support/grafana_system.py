@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from support.lag import Rounds, group, round_of
+from support.steps import run
 from tallystream import record
 from tallystream.registry import MetricRegistry
 from tallystream.testing import ManualClock
@@ -141,24 +142,22 @@ class System:
         if step == 2 or self._has("dead-letters", step, 4):
             sent.append((b"orders-1", b"not JSON"))
         self._batch += 1
-        self._table.apply(
+        records = [
             Record("metrics", 0, offset, self._now_ms, key, value)
             for offset, (key, value) in enumerate(sent, start=self._offset)
-        )
+        ]
         self._offset += len(sent)
-        self._table.notice_silence()
-        changes = self._table.changes()
-        written = {"epoch": 1, "batch": self._batch}
+        changes = run(self._table, records)
         shipped = [Read(self._topics.agg, at, one.key(), one.value()) for at, one in enumerate(changes.totals)]
         shipped += [Read(self._topics.events, at, one.key(), one.value()) for at, one in enumerate(changes.events)]
         rows = [one for one in changes.rows if one.key.startswith((b'["life"', b'["shard"'))]
-        shipped += [Read(self._topics.table, at, one.key, one.value(**written)) for at, one in enumerate(rows)]
+        shipped += [Read(self._topics.table, at, one.key, one.value()) for at, one in enumerate(rows)]
         points = self._mapper.points(shipped)
         self.points += points
         positions = {"metrics": {"0": self._offset}}
         shards = [one.row for one in rows if isinstance(one.row, ShardRow)]
-        self._health["aggregate"].watched(positions, positions, shards, records=self._offset)
-        self._health["aggregate"].epoch(self._progress(), EpochNumbers(len(sent), 0, 60.0, 58.0))
+        self._health["aggregate"].progress.watched(positions, positions, shards, records=self._offset, generation=1)
+        self._health["aggregate"].progress.epoch(self._progress(), EpochNumbers(len(sent), 0, 60.0, 58.0))
         self._health["aggregate"].status.checked()
         self._health["ship"].internal_metrics.set("tallystream.ship.store_unavailable", 0)
         for name, n in (("points", len(points)), ("rejected", 0), ("unreadable", 0)):

@@ -214,8 +214,10 @@ class Progress:
         shards: Iterable[ShardRow],
         *,
         records: int,
+        generation: int,
     ) -> None:
         """Record the published positions, the ends of the partitions, the rows of the shards, and what was read."""
+        self._metrics.set("tallystream.generation", generation)
         self._metrics.raise_to("tallystream.input.records", records)
         for name, offsets in (("tallystream.offset", positions), ("tallystream.end_offset", ends)):
             for topic, partitions in offsets.items():
@@ -230,10 +232,9 @@ class Progress:
     def _published_age_s(self) -> float:
         return 0.0 if self._moved_s is None else self._clock.monotonic() - self._moved_s
 
-    @property
-    def living(self) -> int | None:
-        """The number of living lives, None before it is known."""
-        return sum(row.living for row in self._shards.values()) if self._shards else None
+    def has_living(self) -> bool:
+        """Tell whether a life is living, or none is known yet."""
+        return not self._shards or any(row.living for row in self._shards.values())
 
     def _table(self, rows: Sequence[ShardRow]) -> None:
         if not rows:
@@ -246,7 +247,6 @@ class Progress:
             internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, name) for row in shards))
         # Shards share metrics, so with several shards this is a lower bound.
         internal_metrics.set("tallystream.table.metrics", max(row.metrics for row in shards))
-        internal_metrics.set("tallystream.generation", max(row.epoch for row in shards))
         clocks: dict[str, int] = {}
         for row in shards:
             clocks |= {name: max(clock, clocks.get(name, 0)) for name, clock in row.clocks.items()}

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.kafka.lease import GROUP
 from tallystream_aggregator.kafka.topics import policies
-from tallystream_aggregator.stream.kafka_writer import TRANSACTION_TIMEOUT_MS
-from tallystream_cli.doctor.cluster import TRANSACTIONS
+from tallystream_cli.doctor.cluster import TRANSACTION_TIMEOUT_MS, TRANSACTIONS
 from tallystream_cli.doctor.findings import failed, not_checked, ok, warning
 
 if TYPE_CHECKING:

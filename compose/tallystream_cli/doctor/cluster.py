@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.stream.kafka_writer import TRANSACTION_TIMEOUT_MS
+from tallystream_aggregator.stream.kafka_calls import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,6 +31,7 @@ TIMEOUT_S = 5.0
 
 OFFSETS = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"
+TRANSACTION_TIMEOUT_MS = int(1000 * Timeouts().transaction_s)
 _API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
 _NO_GROUP = {
     KafkaError.GROUP_ID_NOT_FOUND,

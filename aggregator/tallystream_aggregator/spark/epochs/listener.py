@@ -64,7 +64,8 @@ class EpochListener(StreamingQueryListener):
             seconds=max((row.seconds for row in rows), default=0.0),
             waited_s=min((row.waited_s for row in rows), default=0.0),
         )
-        self._health.epoch(parsed, numbers)
+        self._health.progress.epoch(parsed, numbers)
+        self._health.status.checked(int(parsed["batchId"]))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing: each batch has a tick."""

@@ -30,7 +30,6 @@ SHARD = ShardRow(
     rows=12,
     metrics=6,
     state_bytes=2345,
-    epoch=7,
 )
 POSITIONS, ENDS = {"t:metrics": {"0": 42}}, {"t:metrics": {"0": 50}}
 EPOCH: dict[str, Any] = {
@@ -59,7 +58,7 @@ def internal_metrics() -> InternalMetrics:
 
 def test_what_is_published_updates_the_internal_metrics(internal_metrics: InternalMetrics) -> None:
     """These are the positions, the ends, the records of this process, and the values of the shard's row."""
-    Progress(internal_metrics).watched(POSITIONS, ENDS, [SHARD], records=12)
+    Progress(internal_metrics).watched(POSITIONS, ENDS, [SHARD], records=12, generation=7)
     found = values(internal_metrics)
     wanted = {
         "tallystream_generation": 7,
@@ -113,7 +112,7 @@ def test_the_age_of_what_is_published_grows_only_while_records_wait() -> None:
         (POSITIONS, ENDS),
         (ENDS, {"t:metrics": {"0": 60}}),
     ):
-        progress.watched(positions, ends, [], records=0)
+        progress.watched(positions, ends, [], records=0, generation=1)
         ages.append(values(internal_metrics)["tallystream_published_age_seconds"])
         clock.advance(10)
     assert ages == [0, 10, 20, 0]
@@ -122,15 +121,15 @@ def test_the_age_of_what_is_published_grows_only_while_records_wait() -> None:
 def test_the_newest_values_of_all_shards_are_added_up(internal_metrics: InternalMetrics) -> None:
     """A shard without a new row keeps its values."""
     progress = Progress(internal_metrics)
-    progress.watched(POSITIONS, ENDS, [SHARD, replace(SHARD, shard=1, records=8, epoch=8)], records=0)
-    progress.watched(POSITIONS, ENDS, [replace(SHARD, records=50)], records=0)
+    progress.watched(POSITIONS, ENDS, [SHARD, replace(SHARD, shard=1, records=8)], records=0, generation=7)
+    progress.watched(POSITIONS, ENDS, [replace(SHARD, records=50)], records=0, generation=8)
     found = values(internal_metrics)
     assert (found["tallystream_table_records_total"], found["tallystream_generation"]) == (58, 8)
 
 
 def test_the_reporter_has_the_same_metrics(internal_metrics: InternalMetrics) -> None:
     """Totals of the table are gauges, so that no sum over lives counts them twice."""
-    Progress(internal_metrics).watched(POSITIONS, ENDS, [SHARD], records=1)
+    Progress(internal_metrics).watched(POSITIONS, ENDS, [SHARD], records=1, generation=7)
     reporter = InMemoryReporter(internal_metrics.registry)
     assert reporter.report_now()
     kinds = {metric.name: metric.type for metric in reporter.reports[-1]}

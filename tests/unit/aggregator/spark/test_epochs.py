@@ -18,11 +18,11 @@ from tallystream_aggregator.spark.epochs.processor import (
     EpochProcessor,
     EpochSettings,
     StopFile,
-    transactional_id,
 )
 from tallystream_aggregator.spark.epochs.query import rows_of, with_slots
 from tallystream_aggregator.stream.broker import FencedError, Place
 from tallystream_aggregator.stream.epochs import EpochReport
+from tallystream_aggregator.stream.layout import loop_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def test_a_loop_stays_in_memory_and_its_epochs_grow(loops: list[NotedLoop]) -> N
     (loop,) = loops
     assert [seconds for _, seconds in loop.epochs] == [1, 4, 5, 5, 5]
     assert [claim for claim, _ in loop.epochs] == [(3, number) for number in range(1, 6)]
-    assert loop.settings.transactional_id == transactional_id(TOPICS, 0) == "t-tallystream-aggregator-0"
+    assert loop.settings.transactional_id == loop_id(TOPICS, 0) == "t-tallystream-aggregator-0"
 
 
 def test_a_failed_epoch_leaves_no_loop_in_memory(loops: list[NotedLoop]) -> None:
