@@ -100,7 +100,7 @@ def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, summ
 
     # Two stores, so that neither waits for transactions of the other.
     sums, lag = (StoreSettings.parse(f"local:{tmp_path / name}.db", env={}) for name in ("sums", "lag"))
-    ship = ("ship", "--rows", "--store", sums.spec, "--checkpoint", str(tmp_path / "ship"))
+    ship = ("ship", "--rows", "--store", sums.spec)
     collect = ("lag", "collect", "--store", lag.spec, "--interval", "1")
     logs = {"ship": tmp_path / "ship.log", "lag collect": tmp_path / "lag.log"}
     with (

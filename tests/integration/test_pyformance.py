@@ -92,9 +92,7 @@ def test_a_program_written_for_pyformance(broker: KafkaBroker, admin: AdminClien
         (Record(topics.metrics, one.partition, one.offset, one.timestamp_ms, one.key, one.value) for one in read),
     )
     assert [letter.reason for letter in changes.dead] == []
-    found = {
-        (row.name, row.type): row for row in (sums.decode(total.value()) for total in changes.totals)
-    }
+    found = {(row.name, row.type): row for row in (sums.decode(total.value()) for total in changes.totals)}
     assert {row.app for row in found.values()} == {"shop"}
     assert found["records", "counter"].count == 10 * 3 + 10 + 10 * 2  # first, its child, killed
     assert found["requests", "meter"].count == 2 * 6

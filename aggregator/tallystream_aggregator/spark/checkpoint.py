@@ -10,22 +10,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import TopicCollection
-
 from tallystream.errors import TallystreamError
-from tallystream_aggregator import files
-from tallystream_aggregator.kafka import clients
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from tallystream_aggregator.kafka.topic_selection import Offsets
 
 LOG_VERSION = "v1"
-
-TIMEOUT_S = 10.0
-"""The time for one request to the brokers."""
 
 
 class Finished(NamedTuple):
@@ -59,27 +51,8 @@ def finished_batches(checkpoint: Path, after: int = -1) -> list[Finished]:
     return batches
 
 
-def last_committed(checkpoint: Path) -> tuple[int, Offsets] | None:
-    """Return the number of the last finished batch and its end offsets, or None if no batch has finished.
-
-    Raises:
-        CheckpointError: a file is damaged or of an unknown version.
-    """
-    done = max(_numbers(checkpoint / "commits"), default=None)
-    if done is None:
-        return None
-    return done, _offsets(checkpoint / "offsets" / str(done))[0]
-
-
 def _numbers(log: Path) -> list[int]:
     return [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
-
-
-def _offsets(path: Path) -> tuple[Offsets, int]:
-    entry = _entry(path)
-    if entry is None:
-        raise _damaged(path, FileNotFoundError("it is missing"))
-    return entry
 
 
 def _entry(path: Path) -> tuple[Offsets, int] | None:
@@ -119,55 +92,3 @@ def topic_ids(checkpoint: Path) -> dict[str, str]:
 
 def _ids_path(checkpoint: Path) -> Path:
     return checkpoint.with_name(checkpoint.name + ".topic")
-
-
-class TopicIdentity:
-    """The file with the IDs of a checkpoint's topics. Each line has an ID and a name.
-
-    `remedy` is the advice in the error if a topic was deleted and created again.
-    """
-
-    def __init__(self, checkpoint: Path, kafka: Mapping[str, str], *, remedy: str) -> None:
-        self._checkpoint = checkpoint
-        self._remedy = remedy
-        self._admin = clients.admin(kafka)
-
-    def note(self, topics: Iterable[str]) -> None:
-        """Store the current IDs of `topics` for a new table, and remove all others.
-
-        Raises:
-            KafkaException: the broker did not answer.
-            OSError: the file can't be written.
-        """
-        self._write(self._ids(topics))
-
-    def check(self, topics: Iterable[str]) -> list[str]:
-        """Compare the current IDs of `topics` with the stored ones. Store those of new topics, and return their names.
-
-        Raises:
-            CheckpointError: the file is damaged.
-            TallystreamError: a topic was deleted and created again.
-            KafkaException: the broker did not answer.
-            OSError: the file can't be read or written.
-        """
-        names = sorted(topics)
-        stored, now = topic_ids(self._checkpoint), self._ids(names)
-        for topic in stored.keys() & now.keys():
-            if now[topic] != stored[topic]:
-                raise TallystreamError(
-                    f"topic {topic}: it was deleted and created again (ID {now[topic]}, the checkpoint is of "
-                    f"{stored[topic]}), so its offsets mean other records: {self._remedy}."
-                )
-        new = sorted(now.keys() - stored.keys())
-        if new:
-            self._write(now | stored)
-        return new
-
-    def _write(self, ids: Mapping[str, str]) -> None:
-        files.write_file(
-            _ids_path(self._checkpoint), "".join(f"{id_} {topic}\n" for topic, id_ in sorted(ids.items())).encode()
-        )
-
-    def _ids(self, topics: Iterable[str]) -> dict[str, str]:
-        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_S)
-        return {topic: str(found.result().topic_id) for topic, found in described.items()}

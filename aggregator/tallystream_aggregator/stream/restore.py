@@ -110,7 +110,8 @@ class Restorer:
         for place, position in target.items():
             if place not in bounds or position > bounds[place].end:
                 raise LostRecordsError(place, position, bounds.get(place))
-        stored = None if store is None else self._from_state(store, published.topics.get(self._rows.topic, ""))
+        topic_id = published.topics.get(self._rows.topic, "")
+        stored = None if store is None else self._from_state(store, topic_id)
         if stored is not None:
             try:
                 self._replay(stored.table, published, source)

@@ -75,7 +75,8 @@ class Table:
         """
         self._applier.run_limit = -1
         refused = limit_letters(self._apply_record(record, record.clock_ms, message))
-        if self.state.shard == 0 or not self._is_clock(record):  # every shard has the clock records
+        every = self._is_clock(record) or record.topic in self.settings.otlp_topics  # every shard has the record
+        if self.state.shard == 0 or not every:
             self.state.records += records
         if refused:
             self._add_dead_letters(record, refused)
@@ -144,12 +145,21 @@ class Table:
 
     def _apply_record(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
         """Apply one record, and return the refusals."""
-        if record.topic in self.settings.otlp_topics:  # without clock records
-            self._note_forgotten(self._lives.forget(record.partition_name, clock))
-            if is_otlp(record, self.settings.otlp_topics):
-                return self._apply_otlp(record, clock)
+        if record.topic in self.settings.otlp_topics:
+            return self._apply_to_otlp_topic(record, clock, message)
         if self._is_clock(record):
             return self._apply_clock(record, clock)
+        return self._apply_to_instance(record, clock, message)
+
+    def _apply_to_otlp_topic(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
+        """Apply a record of a topic without clock records, which every shard has."""
+        self._note_forgotten(self._lives.forget(record.partition_name, clock))
+        if is_otlp(record, self.settings.otlp_topics):
+            return self._apply_otlp(record, clock)
+        is_mine = shard_of(record.key, self.state.shards) == self.state.shard
+        return self._apply_to_instance(record, clock, message) if is_mine else []
+
+    def _apply_to_instance(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
             return [instance]
@@ -191,7 +201,7 @@ class Table:
         try:
             resources = otlp.read(value)
         except otlp.OtlpError as error:
-            return [Refusal(str(error))]
+            return [Refusal(str(error))] if is_first else []
         for resource in resources:
             try:
                 instance = otlp.instance(resource)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COMMANDS = [
     "verify",
-    "ship --store local:{tmp}/s.db --checkpoint {tmp}/c",
+    "ship --store local:{tmp}/s.db",
     "ship --store prometheus:0",
     "replay --store local:{tmp}/s.db --from 2026-11-20",
     "rebuild --shards 2",

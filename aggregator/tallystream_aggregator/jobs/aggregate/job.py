@@ -109,7 +109,7 @@ def run(settings: AggregateSettings) -> int:
                 begin=begin.offsets or last_end(rows, {}),
                 otlp=selection.otlp,
                 ends=ends,
-                tick=ClockRecords(kafka, health.has_living).poll,
+                tick=ClockRecords(kafka, health.progress.has_living).poll,
             )
             driver = Driver(
                 session,

@@ -11,7 +11,6 @@ from tallystream_aggregator.spark.checkpoint import (
     CheckpointError,
     Finished,
     finished_batches,
-    last_committed,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ def _write(checkpoint: Path, batch: int, *offsets: int, committed: bool = True, 
 
 def test_a_new_checkpoint_has_no_finished_batch(tmp_path: Path) -> None:
     """Its directory does not exist."""
-    assert last_committed(tmp_path / "new") is None
     assert finished_batches(tmp_path / "new") == []
 
 
@@ -38,7 +36,7 @@ def test_a_planned_batch_is_not_finished(tmp_path: Path) -> None:
     """A crash interrupted it, so only the offset log has it."""
     _write(tmp_path, 0, 5)
     _write(tmp_path, 1, 9, committed=False)
-    assert last_committed(tmp_path) == (0, {"metrics": {"0": 5}})
+    assert [(one.batch, one.end) for one in finished_batches(tmp_path)] == [(0, {"metrics": {"0": 5}})]
 
 
 def test_batches_are_in_numeric_order(tmp_path: Path) -> None:
@@ -78,7 +76,7 @@ def test_temporary_and_hidden_files_are_not_batches(tmp_path: Path) -> None:
     _write(tmp_path, 0, 5)
     (tmp_path / "commits" / ".1.crc").write_bytes(b"\0")
     (tmp_path / "commits" / ".1.0d4.tmp").write_bytes(b"")
-    assert last_committed(tmp_path) == (0, {"metrics": {"0": 5}})
+    assert [(one.batch, one.end) for one in finished_batches(tmp_path)] == [(0, {"metrics": {"0": 5}})]
 
 
 @pytest.mark.parametrize("content", ["", "v1\n{}", 'v1\n{"batchTimestampMs":1}\n{"metrics"', "v1\nx\ny"])
@@ -87,11 +85,11 @@ def test_a_truncated_log_is_an_error_that_names_the_file(tmp_path: Path, content
     _write(tmp_path, 0, 5)
     (tmp_path / "offsets" / "0").write_text(content)
     with pytest.raises(CheckpointError, match=r"offsets/0"):
-        last_committed(tmp_path)
+        finished_batches(tmp_path)
 
 
 def test_a_log_of_another_version_is_rejected(tmp_path: Path) -> None:
     """A later version of Spark may have changed its format."""
     _write(tmp_path, 0, 5, version="v2")
     with pytest.raises(CheckpointError, match="v2"):
-        last_committed(tmp_path)
+        finished_batches(tmp_path)
