@@ -85,8 +85,8 @@ class Subscription:
     With `from_beginning` it is no member: it reads partition 0 of each topic from its beginning, whoever else does, and
     the group has its offsets only for lag tools.
 
-    `places` are this member's partitions, None while the group has not decided. `changes` counts the decisions: a record
-    that was read before a change must not be written after it, as another member may have written later ones.
+    `places` are this member's partitions, None while the group has not decided. `changes` counts the decisions: a
+    record that was read before a change must not be written after it, as another member may have written later ones.
 
     Args:
         kafka: librdkafka's options with bootstrap.servers.
