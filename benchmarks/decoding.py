@@ -18,8 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
-from tallystream_aggregator.table.compaction import Compactor
-from tallystream_aggregator.table.limits import TableSettings
+from tallystream.record import MAX_COUNT
+from tallystream_aggregator.stream.broker import Chunk, Place
+from tallystream_aggregator.stream.compaction import StepRecords
+from tallystream_aggregator.table.state import State
+from tallystream_aggregator.table.table import Table
 
 try:
     import polars as pl
@@ -28,6 +31,8 @@ except ImportError:
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tallystream_aggregator.table.decode import Message, Record
 
 Records = list[tuple[bytes, bytes]]
 Last = dict[tuple[bytes, str], int]
@@ -56,16 +61,27 @@ class Snapshot(msgspec.Struct):
     metrics: list[Metric]
 
 
+class Accepting(Table):
+    """A table that accepts every record and does nothing with it."""
+
+    def __init__(self) -> None:
+        super().__init__(State())
+        self.applied: list[Record] = []
+
+    def apply_record(self, record: Record, records: int = 1, message: Message | None = None) -> int:
+        """Keep the record."""
+        del records, message
+        self.applied.append(record)
+        return MAX_COUNT
+
+
 def ours(records: Records) -> Last:
-    """Compact the records as the aggregator does, with all its checks, and read the remaining ones with msgspec."""
-    compactor = Compactor("metrics", 0, TableSettings())
-    kept = []
-    for begin in range(0, len(records), 1000):
-        some = records[begin : begin + 1000]
-        kept += compactor.add([(n, AT_MS + n, key, value) for n, (key, value) in enumerate(some, begin)])
-    kept += compactor.end()
-    kept.sort(key=lambda record: record.offset)
-    return by_msgspec([(record.key or b"", record.value or b"") for record in kept])
+    """Leave out records as the aggregator does, with all its checks, and read the others with msgspec."""
+    table = Accepting()
+    step = StepRecords(table)
+    step.add(Chunk(Place("metrics", 0), [(n, AT_MS + n, *record) for n, record in enumerate(records)], len(records)))
+    step.end()
+    return by_msgspec([(record.key or b"", record.value or b"") for record in table.applied])
 
 
 def by_msgspec(records: Records) -> Last:

@@ -25,11 +25,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.aggregator.report import table as as_table
+from benchmarks.table.measuring import apply
 from tallystream import KafkaReporter, MetricRegistry
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.table import run_batch
 from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -83,11 +83,13 @@ class Tallystream:
 
     def figures(self) -> Figures:
         """Return what the table has, and the milliseconds in which it takes one more report."""
-        run_batch(self._table, list(self._read()))
+        apply(self._table, self._read())
+        self._table.outputs()
         self.expose()
         records = list(self._read())
         began = time.perf_counter()
-        changes = run_batch(self._table, records)
+        apply(self._table, records)
+        changes = self._table.outputs()
         took = time.perf_counter() - began
         rows = [sums.decode(total.value()) for total in changes.totals]
         counts = {row.name: row.count for row in rows if row.name in NAMES}

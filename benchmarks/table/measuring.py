@@ -12,23 +12,28 @@ import msgspec
 
 from benchmarks.table.loads import OTLP_TOPIC
 from tallystream import record
+from tallystream_aggregator.stream.broker import Chunk, Place
+from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.state import State
 from tallystream_aggregator.table.storage import StoredTable
-from tallystream_aggregator.table.table import Changes, Table, run_batch
+from tallystream_aggregator.table.table import Changes, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from benchmarks.table.loads import Batch
+    from tallystream_aggregator.stream.broker import RawRecord
     from tallystream_aggregator.table.decode import Record
+    from tallystream_aggregator.table.rows import TableRecord
 
 
 class Cost(NamedTuple):
-    """Processor time in µs for each update: the mean over all updates, and the mean of the worst batch.
+    """Processor time in µs for each update: the mean over all updates, and the mean of the worst step.
 
-    `apply` is `run_batch` without `changes`. `rows` is the encoding of the records to publish. `state` is the storing
-    of the state. `total` is all of them. `exact` tells whether the sums were right.
+    `apply` is decoding and applying. `changes` is what the end of a step takes: sums and rows. `rows` is the encoding
+    of the records to publish. `state` is the storing of the state. `total` is all of them. `exact` tells whether the
+    sums were right.
     """
 
     batches: int
@@ -104,23 +109,23 @@ class _Sum(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Sum).decode
 
 
-class _Timed(Table):
-    """A table that measures the time of its last `changes`."""
-
-    changes_s = 0.0
-
-    def changes(self) -> Changes:
-        began = time.process_time()
-        try:
-            return super().changes()
-        finally:
-            self.changes_s = time.process_time() - began
+def apply(table: Table, records: Iterable[Record]) -> None:
+    """Apply records, which are in offset order in each partition, as a step of the loop does."""
+    step = StepRecords(table)
+    chunks: dict[Place, list[RawRecord]] = {}
+    for one in records:
+        rows = chunks.setdefault(Place(one.topic, one.partition), [])
+        rows.append((one.offset, one.timestamp_ms, one.key, one.value))
+    for place, rows in chunks.items():
+        step.add(Chunk(place, rows, rows[-1][0] + 1))
+    step.end()
+    table.notice_silence()
 
 
 def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
     """Apply the batches to a new table, as an aggregator does. Return the cost of those after the first `skip`."""
     store = MemoryStore()
-    table = _Timed(State(), TableSettings(otlp_topics=(OTLP_TOPIC,)))
+    table = Table(State(published=True), TableSettings(otlp_topics=(OTLP_TOPIC,)))
     stored, spent, updates = StoredTable(table), list[tuple[float, ...]](), list[int]()
     expected, sums = Expected(), dict[str, int]()
     for number, batch in enumerate(batches):
@@ -128,17 +133,18 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
         gc.disable()  # as in a task of the aggregator
         try:
             times = [time.process_time()]
-            changes = run_batch(table, batch.records)
+            apply(table, batch.records)
             times.append(time.process_time())
-            rows(changes, number)
+            changes, rows = table.outputs(), table.rows()
+            times.append(time.process_time())
+            encode(changes, rows)
             times.append(time.process_time())
             stored.save(store)
             times.append(time.process_time())
         finally:
             gc.enable()
-        run, encoded, saved = (later - earlier for earlier, later in pairwise(times))
         if number >= skip:
-            spent.append((run - table.changes_s, table.changes_s, encoded, saved, times[-1] - times[0]))
+            spent.append((*(later - earlier for earlier, later in pairwise(times)), times[-1] - times[0]))
             updates.append(batch.updates)
         expected.add(batch.records if batch.snapshots is None else batch.snapshots)
         sums |= {one.metric[1]: _decode(one.value()).count for one in changes.totals}
@@ -147,10 +153,10 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
     return Cost._make([len(spent), *means, worst, sums == expected.sums])
 
 
-def rows(changes: Changes, batch: int) -> list[Any]:
-    """Return the keys and values of all records that a batch publishes."""
+def encode(changes: Changes, rows: Iterable[TableRecord]) -> list[Any]:
+    """Return the keys and values of all records that a step publishes."""
     out: list[Any] = [(one.key(), one.value()) for one in changes.dead]
     out += [(one.key(), one.value()) for one in changes.events]
     out += [(one.key(), one.value()) for one in changes.totals]
-    out += [(one.key, one.value(epoch=1, batch=batch)) for one in changes.rows]
+    out += [(one.key, one.value()) for one in rows]
     return out

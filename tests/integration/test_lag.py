@@ -14,8 +14,9 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.commands import command
+from support.kafka import append_to_ledger
 from support.wait import wait_until
-from tallystream_aggregator.kafka.ledger import LedgerRow, LedgerWriter
+from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
@@ -183,8 +184,8 @@ def test_queries_in_the_ledger_have_lag(
     commit(admin, own, topic, {0: 8})
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     for query, ends in (("enrich", {"0": 4}), ("aggregate", {"0": 6, "1": 9})):
-        row = LedgerRow(kind="batch", query=query, epoch=1, batch=1, ts=1, end={topic: ends})
-        LedgerWriter(topics.ledger, kafka).write([row])
+        row = LedgerRow(kind="batch", query=query, generation=1, batch=1, ts=1, end={topic: ends})
+        append_to_ledger(broker.bootstrap_servers, topics.ledger, row)
     ledger = LedgerReader(topics.ledger, kafka, prefix=topic_prefix)
     try:
         wait_until(lambda: len(ledger.offsets() or {}) == 2, 60, "the ledger is read")

@@ -12,6 +12,7 @@ import pytest
 from influxdb_client import InfluxDBClient
 
 from support.kafka import read_topic
+from support.steps import run
 from tallystream import pyformance_compat as pyformance
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics, create_topics
@@ -84,11 +85,12 @@ def test_a_program_written_for_pyformance(broker: KafkaBroker, admin: AdminClien
         )
         assert done.returncode == code, done.stderr
 
-    table = Table(State(), TableSettings())
-    for read in read_topic(broker.bootstrap_servers, topics.metrics):
-        assert read.key is not None
-        table.apply([Record(topics.metrics, read.partition, read.offset, read.timestamp_ms, read.key, read.value)])
-    changes = table.changes()
+    read = read_topic(broker.bootstrap_servers, topics.metrics)
+    assert all(one.key is not None for one in read)
+    changes = run(
+        Table(State(), TableSettings()),
+        (Record(topics.metrics, one.partition, one.offset, one.timestamp_ms, one.key, one.value) for one in read),
+    )
     assert [letter.reason for letter in changes.dead] == []
     found = {(row.name, row.type): row for row in (sums.decode(total.value()) for total in changes.totals)}
     assert {row.app for row in found.values()} == {"shop"}

@@ -1,134 +1,180 @@
-"""A lost checkpoint, on a real broker and real Spark: a start is refused, and a rebuild is exact."""
+"""`rebuild` on a real broker: more shards and other tags, kills in the middle, and a table that goes on by itself."""
 
 from __future__ import annotations
 
-import shutil
-from functools import partial
+import signal
+import subprocess
+import threading
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
 
 from support.aggregator import running_aggregator
-from support.commands import run
+from support.commands import command, run
 from support.exactness import assert_exact
 from support.fleet import Fleet
-from support.kafka import committed, read_topic
-from support.processes import kill_tree
 from support.wait import wait_until
-from tallystream_aggregator.initial_state import initial_state_path, read_initial_state
-from tallystream_aggregator.table.state import unpack
+from tallystream_aggregator.kafka.lease import Lease
+from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.kafka.topics import Topics, create_shards_topic, create_topics
+from tallystream_aggregator.stream.kafka import KafkaBroker as Access
+from tallystream_aggregator.stream.layout import Layout, visible_layout
+from tallystream_aggregator.stream.reshard import Resharder
+from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.table.state import State
+    from tallystream_aggregator.stream.broker import Output, Writer
     from tallystream_cli.servers.broker import KafkaBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
-def test_a_lost_checkpoint_is_refused_and_rebuilt_exactly(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
+def test_a_table_gets_more_shards_and_other_tags(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """After a kill and the loss of its checkpoint, the aggregator refuses to start; the error names the remedy.
+    """The sums equal the replay's before and after, on one checkpoint. Sums that are no more are empty.
 
-    After a rebuild its sums equal the replay's and verify agrees. They stay exact over all records after another kill,
-    with those that were read deleted from `metrics`. A rebuild does not replace a checkpoint that is in use.
+    It is refused while an aggregator runs, and with too few partitions. An aggregator with other options is refused.
     """
-    options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
-    checkpoint = ("--checkpoint", str(tmp_path / "checkpoint"))
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed=11)
-    fleet.publish(600)
-    group = topic_prefix + "tallystream-aggregator"
-    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path) as process:
-        wait_until(lambda: committed(broker.bootstrap_servers, group, topics.metrics) >= 600, 120, "a batch is done")
-        in_use = run("rebuild", *options, *checkpoint)
-        fleet.publish(900)
-        kill_tree(process)
-    assert in_use.returncode == 2
-    assert "it is in use" in in_use.stderr
-    shutil.rmtree(tmp_path / "checkpoint")
-    refused = run("aggregate", *options, *checkpoint)
-    assert refused.returncode == 2, refused.stderr
-    assert "run tallystream rebuild" in refused.stderr.splitlines()[-1]
-    rebuilt = run("rebuild", *options, *checkpoint)
-    assert rebuilt.returncode == 0, rebuilt.stderr
-    assert f"{topics.metrics} is read from" in rebuilt.stdout
-
-    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path) as process:
-        fleet.publish(400)
-        assert_exact(broker, topics)
-        verified = run("verify", *options)
-        assert verified.returncode == 0, verified.stdout + verified.stderr
+    topics, servers = Topics(topic_prefix), broker.bootstrap_servers
+    create_topics(admin, topics)
+    options = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
+    fleet = Fleet(servers, topics.metrics, seed=14)
+    fleet.publish(300)
+    with running_aggregator(servers, topic_prefix, tmp_path, "--drop-tag", "part") as process:
+        dropped = assert_exact(broker, topics, drop_tags=("part",))
+        active = run("rebuild", *options, "--all-tags")
         process.kill()
         process.wait(60)
-    read = committed(broker.bootstrap_servers, group, topics.metrics)
-    earlier = [record for record in read_topic(broker.bootstrap_servers, topics.metrics) if record.offset < read]
-    for future in admin.delete_records([TopicPartition(topics.metrics, 0, read)]).values():
-        future.result()
+    assert active.returncode == 1
+    assert "an aggregator is active" in active.stderr
+    assert {tag for *_, tags in dropped for tag, _ in tags} == set()
     fleet.publish(200)
-    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
-        assert_exact(broker, topics, earlier)
-
-
-def test_a_rebuild_without_records_that_were_never_read_is_refused(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str, tmp_path: Path
-) -> None:
-    """If `metrics` lacks records that the table does not include, the error says how many. An empty table is refused.
-
-    Records that the table includes may be deleted.
-    """
-    options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
     checkpoint = ("--checkpoint", str(tmp_path / "checkpoint"))
-    empty = run("rebuild", *options, *checkpoint)
-    assert empty.returncode == 1
-    assert "nothing to rebuild from" in empty.stderr
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed=12)
+    for other in (("--keep-tags", "region,topic"), ("--shards", "2")):
+        refused = run("aggregate", *options, *checkpoint, *other)
+        assert refused.returncode == 2
+        assert refused.stderr.splitlines()[-1].endswith("leave the option out, or run tallystream rebuild with it.")
+    narrow = run("rebuild", *options, "--all-tags", "--shards", "3")
+    assert f"--topic {topics.table} --partitions 3" in narrow.stderr
+    add_partitions(admin, topics, 3)
+
+    changed = run("rebuild", *options, "--all-tags", "--shards", "3")
+    assert changed.returncode == 0, changed.stderr
+    assert "it has 3 shards, sums with all tags now" in changed.stdout
     fleet.publish(100)
-    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
-        assert_exact(broker, topics)
-    shutil.rmtree(tmp_path / "checkpoint")
-    read = committed(broker.bootstrap_servers, topic_prefix + "tallystream-aggregator", topics.metrics)
-    fleet.publish(50)
-    for future in admin.delete_records([TopicPartition(topics.metrics, 0, read)]).values():
-        future.result()
-    assert run("rebuild", *options, *checkpoint).returncode == 0
-    for future in admin.delete_records([TopicPartition(topics.metrics, 0, read + 7)]).values():
-        future.result()
-    refused = run("rebuild", *options, *checkpoint)
-    assert refused.returncode == 2, refused.stderr
-    assert "7}" in refused.stderr
-    assert run("rebuild", *options, *checkpoint, "--accept-partial").returncode == 0
+    with running_aggregator(servers, topic_prefix, tmp_path):
+        whole = assert_exact(broker, topics, emptied=dropped)
+    assert {tag for *_, tags in whole for tag, _ in tags} == {"part"}
+    again = run("rebuild", *options, "--shards", "3")
+    assert "the table has 3 shards, sums with all tags already: nothing is changed" in again.stdout
+    fewer = run("rebuild", *options, "--shards", "2")
+    assert fewer.returncode == 2
+    assert "it can be split into more, never into fewer" in fewer.stderr
+    tags = run("rebuild", *options, "--drop-tag", "part")
+    assert tags.returncode == 0, tags.stderr
+    with running_aggregator(servers, topic_prefix, tmp_path):
+        fleet.publish(100)
+        assert_exact(broker, topics, drop_tags=("part",), emptied=whole)
 
 
-def test_a_rebuild_leaves_out_an_earlier_table(
-    broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
+def test_a_rebuild_that_is_killed_leaves_the_table_as_it_was(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """A new table began on the same topics, from a later offset. A rebuild has only its lives."""
-    options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
-    group, checkpoint = topic_prefix + "tallystream-aggregator", tmp_path / "checkpoint"
+    """It is killed while it reads, and while its transaction is open. The aggregator goes on, and another rebuild does.
 
-    def is_read(end: int) -> bool:
-        return committed(broker.bootstrap_servers, group, topics.metrics) >= end
+    A stop says that the table is as it was.
+    """
+    topics, servers = Topics(topic_prefix), broker.bootstrap_servers
+    create_topics(admin, topics, shards=2)
+    create_shards_topic(admin, topics, 2)
+    options = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
+    fleet = Fleet(servers, topics.metrics, seed=15)
+    fleet.publish(300)
+    with running_aggregator(servers, topic_prefix, tmp_path) as process:
+        assert_exact(broker, topics)
+        process.kill()
+        process.wait(60)
 
-    records = []
-    for seed, more in ((13, ()), (14, ("--from", "latest", "--accept-partial"))):
-        with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, *more):
-            Fleet(broker.bootstrap_servers, topics.metrics, seed=seed).publish(100)
-            earlier, records = records, read_topic(broker.bootstrap_servers, topics.metrics)
-            wait_until(partial(is_read, len(records)), 120, "all records are read")
-        shutil.rmtree(checkpoint)
-    rebuilt = run("rebuild", *options, "--checkpoint", str(checkpoint))
-    assert rebuilt.returncode == 0, rebuilt.stderr
-    lives = [life for known in rebuilt_state(checkpoint).lives.values() for life in known]
-    assert lives
-    assert all(offset >= len(earlier) for life in lives for offset in life.offsets.values())
+    access = Access({"bootstrap.servers": servers}, Selection(topics.metrics), "tests")
+    with running_rebuild(options, tmp_path / "killed.log") as killed:
+        wait_for(tmp_path / "killed.log", "reading its rows")
+        killed.kill()
+        killed.wait()
+    assert visible_layout(access, topics) == Layout()
+    with pytest.raises(HalfWrittenError):
+        Resharder(HalfWriting(access), topics, TableSettings(), require_current=lambda: None).run((1000, 0), shards=2)
+    fleet.publish(100)
+    with running_aggregator(servers, topic_prefix, tmp_path):
+        assert_exact(broker, topics)
+    assert visible_layout(access, topics) == Layout()
+
+    with closing(Lease(topics.ledger, {"bootstrap.servers": servers}, prefix=topic_prefix)) as lease:
+        lease.join()
+        lease.wait(standby=True, stopped=lambda: False)
+        with running_rebuild(options, tmp_path / "stopped.log") as stopped:
+            wait_for(tmp_path / "stopped.log", "waiting for the lease")
+            stopped.send_signal(signal.SIGTERM)
+            assert stopped.wait(60) == 130
+            wait_for(tmp_path / "stopped.log", "stopped: the table is as it was\n")
+    changed = run("rebuild", *options, "--shards", "2")
+    assert changed.returncode == 0, changed.stderr
+    fleet.publish(100)
+    with running_aggregator(servers, topic_prefix, tmp_path):
+        assert_exact(broker, topics)
 
 
-def rebuilt_state(checkpoint: Path) -> State:
-    """Return the state of the only shard that a rebuild has written for a checkpoint."""
-    return unpack(read_initial_state(initial_state_path(checkpoint), shards=1).shards[0])
+class HalfWrittenError(Exception):
+    """The process ends in the middle of its transaction."""
+
+
+class HalfWriting(Access):
+    """An access whose writer of all rows ends in the middle, as with kill -9: nobody aborts the transaction."""
+
+    def __init__(self, access: Access) -> None:
+        self.__dict__ |= access.__dict__
+
+    def writer(self, transactional_id: str) -> Writer:
+        """Return a writer."""
+        opened = super().writer(transactional_id)
+        if transactional_id.endswith("rebuild"):
+            commit = opened.commit
+            opened.commit = lambda records: commit(half(list(records)))  # type: ignore[method-assign]
+        return opened
+
+
+def half(records: list[Output]) -> Iterable[Output]:
+    """Yield half of the records, and let the broker have them."""
+    yield from records[: len(records) // 2]
+    threading.Event().wait(1)
+    raise HalfWrittenError
+
+
+@contextmanager
+def running_rebuild(options: tuple[str, ...], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a rebuild with two shards, and kill it at the end of the block."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(command("rebuild", *options, "--shards", "2"), stdout=out, stderr=out)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(log: Path, text: str) -> None:
+    """Wait until a log has a text."""
+    wait_until(lambda: text in log.read_text(encoding="utf-8"), 60, text, poll=0.01)
+
+
+def add_partitions(admin: AdminClient, topics: Topics, number: int) -> None:
+    """Give `metrics-table` this number of partitions."""
+    for added in admin.create_partitions([NewPartitions(topics.table, number)]).values():
+        added.result()

@@ -6,19 +6,21 @@ on a manual clock. It can have one fault: the slug of the alert rule that must f
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from support.lag import Rounds, group, round_of
+from support.steps import run
 from tallystream import record
 from tallystream.registry import MetricRegistry
 from tallystream.testing import ManualClock
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.health.internal_metrics import EpochNumbers
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper, is_sum
 from tallystream_aggregator.shipping.subscription import Record as Read
 from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.rows import ShardRow
 from tallystream_dashboards.lag.collector.http_api import LagApi
 
 if TYPE_CHECKING:
@@ -140,22 +142,23 @@ class System:
         if step == 2 or self._has("dead-letters", step, 4):
             sent.append((b"orders-1", b"not JSON"))
         self._batch += 1
-        self._table.apply(
+        records = [
             Record("metrics", 0, offset, self._now_ms, key, value)
             for offset, (key, value) in enumerate(sent, start=self._offset)
-        )
+        ]
         self._offset += len(sent)
-        self._table.notice_silence()
-        changes = self._table.changes()
-        written = {"epoch": 1, "batch": self._batch}
+        changes = run(self._table, records)
         shipped = [Read(self._topics.agg, at, one.key(), one.value()) for at, one in enumerate(changes.totals)]
         shipped += [Read(self._topics.events, at, one.key(), one.value()) for at, one in enumerate(changes.events)]
         rows = [one for one in changes.rows if one.key.startswith((b'["life"', b'["shard"'))]
-        shipped += [Read(self._topics.table, at, one.key, one.value(**written)) for at, one in enumerate(rows)]
+        shipped += [Read(self._topics.table, at, one.key, one.value()) for at, one in enumerate(rows)]
         points = self._mapper.points(shipped)
         self.points += points
-        shards = [(one.value(**written) or b"").decode() for one in rows if one.key.startswith(b'["shard"')]
-        self._health["aggregate"].progress(self._progress(len(sent), {"metrics": {"0": self._offset}}, shards))
+        positions = {"metrics": {"0": self._offset}}
+        shards = [one.row for one in rows if isinstance(one.row, ShardRow)]
+        self._health["aggregate"].progress.watched(positions, positions, shards, records=self._offset, generation=1)
+        self._health["aggregate"].progress.epoch(self._progress(), EpochNumbers(len(sent), 0, 60.0, 58.0))
+        self._health["aggregate"].status.checked()
         self._health["ship"].internal_metrics.set("tallystream.ship.store_unavailable", 0)
         for name, n in (("points", len(points)), ("rejected", 0), ("unreadable", 0)):
             self._health["ship"].internal_metrics.add(f"tallystream.ship.{name}", n)
@@ -163,17 +166,12 @@ class System:
         self._health["ship"].status.checked()
         return self._expose([one for one in points if is_sum(one.measurement)])
 
-    def _progress(self, rows: int, ends: dict[str, dict[str, int]], shards: list[str]) -> dict[str, Any]:
-        """Return Spark's progress of a batch."""
+    def _progress(self) -> dict[str, Any]:
+        """Return Spark's progress of an epoch."""
         return {
-            "timestamp": datetime.fromtimestamp(self._now_ms / 1000, UTC).isoformat(),
             "batchId": self._batch,
-            "numInputRows": rows,
-            "processedRowsPerSecond": rows / 0.5,
-            "durationMs": {"addBatch": 400 + self._batch, "walCommit": 20, "triggerExecution": 500 + self._batch},
+            "durationMs": {"triggerExecution": 60_500 + self._batch},
             "stateOperators": [{"numRowsTotal": 1, "memoryUsedBytes": 8192}],
-            "sources": [{"endOffset": ends, "latestOffset": ends}],
-            "observedMetrics": {"table": {"shards": shards}},
         }
 
     def _collect_lag(self, step: int) -> None:

@@ -1,13 +1,14 @@
-"""Read complete topics, and offsets."""
+"""Read complete topics and offsets, and append to the ledger."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from support.wait import wait_until
 from tallystream_aggregator import sums
+from tallystream_aggregator.kafka import ledger
 
 NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 """The broker's errors for a partition that was just created."""
@@ -76,6 +77,14 @@ def latest_sums(bootstrap_servers: str, topic: str) -> dict[Key, sums.Sum]:
         row = sums.decode(record.value)
         newest[row.app, row.name, row.type, tuple(sorted(row.tags.items()))] = row
     return newest
+
+
+def append_to_ledger(bootstrap_servers: str, topic: str, *rows: ledger.LedgerRow) -> None:
+    """Append rows to the ledger without a transaction."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for row in rows:
+        producer.produce(topic, key=ledger.key(row), value=ledger.encode(row))
+    assert producer.flush(30) == 0
 
 
 def committed(bootstrap_servers: str, group: str, topic: str, partition: int = 0) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from tallystream_aggregator.table import State, Table, TableSettings
+from tallystream_aggregator.table.storage import StoredTable, load
+
 
 class MemoryStore:
     """`tallystream_aggregator.table.storage.Store` in memory."""
@@ -29,3 +32,8 @@ class MemoryStore:
     def clear(self) -> None:
         """Remove the entries, not the head."""
         self.entries.clear()
+
+
+def stored_table(store: MemoryStore, settings: TableSettings) -> StoredTable:
+    """Return the table that is stored, or an empty one."""
+    return load(store, settings) or StoredTable(Table(State(published=True), settings))

@@ -27,6 +27,7 @@ from tallystream_aggregator.stream.broker import FencedError
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
+from tallystream_aggregator.stream.layout import loop_id
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -68,7 +69,8 @@ class Task:
 
     def loop(self, broker: KafkaBroker, stopped: SignalSafeEvent) -> EpochLoop:
         """Return a new loop."""
-        topics, id_ = Topics(self.prefix), f"{self.prefix}tallystream-{self.shard}"
+        topics = Topics(self.prefix)
+        id_ = loop_id(topics, self.shard)
         if self.shard == self.shards:
             return CombinerLoop(
                 CombinerSettings(topics, self.shards, id_, self.spacing_s), broker, time, stopped.is_set

@@ -263,7 +263,7 @@ def _totals(latest: LatestRows) -> list[Total]:
     for state in restore(latest).states:
         table = Table(state)
         table.notice_silence()
-        changes.append(table.changes())
+        changes.append(table.outputs())
     if len(changes) == 1:
         return changes[0].totals
     combined = CombinerGroup()

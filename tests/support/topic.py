@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+from support.steps import Published, run
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
-from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings
+from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 BEGIN_MS = 1_700_000_000_000
@@ -31,15 +36,26 @@ class Topic:
     def __init__(self, settings: TableSettings | None = None, sum_tags: SumTags | None = None) -> None:
         self.table = Table(State(sum_tags=sum_tags or SumTags()), settings)
         self.offset = -1
-        self.changes = Changes([], [], [])
+        self.changes = Published([], [], [], [], [])
+        self._waiting: list[Record] | None = None
 
     def append(self, key: bytes, value: bytes | None, at: int = 0) -> Topic:
-        """Append one record and run a batch with it."""
+        """Append one record and run a step with it."""
         self.offset += 1
-        self.table.apply([Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)])
-        self.table.notice_silence()
-        self.changes = self.table.changes()
+        record = Record("metrics", 0, self.offset, BEGIN_MS + at, key, value)
+        if self._waiting is None:
+            self.changes = run(self.table, [record])
+        else:
+            self._waiting.append(record)
         return self
+
+    @contextmanager
+    def one_step(self) -> Iterator[None]:
+        """Apply what is appended within the block in one step at its end."""
+        self._waiting = records = list[Record]()
+        yield
+        self._waiting = None
+        self.changes = run(self.table, records)
 
     def snapshot(self, *metrics: Any, at: int = 0, key: bytes = b"app-1", **header: Any) -> Topic:
         """Append a snapshot of the first life. `header` overrides fields of its header."""
@@ -51,14 +67,14 @@ class Topic:
         return self.append(b"script", json.dumps({"name": "n", "value": value}).encode(), at)
 
     def sum(self, name: str = "n") -> sums.Sum:
-        """Return the sum that the last batch published for the metric `name`, decoded from its bytes."""
+        """Return the sum that the last step published for the metric `name`, decoded from its bytes."""
         (found,) = [total for total in self.changes.totals if total.metric[1] == name]
         return sums.decode(found.value())
 
     def reasons(self) -> list[str]:
-        """Return the reasons of the dead letters of the last batch."""
+        """Return the reasons of the dead letters of the last step."""
         return [letter.reason for letter in self.changes.dead]
 
     def kinds(self) -> list[str]:
-        """Return the kinds of the last batch's events."""
+        """Return the kinds of the last step's events."""
         return [event.kind for event in self.changes.events]

@@ -7,6 +7,7 @@ aggregator will do with them.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,15 +16,17 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AclOperation
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.jobs.rebuild import finished_offsets, read_table
+from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
+from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table import Record, Table
 from tallystream_aggregator.table.combiners import CombinerGroup
 from tallystream_aggregator.table.layouts import Layouts, metric_count
+from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore
 from tallystream_aggregator.table.shards import instances, shard_of
 
@@ -31,15 +34,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.shutdown import StopRequest
+    from tallystream_aggregator.stream.positions import PositionsRow
     from tallystream_aggregator.table.decode import Forget
     from tallystream_aggregator.table.outputs import Total
     from tallystream_aggregator.table.state import Life, MetricId, State
 
 EVERY_S = 0.5
-"""Seconds between two reads of the ledger."""
+"""Seconds between two looks at what is published."""
+
+PROGRESS_EVERY = 100_000
 
 LAST = 2**63 - 1
-"""An offset after all records: rows of a batch that is being written may include more than `offsets` say."""
+"""An offset after all records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +89,26 @@ class Plan(NamedTuple):
 
 
 def read_plan(settings: ForgetSettings, say: Callable[[str], object]) -> Plan:
-    """Read the table, and return what would be removed. Publishes nothing. Needs as much memory as a rebuild.
+    """Read the table, and return what would be removed. Publishes nothing. Needs as much memory as the whole table.
 
     Raises:
         TallystreamError: nothing in the table matches, there is no table, or the broker can't be reached.
     """
     topics, kafka = _connection(settings)
     with clients.broker_errors(settings.bootstrap_servers):
-        states = restore(read_table(topics, kafka, say)).states
+        states = _states(topics, kafka, say)
     return plan(states, settings.forget, settings.instance)
+
+
+def _states(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> list[State]:
+    """Return the states of the shards by their newest rows."""
+    latest = LatestRows()
+    for number, record in enumerate(read_topic(topics.table, kafka), 1):
+        if record.key is not None and not record.key.startswith(b'["positions",'):
+            latest.add(record.key, record.value, partition=record.partition)
+        if number % PROGRESS_EVERY == 0:
+            say(f"{number:,} records of {topics.table} read")
+    return restore(latest).states
 
 
 def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
@@ -121,10 +138,8 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
     taken = sorted(RemovedLife(one.app, one.instance, one.life, one.living, metric_count(one)) for one in chosen)
     for record in records:
         table = tables[shard_of(record.key, len(tables))]
-        table.apply([Record(record.topic, record.partition, LAST, 0, record.key, record.value)])
-    for table in tables:
-        table.state.published = True  # the copy publishes nothing
-        table.changes()
+        clock = table.state.clocks.get(f"{record.topic}:{record.partition}", 0)
+        table.apply_record(Record(record.topic, record.partition, LAST, clock, record.key, record.value, clock))
     after = _sums(tables, metrics)
     sums = [Changed(total, after[metric]) for metric, total in sorted(before.items())]
     if instance is None:
@@ -198,14 +213,34 @@ def _require_writable(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
 def _wait(
     topics: Topics, kafka: Mapping[str, str], ends: Mapping[tuple[str, int], int], timeout: float, stop: StopRequest
 ) -> bool:
-    """Wait for a finished batch that ends at these offsets or later. Return whether there is one: it has its sums."""
+    """Wait until the sums of all records before these offsets are published. Return whether they are."""
     deadline = time.monotonic() + timeout
-    while True:
-        finished = finished_offsets(topics, kafka)
-        if all(finished.get(topic, {}).get(str(partition), 0) >= end for (topic, partition), end in ends.items()):
-            return True
-        if time.monotonic() > deadline or stop.wait(EVERY_S):
-            return False
+    with closing(TableTail(topics, 1, kafka)) as tail:
+        tail.poll()
+        first = tail.newest[0].positions
+    shards = 1 if first is None else first.of
+    with closing(TableTail(topics, shards, kafka)) as tail:
+        while True:
+            tail.poll()
+            if has_reached(tail.newest[shards if shards > 1 else 0].positions, ends):
+                return True
+            if time.monotonic() > deadline or stop.wait(EVERY_S):
+                return False
+
+
+def has_reached(row: PositionsRow | None, ends: Mapping[tuple[str, int], int]) -> bool:
+    """Tell whether the sums of every shard include all records before these offsets.
+
+    `row` is the positions row of the only shard, or of the combiner.
+    """
+    if row is None:
+        return False
+    shards = [row.positions] if row.of == 1 else [row.shards.get(str(shard), {}) for shard in range(row.of)]
+    return all(
+        positions.get(topic, {}).get(str(partition), 0) >= end
+        for positions in shards
+        for (topic, partition), end in ends.items()
+    )
 
 
 def _connection(settings: ForgetSettings) -> tuple[Topics, dict[str, str]]:

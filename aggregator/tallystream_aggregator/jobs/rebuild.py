@@ -1,191 +1,181 @@
-"""`tallystream rebuild`: restores the table from `metrics-table`, as the initial state of a new checkpoint.
+"""`tallystream rebuild`: gives a table more shards, or other tags of its sums, while no aggregator runs.
 
-It writes only the initial state and the sharding. An aggregator that is started with the checkpoint loads the state,
-reads `metrics` from its offsets, and publishes every sum again.
+It takes the lease and a generation, as an aggregator does, so none can run beside it. It needs no checkpoint and no
+Spark: the table is read from `metrics-table`, and written there again in one transaction. The next start of the
+aggregator makes its checkpoint of that.
 """
 
 from __future__ import annotations
 
+import time
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
-from confluent_kafka import TopicPartition
 
-from tallystream.errors import ConfigError
-from tallystream_aggregator import sums
-from tallystream_aggregator.initial_state import InitialState, initial_state_path, write_initial_state
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.ledger import MAX_EPOCH
-from tallystream_aggregator.kafka.partition_bounds import bounds_of
-from tallystream_aggregator.kafka.reader import read_topic
-from tallystream_aggregator.kafka.topic_selection import Offsets, Selection, by_topic
-from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.sharding import Sharding, require_sharding, write_sharding
-from tallystream_aggregator.table.combiners import combine_shards
-from tallystream_aggregator.table.combiners import pack as pack_combined
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import Rebuilt, included_by_all, missing_records, restore
-from tallystream_aggregator.table.state import pack
+from tallystream_aggregator.kafka.lease import GROUP, Lease, LeaseError
+from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.kafka.topics import Topics, create_shards_topic, require_partitions
+from tallystream_aggregator.stream.broker import BrokerError
+from tallystream_aggregator.stream.epochs import StoppedError
+from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka_calls import Timeouts
+from tallystream_aggregator.stream.layout import visible_layout
+from tallystream_aggregator.stream.positions import by_topic
+from tallystream_aggregator.stream.reshard import NoTableError, Resharder
+from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    from tallystream_aggregator.table.state import MetricId
+    from tallystream_aggregator.kafka.ledger import LedgerRow
+    from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.table.sum_tags import SumTags
 
-PROGRESS_EVERY = 100_000
+MAX_SHARDS = 1024
+MAX_LEDGER_ROWS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildSettings:
-    """Settings of `tallystream rebuild`. `checkpoint` is a new one; `accept_partial` accepts an incomplete table.
+    """Settings of `tallystream rebuild`. What is None stays as it is: the number of `shards`, the tags of the sums.
 
-    `shards` is the new number of shards, `partitions` the number of Spark's partitions; None keeps the default.
-    `sum_tags` are the tags that the sums have from now on; None keeps those that they have.
+    `timeout_s` is the longest time of the transaction. `accept_partial` accepts that lives lose counts that are not on
+    the topic.
     """
 
     bootstrap_servers: str
-    checkpoint: Path
+    shards: int | None = None
+    sum_tags: SumTags | None = None
     topic_prefix: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_s: float = 900.0
     accept_partial: bool = False
-    shards: int | None = None
-    partitions: int | None = None
-    sum_tags: SumTags | None = None
 
     def __post_init__(self) -> None:
-        require_sharding(self.shards, self.partitions, option="--partitions")
+        if self.shards is None and self.sum_tags is None:
+            remedy = "give the number of shards, or the tags of the sums: --drop-tag, --keep-tags or --all-tags"
+            raise ConfigError("--shards", "", remedy)
+        if self.shards is not None and not 1 <= self.shards <= MAX_SHARDS:
+            raise ConfigError("--shards", self.shards, f"give a whole number from 1 to {MAX_SHARDS}")
+        if self.timeout_s < 1:
+            raise ConfigError("--timeout", self.timeout_s, "give a number of seconds, 1 or more")
 
 
-def run(settings: RebuildSettings, say: Callable[[str], object]) -> int:
-    """Write the initial state, report what it contains and what it can't contain, and return 0.
+def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopRequest) -> bool:
+    """Change the table, and return True, or False if `stop` was set before. Then nothing has changed.
+
+    Delivery: the table has its earlier layout or the new one, whatever is killed.
 
     Raises:
-        ConfigError: the checkpoint is in use, or the rebuilt table would lack something and that was not accepted.
-        TallystreamError: there is nothing to rebuild from, or the broker can't be reached.
+        ConfigError: the table has more shards, a topic has too few partitions, or counts would be lost.
+        LeaseError: an aggregator is active.
+        RejectedError: the user may not write a topic, or `timeout_s` is more than the brokers allow.
+        TallystreamError: there is no table, or the broker can't be reached. Nothing has changed, or everything: the
+            next call says so.
     """
-    if any((settings.checkpoint / log).exists() for log in ("sources", "offsets", "commits")):
-        raise ConfigError("--checkpoint", str(settings.checkpoint), "it is in use: name a new one, or move it away")
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     check_login(kafka)
-    with clients.broker_errors(settings.bootstrap_servers):
-        latest, finished = read_finished(topics, kafka, say)
-        epoch = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka)) or latest.epoch
-        names = {f"{topic}:{p}": end for topic, ends in finished.items() for p, end in ends.items()}
-        rebuilt = restore(
-            latest, _summed(topics, kafka), shards=settings.shards, finished=names, sum_tags=settings.sum_tags
-        )
-        # The partitions of the last finished batch, or all of `metrics`.
-        read = {topic: [int(p) for p in ends] for topic, ends in finished.items()}
-        offsets = _next_offsets(
-            rebuilt, read or Selection(topics.metrics).find(kafka), kafka, accept_partial=settings.accept_partial
-        )
-    if rebuilt.omitted and not settings.accept_partial:
-        raise ConfigError(
-            "--accept-partial",
-            "no",
-            f"the rows of {len(rebuilt.omitted)} lives were too large to be published, the first is "
-            f"{list(rebuilt.omitted[0])}: their counts are lost; give the option to continue without them",
-        )
-    states = rebuilt.states
-    lives = sum(len(known) for state in states for known in state.lives.values())
-    metrics = len({metric for state in states for metric in state.metrics})
-    retired = sum(forgotten_sums.lives for state in states for forgotten_sums in state.forgotten_sums.values())
-    path = initial_state_path(settings.checkpoint)
-    combined = [list(pack_combined(group)) for group in combine_shards(states)] if len(states) > 1 else []
-    sharding = Sharding(len(states), settings.partitions or len(states), sum_tags=states[0].sum_tags)
-    write_initial_state(path, InitialState([pack(state) for state in states], offsets, epoch, combined))
-    write_sharding(settings.checkpoint, sharding)
-    say(f"{lives} lives, {metrics} metrics, {retired} rows of forgotten lives; initial state {path}")
-    say(f"{sharding.shards} shards on {sharding.partitions} partitions of Spark's state")
-    say(f"tags of the sums: {sharding.sum_tags}")
-    say(f"{topics.table} needs {sharding.shards} partitions, one for each shard")
-    for topic, partitions in offsets.items():
-        say(f"{topic} is read from {partitions} on")
-    say("the first batch publishes all sums again")
-    say(f"keep {path} as long as the checkpoint")
-    say("not restored: events and dead letters that the last, unfinished batch had not written yet")
-    say(f"start it with: tallystream aggregate --checkpoint {settings.checkpoint}")
-    return 0
-
-
-def read_finished(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> tuple[LatestRows, Offsets]:
-    """Return the latest rows of `metrics-table`, and the offsets at which the last finished batch ended."""
-    finished = finished_offsets(topics, kafka)  # First: an aggregator that still runs may finish batches meanwhile.
-    return read_table(topics, kafka, say), finished
-
-
-def read_table(topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object]) -> LatestRows:
-    """Return the latest rows of `metrics-table`, without records of an epoch that no writer has taken.
-
-    `say` is called with the progress.
-    """
-    records = read_topic(topics.table, kafka)
-    first = list(islice(records, 1))  # fixes the end of the topic, so the ledger has the epoch of every record
-    taken = ledger.highest_epoch(ledger.read_rows(topics.ledger, kafka))
-    latest = LatestRows(MAX_EPOCH if taken is None else taken)
-    for number, record in enumerate(chain(first, records), 1):
-        if record.key is not None:
-            latest.add(record.key, record.value, record.deleted_by, record.partition)
-        if number % PROGRESS_EVERY == 0:
-            say(f"{number:,} records of {topics.table} read")
-    if latest.refused:
-        say(f"{latest.refused:,} records of {topics.table} are skipped: no aggregator has taken their epoch")
-    return latest
-
-
-def _summed(topics: Topics, kafka: Mapping[str, str]) -> Iterator[MetricId]:
-    """Yield the metrics that have a sum on `metrics-agg`."""
-    for record in read_topic(topics.agg, kafka):
-        if record.value is None:
-            continue
+    with clients.broker_errors(settings.bootstrap_servers), ExitStack() as stack:
+        known = clients.admin(kafka).list_topics(timeout=clients.TIMEOUT_S).topics
+        if topics.table not in known or topics.ledger not in known:
+            raise NoTableError(f"topic {topics.table}: there is no table; an aggregator creates it.")
+        lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
+        stack.callback(lease.close)
+        lease.join()
         try:
-            row = sums.decode(record.value)
-        except msgspec.DecodeError:
-            continue  # not written by a table
-        yield row.app, row.name, row.type, tuple(sorted(row.tags.items()))
+            held = lease.wait(standby=False, stopped=stop.is_set)
+        except LeaseError:
+            remedy = f"an aggregator is active (consumer group {topics.prefix}{GROUP}); stop it, and run this again."
+            raise LeaseError(f"lease: {remedy}") from None
+        return held and _change(settings, topics, kafka, say, stop)
 
 
-def finished_offsets(topics: Topics, kafka: Mapping[str, str]) -> Offsets:
-    """Read the ledger, and return the next offsets after the last finished batch (kafka.ledger.finished)."""
-    return ledger.finished(ledger.read_rows(topics.ledger, kafka))
+def _change(
+    settings: RebuildSettings, topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object], stop: StopRequest
+) -> bool:
+    """Change the table. The lease is held."""
+    timeouts = Timeouts(commit_s=settings.timeout_s, transaction_s=settings.timeout_s)
+    broker = KafkaBroker(kafka, Selection(topics.metrics), clients.READING, timeouts)
+    old = visible_layout(broker, topics)
+    if old is None:
+        raise NoTableError(f"topic {topics.table}: it has no positions of a table; start the aggregator first.")
+    if (settings.shards or 1) > 1:
+        require_partitions(clients.admin(kafka), topics, shards=settings.shards or 1)
+        create_shards_topic(clients.admin(kafka), topics, settings.shards or 1)
+    opened = _opened(topics, kafka)
+    generations = Generations(broker, topics, shards=old.shards)
+    try:
+        generation = generations.take(lambda number: _row(opened, number))
+        resharder = Resharder(
+            broker,
+            topics,
+            _table_settings(opened),
+            # Only the newest generation can write to the ledger.
+            require_current=lambda: generations.write([_row(opened, generation)]),
+            stopped=stop.is_set,
+            say=say,
+            accept_partial=settings.accept_partial,
+        )
+        try:
+            done = resharder.run((generation, 0), shards=settings.shards, sum_tags=settings.sum_tags)
+        except StoppedError:
+            return False
+        except BrokerError as error:
+            raise BrokerError(f"{error} The table is as it was, or has changed as a whole: run this again.") from error
+        if done.new == done.old:
+            say(f"the table has {done.old} already: nothing is changed")
+            return True
+        say(f"the table had {done.old}; it has {done.new} now")
+        say("the next start of the aggregator continues it; leave out --shards, --drop-tag and --keep-tags")
+        tags = done.new.sum_tags
+        row = msgspec.structs.replace(
+            _row(opened, generation),
+            end=by_topic(done.positions),
+            shards=done.new.shards,
+            drop_tags=tags.drop,
+            keep_tags=tags.keep,
+        )
+        with suppress(TallystreamError):  # the next start of the aggregator writes the layout, too
+            generations.write([row])
+    finally:
+        generations.close()
+    return True
 
 
-def _next_offsets(
-    rebuilt: Rebuilt, read: Mapping[str, Iterable[int]], kafka: Mapping[str, str], *, accept_partial: bool
-) -> Offsets:
-    """Return the next offset of each partition of `read`: after what the table includes, or the first record.
+def _opened(topics: Topics, kafka: Mapping[str, str]) -> LedgerRow:
+    """Return the newest start of an aggregator in the ledger. It has the settings with which records were applied.
 
     Raises:
-        ConfigError: records were deleted that the table does not include, or a topic was created again.
+        TallystreamError: there is none.
     """
-    with clients.metadata_consumer(kafka) as consumer:
-        bounds = {
-            (topic, p): bounds_of(consumer, TopicPartition(topic, p), timeout=clients.TIMEOUT_S)
-            for topic, partitions in read.items()
-            for p in sorted(partitions)
-        }
-    by_all = included_by_all(rebuilt.states)
-    included = {(topic, p): by_all.get(f"{topic}:{p}", -1) for topic, p in bounds}
-    for (topic, p), (_, high) in bounds.items():
-        if included[topic, p] >= high:
-            raise ConfigError(
-                "topic",
-                topic,
-                f"partition {p} ends before what the table includes (offset {included[topic, p]}), so the topic was "
-                "created again: begin a new table with tallystream aggregate --from earliest",
-            )
-    gaps = missing_records(by_all, {f"{topic}:{p}": low for (topic, p), (low, _) in bounds.items()})
-    if gaps and not accept_partial:
-        raise ConfigError(
-            "--accept-partial",
-            "no",
-            f"records that the table does not include were deleted (partition → how many: {gaps}); their counts "
-            "return with the next record of their life, but ended lives may lack some: give the option to continue",
-        )
-    return by_topic({place: max(included[place] + 1, low) for place, (low, _) in bounds.items()})
+    for last in (ledger.TAIL, MAX_LEDGER_ROWS):
+        rows = ledger.read_rows(topics.ledger, kafka, last=last)
+        found = [row for row in rows if (row.query, row.kind) == (ledger.QUERY, "opened")]
+        if found:
+            return found[-1]
+    raise TallystreamError(
+        f"topic {topics.ledger}: it has no start of an aggregator, whose settings the table needs; start the "
+        "aggregator, stop it, and run this again."
+    )
+
+
+def _row(opened: LedgerRow, generation: int) -> LedgerRow:
+    """Return the row of a generation of this command."""
+    return msgspec.structs.replace(
+        opened, generation=generation, ts=int(time.time() * 1000), start={}, end={}, partial=False
+    )
+
+
+def _table_settings(opened: LedgerRow) -> TableSettings:
+    return TableSettings(
+        forget_after_ms=opened.forget_after_ms,
+        max_app_metrics=opened.max_app_metrics,
+        otlp_topics=tuple(opened.otlp),
+    )

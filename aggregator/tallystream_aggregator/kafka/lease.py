@@ -120,7 +120,7 @@ class Lease:
             return
         self._checked_s = self._clock()
         try:
-            highest = ledger.highest_epoch(ledger.read_rows(self._ledger, self._kafka, timeout=5)) or 0
+            highest = ledger.highest_generation(ledger.read_rows(self._ledger, self._kafka, timeout=5)) or 0
         except (KafkaException, TallystreamError) as error:
             log.warning("the lease is lost and the ledger can't be read (%s); no other aggregator can write", error)
             return

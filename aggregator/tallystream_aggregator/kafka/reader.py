@@ -11,7 +11,6 @@ from confluent_kafka import KafkaException, TopicPartition
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.partition_bounds import bounds_of, partitions_of
-from tallystream_aggregator.versions import UNKNOWN, Version, deletion_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,13 +19,12 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """A record as it was read. A null value deletes its key. `deleted_by` is the writer that a deletion names."""
+    """A record as it was read. A null value deletes its key."""
 
     key: bytes | None
     value: bytes | None
     offset: int
     partition: int = 0
-    deleted_by: Version = UNKNOWN
 
 
 def read_topic(
@@ -34,7 +32,8 @@ def read_topic(
 ) -> Iterator[Read]:
     """Yield the records of a topic's partitions up to their ends, only the `last` offsets of each if given.
 
-    The records of a partition come oldest first. `kafka` is a librdkafka configuration with bootstrap.servers.
+    The records of a partition come oldest first. Markers and aborted records take offsets, so `last` may be more than
+    what is read. `kafka` is a librdkafka configuration with bootstrap.servers.
     `timeout` is the longest wait for the next record, in seconds.
 
     Raises:
@@ -91,9 +90,7 @@ def read_from(
             # While new records keep coming, the event above may never come: it reports a fetch without records.
             reached = offset + 1
             if offset < ends[partition]:
-                value = message.value()
-                deleted_by = UNKNOWN if value is not None else deletion_version(dict(message.headers() or ()).items())
-                yield Read(message.key(), value, offset, partition, deleted_by)
+                yield Read(message.key(), message.value(), offset, partition)
         if reached >= ends[partition]:
             left.discard(partition)
         last_read_s = time.monotonic()

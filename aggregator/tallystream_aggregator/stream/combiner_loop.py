@@ -198,8 +198,7 @@ class Combined:
         """Return the sums that changed since the last call; none before all shards have begun."""
         if not self.has_begun:
             return []
-        offsets = self._offsets()
-        return [total._replace(offsets=offsets) for total in self._group.changes()]
+        return self._group.changes(self._offsets())
 
     def _offsets(self) -> Offsets:
         """Return the last offsets that every shard includes, without partitions that some have not begun to read."""

@@ -13,11 +13,6 @@ from typing import TYPE_CHECKING
 
 from tallystream.record import ShortForm
 from tallystream_aggregator.table.clock_record import CLOCK_KEY
-from tallystream_aggregator.table.compaction import (
-    CounterKey,
-    SnapshotRun,
-    is_accepted_completely,
-)
 from tallystream_aggregator.table.decode import (
     DecodedSnapshot,
     Forget,
@@ -28,13 +23,15 @@ from tallystream_aggregator.table.decode import (
     read_value,
 )
 from tallystream_aggregator.table.limits import out_of_bounds
+from tallystream_aggregator.table.runs import is_accepted_completely, supersedes
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tallystream.record import Snapshot
     from tallystream_aggregator.stream.broker import Chunk, Place, RawRecord
-    from tallystream_aggregator.table.limits import TableSettings
+    from tallystream_aggregator.table.decode import Message
     from tallystream_aggregator.table.table import Table
 
 MAX_RUNS = 500_000
@@ -43,30 +40,25 @@ MAX_RUNS = 500_000
 FEW_RECORDS = 2_000
 """Up to so many records of a partition are applied one by one, without a search for runs."""
 
+CounterKey = str | tuple[str, tuple[tuple[str, str], ...]]
+"""The name of a counter of the short form, and its sorted tags if it has any."""
 
-class CounterRun:
-    """The run of a counter of the short form. `value` is its newest value, `limit` the highest one that continues it.
 
-    `waiting` is the newest record if it is not applied yet, `clock` its partition's time at that record, and `records`
-    how many records it stands for: those that it supersedes, and itself.
+class Run:
+    """The run of a counter, whose newest value is `value`, or of a part, whose newest snapshot is `newest`.
+
+    `newest` is None for a counter, and for a part whose newest snapshot begins no run. `limit` is the highest value or
+    seq that continues the run. `waiting` is the newest record if it is not applied yet, `clock` its partition's time at
+    that record, and `records` how many records it stands for: those that it supersedes, and itself.
     """
 
-    __slots__ = ("clock", "limit", "records", "value", "waiting")
+    __slots__ = ("clock", "limit", "newest", "records", "value", "waiting")
 
     def __init__(self) -> None:
         self.waiting: RawRecord | None = None
+        self.newest: Snapshot | None = None
         self.value = self.clock = self.records = 0
         self.limit = -1
-
-
-class PartRun(CounterRun):
-    """The run of a part of a life. `value` is its newest seq, and `newest` compares the metrics."""
-
-    __slots__ = ("newest",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.newest = SnapshotRun()
 
 
 class InstanceRuns:
@@ -80,16 +72,16 @@ class InstanceRuns:
     def __init__(self, key: bytes | None, shard: int, shards: int) -> None:
         self.applies = key == CLOCK_KEY or shard_of(key, shards) == shard
         self.readable = key != CLOCK_KEY and not isinstance(read_key(key), Refusal)
-        self.counters: dict[CounterKey, CounterRun] = {}
-        self.parts: dict[tuple[str, str, int], PartRun] = {}
-        self.waiting: list[CounterRun] = []
+        self.counters: dict[CounterKey, Run] = {}
+        self.parts: dict[tuple[str, str, int], Run] = {}
+        self.waiting: list[Run] = []
 
 
 class StepRecords:
     """Applies the chunks of one step to a table. Single use: `end` applies what waits."""
 
-    def __init__(self, table: Table, settings: TableSettings) -> None:
-        self._table, self._settings = table, settings
+    def __init__(self, table: Table) -> None:
+        self._table, self._settings = table, table.settings
         self._shard, self._shards = table.state.shard, table.state.shards
         self._runs: dict[Place, dict[bytes | None, InstanceRuns]] = {}
         self._number = 0
@@ -134,7 +126,7 @@ class StepRecords:
             if not instance.applies:
                 continue
             if value is None or len(value) > max_bytes or not instance.readable:
-                self._other(place, instance, Forget() if value is None else None, row, clock)
+                self._other(place, instance, None, row, clock)
                 continue
             message = read_short_form(value) or read_value(value, self._settings.max_metrics)
             if isinstance(message, ShortForm):
@@ -142,7 +134,7 @@ class StepRecords:
                 counter = (message.name, tuple(sorted(tags.items()))) if tags else message.name
                 run = instance.counters.get(counter)
                 if run is None:
-                    run = instance.counters[counter] = CounterRun()
+                    run = instance.counters[counter] = Run()
                     self._number += 1
                 new = message.value
                 if run.value <= new <= run.limit:
@@ -152,7 +144,7 @@ class StepRecords:
                     run.records += 1
                     run.waiting, run.clock, run.value = row, clock, new
                 else:
-                    run.limit, run.value = self._apply(place, instance, row, clock), new
+                    run.limit, run.value = self._apply(place, instance, row, clock, message), new
             elif isinstance(message, DecodedSnapshot):
                 self._snapshot(place, instance, message, row, clock)
             else:
@@ -170,16 +162,17 @@ class StepRecords:
     def _other(
         self, place: Place, instance: InstanceRuns, message: Forget | Refusal | None, row: RawRecord, clock: int
     ) -> None:
-        """Apply a record that is neither a snapshot nor the short form. It may end runs."""
+        """Apply a record that is neither a snapshot nor the short form, or is not decoded. It may end runs."""
         if row[2] == CLOCK_KEY:  # the lives that it forgets need their newest records before it
             for each in self._runs[place].values():
                 self._apply_waiting(place, each)
-        elif isinstance(message, Forget):
+        elif row[3] is None or isinstance(message, Forget):
             # Any instance may have the metric of a forget record.
-            for each in [instance] if message.metric is None else self._runs[place].values():
+            names_metric = isinstance(message, Forget) and message.metric is not None
+            for each in self._runs[place].values() if names_metric else [instance]:
                 self._apply_waiting(place, each)
                 each.counters, each.parts = {}, {}
-        self._apply(place, instance, row, clock)
+        self._apply(place, instance, row, clock, message)
 
     def _snapshot(
         self, place: Place, instance: InstanceRuns, message: DecodedSnapshot, row: RawRecord, clock: int
@@ -188,30 +181,31 @@ class StepRecords:
         part = (snapshot.app, snapshot.life, snapshot.part)
         run = instance.parts.get(part)
         if run is None:
-            run = instance.parts[part] = PartRun()
+            run = instance.parts[part] = Run()
             self._number += 1
         plain = not (snapshot.final or message.rejected or message.over_limit) and not out_of_bounds(snapshot, row[1])
-        if plain and snapshot.seq <= run.limit and run.newest.continues(snapshot):
+        newest = run.newest
+        if plain and newest is not None and snapshot.seq <= run.limit and supersedes(snapshot, newest):
             if not run.records:
                 instance.waiting.append(run)
             run.records += 1
-            run.waiting, run.clock, run.newest.value = row, clock, snapshot.seq
-            run.newest.metrics = snapshot.metrics
+            run.waiting, run.clock, run.newest = row, clock, snapshot
             return
-        run.limit = self._apply(place, instance, row, clock)
-        run.newest.value, run.newest.complete = snapshot.seq, snapshot.complete
-        run.newest.metrics = snapshot.metrics if plain and is_accepted_completely(snapshot) else None
+        run.limit = self._apply(place, instance, row, clock, message)
+        run.newest = snapshot if plain and is_accepted_completely(snapshot) else None
 
-    def _apply(self, place: Place, instance: InstanceRuns, row: RawRecord, clock: int) -> int:
+    def _apply(self, place: Place, instance: InstanceRuns, row: RawRecord, clock: int, message: Message | None) -> int:
         """Apply a record at once, after those of its instance that wait, and return how far its run may go."""
         if instance.waiting:
             self._apply_waiting(place, instance)
-        return self._table.apply_record(Record(place.topic, place.partition, *row, clock))
+        return self._table.apply_record(Record(place.topic, place.partition, *row, clock), message=message)
 
     def _apply_waiting(self, place: Place, instance: InstanceRuns) -> None:
         """Apply the waiting records of an instance in their order. Further records may continue their runs."""
         waiting = [(run.waiting, run) for run in instance.waiting if run.waiting is not None]
         for row, run in sorted(waiting, key=lambda item: item[0][0]):
-            run.limit = self._table.apply_record(Record(place.topic, place.partition, *row, run.clock), run.records)
+            record = Record(place.topic, place.partition, *row, run.clock)
+            message = None if run.newest is None else DecodedSnapshot(run.newest)
+            run.limit = self._table.apply_record(record, run.records, message)
             run.waiting, run.records = None, 0
         instance.waiting.clear()

@@ -28,11 +28,13 @@ class Timeouts:
     """How long calls wait for a broker, in seconds.
 
     `init_s` is for opening a writer, `commit_s` for a transaction, `query_s` for anything else. If `stopped` returns
-    True, a call that waits ends with BrokerError.
+    True, a call that waits ends with BrokerError. The broker ends a transaction that is open for more than
+    `transaction_s`: until then it holds back all readers of its partitions.
     """
 
     init_s: float = 30.0
     commit_s: float = 10.0
+    transaction_s: float = 30.0
     query_s: float = 10.0
     stopped: Callable[[], bool] = lambda: False
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Output
     from tallystream_aggregator.stream.kafka_calls import Timeouts
 
-TRANSACTION_TIMEOUT_MS = 30_000
-"""The broker ends a transaction that is open for longer: until then it holds back all readers of its partitions."""
-
 _DEFAULTS = {
     "linger.ms": 0,  # a commit sends what is left at once
     "batch.size": 256 * 1024,
@@ -30,8 +27,6 @@ _DEFAULTS = {
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 256 * 1024,
 }
-_FIXED = {"message.max.bytes": TABLE_RECORD_BYTES, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
-
 _FAILED = {KafkaError._STATE, KafkaError._FATAL}  # noqa: SLF001 (librdkafka's names)
 """The errors of `produce` when the transaction has failed before. They do not name the reason; a commit does."""
 
@@ -47,7 +42,12 @@ def open_writer(kafka: Mapping[str, Any], transactional_id: str, timeouts: Timeo
         BrokerError: the broker did not answer in time.
         ConfigError: librdkafka rejects an option.
     """
-    producer = clients.producer({**_DEFAULTS, **kafka, **_FIXED, "transactional.id": transactional_id})
+    fixed = {
+        "message.max.bytes": TABLE_RECORD_BYTES,
+        "transaction.timeout.ms": int(1000 * timeouts.transaction_s),
+        "transactional.id": transactional_id,
+    }
+    producer = clients.producer({**_DEFAULTS, **kafka, **fixed})
     try:
         timeouts.until(time.monotonic() + timeouts.init_s, producer.init_transactions)
     except KafkaException as error:

@@ -15,6 +15,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BEGIN_ANEW, BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
 from tallystream_aggregator.stream.epochs import EpochLoop, Identity
+from tallystream_aggregator.stream.layout import Layout
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import PositionsRow, by_topic, visible_row
@@ -40,7 +41,7 @@ CHECK_EVERY_S = 5.0
 
 
 class LayoutError(TallystreamError):
-    """The table has another number of shards, or its sums have other tags."""
+    """The table has another layout than the loop: it was changed since the loop's driver has read it."""
 
 
 class TopicChangedError(TallystreamError):
@@ -126,8 +127,8 @@ class ShardLoop(EpochLoop):
         begin, self._topic_ids = self._settings.begin, self._last.topics
         if (self._last.of, self._last.sum_tags) != (begin.shards, begin.sum_tags):
             raise LayoutError(
-                f"shard {begin.shard}: the table has {self._last.of} shards and {self._last.sum_tags}, not "
-                f"{begin.shards} and {begin.sum_tags}; change them with tallystream rebuild."
+                f"shard {begin.shard}: the table has {Layout(self._last.of, self._last.sum_tags)}, not "
+                f"{Layout(begin.shards, begin.sum_tags)}: tallystream rebuild has changed it meanwhile; start again."
             )
         self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
         return self._restorer.table_at(self._last, store, source)
@@ -214,7 +215,7 @@ class ShardLoop(EpochLoop):
 
     def _apply(self, source: Source, chunks: list[Chunk], limit: int) -> None:
         """Apply what was read, and what is there besides, up to a number of records and for a limited time."""
-        step, left = StepRecords(self._table, self._settings.table), limit
+        step, left = StepRecords(self._table), limit
         until_s = self._timer.monotonic() + MAX_STEP_S
         while True:
             number = 0

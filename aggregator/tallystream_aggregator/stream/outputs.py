@@ -30,8 +30,7 @@ class Step(NamedTuple):
 
     def records(self, topics: Topics) -> Iterator[Output]:
         """Yield the records of the transaction, one by one: all values together may take much memory."""
-        shard = self.row.shard
-        agg = Place(topics.agg, 0)
+        shard, agg = self.row.shard, Place(topics.agg, 0)
         yield from self.letters(topics)
         for total in self.changes.totals:
             yield Output(agg, total.key(), total.value())
@@ -39,8 +38,7 @@ class Step(NamedTuple):
             yield from self._partial_sums(Place(topics.shards, shard))
         table = Place(topics.table, shard)
         for row in self.rows:
-            # No version: the newest committed record of a key is the one that counts.
-            yield Output(table, row.key, row.value(epoch=0, batch=0))
+            yield Output(table, row.key, row.value())
         yield Output(table, positions.key_of(shard), positions.encode(self.row))
 
     def letters(self, topics: Topics) -> Iterator[Output]:

@@ -1,20 +1,22 @@
-"""Give a table another number of shards, or other tags of its sums, while no aggregator runs.
+"""Give a table another layout, more shards or other tags of its sums, while no aggregator runs.
 
 Every shard is brought to the same positions. Its lives, forgotten sums and clocks are divided among the new shards, and
-one transaction writes all rows, all sums and all positions rows. So the table has its old shards or its new ones,
+one transaction writes all rows, all sums and all positions rows. So the table has its old layout or the new one,
 whatever is killed. Before that, a claim in each partition ends the tasks of the old table for good.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import sums
 from tallystream_aggregator.stream.broker import BrokerError, Output, Place
+from tallystream_aggregator.stream.epochs import StoppedError
+from tallystream_aggregator.stream.layout import Layout, change_id, loop_id, visible_layout
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.positions import (
     HangingTransactionError,
@@ -25,7 +27,7 @@ from tallystream_aggregator.stream.positions import (
     key_of,
     newest_row,
 )
-from tallystream_aggregator.stream.restore import READ_AT_ONCE, Begin, Restorer, read_to
+from tallystream_aggregator.stream.restore import Begin, Restorer, committed_records, read_to
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore
 from tallystream_aggregator.table.table import Table
@@ -38,150 +40,173 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.positions import Claim
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.rows import TableRecord
-    from tallystream_aggregator.table.state import MetricId
+    from tallystream_aggregator.table.state import LifeId, MetricId
     from tallystream_aggregator.table.sum_tags import SumTags
     from tallystream_aggregator.table.table import Changes
 
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The number of shards of a table, and the tags of its sums."""
-
-    shards: int
-    sum_tags: SumTags
-
-
-@dataclass(frozen=True, slots=True)
-class Identities:
-    """The transactional IDs: of a shard by its number, of the combiner, and of a change of the shards."""
-
-    shard: Callable[[int], str]
-    combiner: str
-    reshard: str
+PROGRESS_EVERY = 100_000
 
 
 class NoTableError(TallystreamError):
     """There is no table, or not all of its tasks have begun."""
 
 
+class Resharded(NamedTuple):
+    """The layout before and after a change, and the positions at which it was changed.
+
+    If the layouts are equal, nothing was written, and there are no positions.
+    """
+
+    old: Layout
+    new: Layout
+    positions: Positions
+
+
+class _OldShard(NamedTuple):
+    """A shard at the target: its published positions, its table, and what the way from there to the target gave.
+
+    `omitted` are the lives whose counts its rows lack.
+    """
+
+    row: PositionsRow
+    table: Table
+    changes: Changes
+    omitted: list[LifeId]
+
+
 class Resharder:
     """Changes the layout of a table. Single use.
 
     Args:
-        broker: access to Kafka.
+        broker: access to Kafka. Its time limit for transactions is that of all rows together.
         topics: the table's topics. `metrics-table` needs a partition for each new shard, `metrics-shards` one more.
-        ids: the transactional IDs.
-        settings: of the table.
-        require_current: raises FencedError if somebody has taken a higher generation. A driver takes one, and then
-            fences `ids.reshard`. So a change that opens its writer later notices it.
+        settings: of the table, those with which the records were applied.
+        require_current: raises an error if somebody has taken a higher generation. It is called after the change has
+            opened its writer: a driver takes a generation, and then fences this writer. So one of the two notices.
         stopped: whether a stop was requested.
+        say: is told the progress.
+        accept_partial: whether lives may lose the counts that their rows lack.
     """
 
     def __init__(
         self,
         broker: Broker,
         topics: Topics,
-        ids: Identities,
         settings: TableSettings,
         *,
         require_current: Callable[[], None],
         stopped: Callable[[], bool] = lambda: False,
+        say: Callable[[str], object] = lambda _: None,
+        accept_partial: bool = False,
     ) -> None:
-        self._broker, self._topics, self._ids, self._settings = broker, topics, ids, settings
-        self._require_current, self._stopped = require_current, stopped
+        self._broker, self._topics, self._settings = broker, topics, settings
+        self._require_current, self._stopped, self._say = require_current, stopped, say
+        self._accept_partial = accept_partial
 
-    def run(self, new: Layout, claim: Claim) -> int:
-        """Change the layout and return how many lives the table has. `claim` is higher than those of its tasks.
+    def run(self, claim: Claim, *, shards: int | None = None, sum_tags: SumTags | None = None) -> Resharded:
+        """Change what is given, and keep the rest. `claim` is higher than those of the table's tasks.
 
         Raises:
-            ConfigError: the table has more shards than `new`.
+            ConfigError: the table has more shards, or the rows lack counts and that is not accepted.
             FencedError: an aggregator was started meanwhile.
             NoTableError: there is no table, or not all of its tasks have begun.
             TallystreamError: it can't be restored.
             StoppedError: a stop was requested. Nothing has changed.
             BrokerError: it failed. Nothing has changed, or everything: run it again.
         """
-        writer = self._broker.writer(self._ids.reshard)
+        writer = self._broker.writer(change_id(self._topics))
         try:
             self._require_current()
-            rows = [self._claim(self._ids.shard(0), Place(self._topics.table, 0), 0, claim)]
-            old = rows[0].of
-            if new.shards < old:
+            old = visible_layout(self._broker, self._topics)
+            if old is None:
+                raise self._no_table(0)
+            new = Layout(shards or old.shards, old.sum_tags if sum_tags is None else sum_tags)
+            if new == old:
+                return Resharded(old, new, {})
+            if new.shards < old.shards:
                 raise ConfigError(
-                    "--shards", new.shards, f"the table has {old}; it can be split into more, never into fewer"
+                    "--shards", new.shards, f"the table has {old.shards}; it can be split into more, never into fewer"
                 )
-            rows += [
-                self._claim(self._ids.shard(shard), Place(self._topics.table, shard), shard, claim)
-                for shard in range(1, old)
-            ]
-            if old > 1:
-                self._claim(self._ids.combiner, Place(self._topics.shards, old), old, claim)
-            target: Positions = {}
-            for row in rows:
-                for place, position in by_place(row.positions).items():
-                    target[place] = max(position, target.get(place, 0))
-            tables = [self._table(row, target) for row in rows]
-            writer.commit(self._records(tables, rows, new, target, claim))
+            published = self._claim_all(old, claim)
+            positions = _highest(published)
+            records = self._new_records(published, new, positions, claim)
+            self._say(f"writing {len(records):,} records in one transaction")
+            try:
+                writer.commit(self._until_stop(records))
+            except StoppedError:
+                with suppress(TallystreamError):  # the next start of an aggregator ends the transaction as well
+                    self._broker.writer(change_id(self._topics)).close()
+                raise
         finally:
             writer.close()
-        return sum(len(lives) for table, _ in tables for lives in table.state.lives.values())
+        return Resharded(old, new, positions)
 
-    def _claim(self, transactional_id: str, place: Place, shard: int, claim: Claim) -> PositionsRow:
-        """Fence the tasks of a shard, publish a claim that ends each of them for good, and return what is published."""
-        writer = self._broker.writer(transactional_id)
+    def _claim_all(self, old: Layout, claim: Claim) -> list[PositionsRow]:
+        """Claim every partition of the table, and return the published positions of its shards."""
+        numbers = range(old.shards)
+        rows = [self._claim(Place(self._topics.table, shard), shard, claim) for shard in numbers]
+        if old.shards > 1:
+            self._claim(Place(self._topics.shards, old.shards), old.shards, claim)
+        return rows
+
+    def _claim(self, place: Place, number: int, claim: Claim) -> PositionsRow:
+        """Fence the tasks of a loop, publish a claim that ends each of them for good, and return what is published."""
+        self._check_stop()
+        writer = self._broker.writer(loop_id(self._topics, number))
         try:
             try:
-                found = newest_row(self._broker, place, shard)
+                found = newest_row(self._broker, place, number)
             except HangingTransactionError as error:
                 raise BrokerError(str(error)) from error
             if found is None:
-                raise NoTableError(
-                    f"topic {place.topic}: it has no positions of shard {shard}; start the aggregator first."
-                )
+                raise self._no_table(number)
             row = msgspec.structs.replace(found, claim=claim, step=found.step + 1)
-            writer.commit([Output(place, key_of(shard), encode(row))])
+            writer.commit([Output(place, key_of(number), encode(row))])
         finally:
             writer.close()
         return row
 
-    def _table(self, row: PositionsRow, target: Positions) -> tuple[Table, Changes]:
-        """Return the table of a shard at the target, and what it gives on the way from what is published."""
+    def _new_records(
+        self, published: Sequence[PositionsRow], new: Layout, target: Positions, claim: Claim
+    ) -> list[Output]:
+        """Return what replaces the table that has published these rows, at the target."""
+        old = [self._old_shard(row, target) for row in published]
+        lives = sum(len(known) for shard in old for known in shard.table.state.lives.values())
+        self._say(f"{lives:,} lives; reading the sums on {self._topics.agg}")
+        return self._records(old, new, target, claim)
+
+    def _old_shard(self, row: PositionsRow, target: Positions) -> _OldShard:
+        self._say(f"shard {row.shard} of {row.of}: reading its rows")
         begin = Begin(row.shard, row.of, row.sum_tags, {})
         place = Place(self._topics.table, row.shard)
         restorer = Restorer(self._broker, place, self._settings, begin, self._stopped)
         source = self._broker.source()
         try:
-            table = restorer.table_at(row, NoStore(), source).table
-            read_to(table, self._settings, target, source, self._stopped)
+            table = restorer.table_at(row, None, source).table
+            read_to(table, target, source, self._stopped)
         finally:
             source.close()
         table.notice_silence()
-        return table, table.outputs()
+        return _OldShard(row, table, table.outputs(), restorer.omitted)
 
-    def _records(
-        self,
-        tables: Sequence[tuple[Table, Changes]],
-        published: Sequence[PositionsRow],
-        new: Layout,
-        target: Positions,
-        claim: Claim,
-    ) -> Iterator[Output]:
+    def _records(self, old: Sequence[_OldShard], new: Layout, target: Positions, claim: Claim) -> list[Output]:
         topics, latest, obsolete = self._topics, LatestRows(), dict[tuple[Place, bytes], None]()
-        for shard, (table, changes) in enumerate(tables):
-            for row in all_rows(table):
-                latest.add(row.key, row.value(epoch=0, batch=0), partition=shard)
-                obsolete[Place(topics.table, shard), row.key] = None
+        letters: list[Output] = []
+        for number, shard in enumerate(old):
+            for row in all_rows(shard.table):
+                latest.add(row.key, row.value(), partition=number)
+                obsolete[Place(topics.table, number), row.key] = None
             # The sums of the old layout are replaced as a whole; dead letters and events are not.
-            kept = changes._replace(totals=[], shard_sums=[])
-            yield from Step(kept, [], published[shard]).letters(topics)
-        for place in (Place(topics.shards, shard) for shard in range(len(tables)) if len(tables) > 1):
+            kept = shard.changes._replace(totals=[], shard_sums=[])
+            letters += Step(kept, [], shard.row).letters(topics)
+        for place in (Place(topics.shards, number) for number in range(len(old)) if len(old) > 1):
             obsolete |= dict.fromkeys((place, key) for key in self._keys(place))
-        step = 1 + max(row.step for row in published)
-        finished = {str(place): position for place, position in target.items()}
-        found = restore(latest, self._summed(), shards=new.shards, finished=finished, sum_tags=new.sum_tags)
+        step = 1 + max(shard.row.step for shard in old)
+        found = restore(latest, self._summed(), shards=new.shards, sum_tags=new.sum_tags)
+        self._require_complete([life for shard in old for life in shard.omitted] + found.omitted)
         written: list[Output] = []
         for state in found.states:
-            state.included, state.published, state.since, state.before = {}, False, 0, None
+            self._check_stop()
             table = Table(state, self._settings)
             for place, position in target.items():
                 table.advance(str(place), position - 1, state.clocks.get(str(place), 0))
@@ -193,7 +218,7 @@ class Resharder:
                 claim=claim,
                 step=step,
                 positions=by_topic(target),
-                topics=published[0].topics,
+                topics=old[0].row.topics,
                 records=state.records,
                 dead=state.dead,
                 stale=state.stale,
@@ -202,12 +227,39 @@ class Resharder:
         for output in written:
             obsolete.pop((output.place, output.key or b""), None)
         # Before the positions rows: what is deleted is of the same moment.
-        yield from (Output(place, key, None) for place, key in obsolete)
-        yield from written
+        return [*letters, *(Output(place, key, None) for place, key in obsolete), *written]
+
+    def _require_complete(self, omitted: Sequence[LifeId]) -> None:
+        if omitted and not self._accept_partial:
+            raise ConfigError(
+                "--accept-partial",
+                "no",
+                f"the rows of {len(set(omitted))} lives were too large to be written, the first is {list(omitted[0])}: "
+                "the sums would lose their counts; give the option to continue without them",
+            )
+
+    def _until_stop(self, records: Sequence[Output]) -> Iterator[Output]:
+        """Yield the records. After the last one, the commit is not interrupted: its effect would be unknown."""
+        for number, record in enumerate(records):
+            if number % PROGRESS_EVERY == 0 and number:
+                self._say(f"{number:,} records")
+            if number % 1000 == 0:
+                self._check_stop()
+            yield record
+        self._check_stop()
+
+    def _check_stop(self) -> None:
+        if self._stopped():
+            raise StoppedError
+
+    def _no_table(self, number: int) -> NoTableError:
+        return NoTableError(
+            f"topic {self._topics.table}: it has no positions of shard {number}; start the aggregator first."
+        )
 
     def _summed(self) -> Iterator[MetricId]:
         """Yield the metrics that have a sum on `metrics-agg`."""
-        for _, value in self._newest(Place(self._topics.agg, 0)):
+        for value in self._newest(Place(self._topics.agg, 0)).values():
             try:
                 row = sums.decode(value)
             except msgspec.DecodeError:
@@ -217,15 +269,25 @@ class Resharder:
     def _keys(self, place: Place) -> Iterator[bytes]:
         """Yield the keys of a shard's partial sums."""
         positions = key_of(place.partition)
-        yield from (key for key, _ in self._newest(place) if key != positions)
+        yield from (key for key in self._newest(place) if key != positions)
 
-    def _newest(self, place: Place) -> Iterator[tuple[bytes, bytes]]:
-        bounds = self._broker.bounds([place])[place]
-        found: dict[bytes, bytes | None] = {}
-        for first in range(bounds.first, bounds.stable, READ_AT_ONCE):
-            for _, _, key, value in self._broker.committed(place, first, min(first + READ_AT_ONCE, bounds.stable)):
+    def _newest(self, place: Place) -> dict[bytes, bytes]:
+        """Return the newest value of each key that is not deleted."""
+        found: dict[bytes, bytes] = {}
+        for _, _, key, value in committed_records(self._broker, place, self._stopped):
+            if value is None:
+                found.pop(key or b"", None)
+            else:
                 found[key or b""] = value
-        yield from ((key, value) for key, value in found.items() if value is not None)
+        return found
+
+
+def _highest(rows: Sequence[PositionsRow]) -> Positions:
+    found: Positions = {}
+    for row in rows:
+        for place, position in by_place(row.positions).items():
+            found[place] = max(position, found.get(place, 0))
+    return found
 
 
 def all_rows(table: Table) -> list[TableRecord]:
@@ -235,24 +297,3 @@ def all_rows(table: Table) -> list[TableRecord]:
         table.advance(name, offset, state.clocks.get(name, 0))
     state.published = False
     return table.rows()
-
-
-class NoStore:
-    """A store that has nothing and keeps nothing."""
-
-    def head(self) -> bytes | None:
-        """Return None."""
-        return None
-
-    def set_head(self, head: bytes) -> None:
-        """Do nothing."""
-
-    def entry(self, number: int) -> bytes | None:  # noqa: ARG002 (the protocol has it)
-        """Return None."""
-        return None
-
-    def add(self, number: int, entry: bytes) -> None:
-        """Do nothing."""
-
-    def clear(self) -> None:
-        """Do nothing."""

@@ -25,11 +25,12 @@ from tallystream_aggregator.table.storage import StoredTable
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from tallystream_aggregator.stream.broker import Broker, Source
+    from tallystream_aggregator.stream.broker import Broker, RawRecord, Source
     from tallystream_aggregator.stream.positions import PositionsRow
     from tallystream_aggregator.table.limits import TableSettings
+    from tallystream_aggregator.table.state import LifeId
     from tallystream_aggregator.table.storage import Store
     from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -80,6 +81,8 @@ class Restorer:
     ) -> None:
         self._broker, self._rows, self._settings, self._begin = broker, rows, settings, begin
         self._stopped, self._skip_lost = stopped, skip_lost
+        self.omitted: list[LifeId] = []
+        """The lives whose counts the rows lack, because they were too large to be written."""
 
     def new_table(self) -> StoredTable:
         """Return an empty table at the positions at which it begins."""
@@ -90,8 +93,10 @@ class Restorer:
             table.advance(str(place), position - 1, 0)
         return StoredTable(table)
 
-    def table_at(self, published: PositionsRow, store: Store, source: Source) -> StoredTable:
+    def table_at(self, published: PositionsRow, store: Store | None, source: Source) -> StoredTable:
         """Return the table at the published positions. `source` is used for the replay.
+
+        If there is no store, the table is made of its rows.
 
         Raises:
             LostRecordsError: records that the newest rows do not include were deleted, or the log was cut off.
@@ -105,7 +110,8 @@ class Restorer:
         for place, position in target.items():
             if place not in bounds or position > bounds[place].end:
                 raise LostRecordsError(place, position, bounds.get(place))
-        stored = self._from_state(store, published.topics.get(self._rows.topic, ""))
+        topic_id = published.topics.get(self._rows.topic, "")
+        stored = None if store is None else self._from_state(store, topic_id)
         if stored is not None:
             try:
                 self._replay(stored.table, published, source)
@@ -125,11 +131,11 @@ class Restorer:
     def _from_state(self, store: Store, topic_id: str) -> StoredTable | None:
         """Return the stored table, or None if there is none that can be read, or that of another `metrics-table`."""
         try:
-            if store.head() is None:
-                return None
             stored = storage.load(store, self._settings)
         except StateVersionError as error:
             log.warning("the state of shard %d is made again from %s: %s", self._begin.shard, self._rows.topic, error)
+            return None
+        if stored is None:
             return None
         state = stored.table.state
         wanted = (self._begin.shards, self._begin.sum_tags, topic_id)
@@ -142,28 +148,20 @@ class Restorer:
             MissingRowsError: they are missing.
         """
         begin, latest = self._begin, LatestRows()
-        bounds = self._broker.bounds([self._rows]).get(self._rows)
-        if bounds is None:
-            raise BrokerError(f"topic {self._rows.topic}: the partition {self._rows.partition} is not known now.")
-        # Compaction leaves few of the offsets, so they are not asked for range by range.
-        with closing(self._broker.source(committed=True)) as source:
-            at = bounds.first
-            source.assign({self._rows: at})
-            while at < bounds.stable:
-                if self._stopped():
-                    raise StoppedError
-                for chunk in source.read(READ_AT_ONCE, 0.1):
-                    at = chunk.end
-                    for _, _, key, value in chunk.rows:
-                        if key is not None and not key.startswith(b'["positions",'):
-                            latest.add(key, value, partition=begin.shard)
+        for _, _, key, value in committed_records(self._broker, self._rows, self._stopped):
+            if key is not None and not key.startswith(b'["positions",'):
+                latest.add(key, value, partition=begin.shard)
         if not latest.of_kind(ShardRow):
             raise MissingRowsError(
                 f"topic {self._rows.topic}, partition {self._rows.partition}: it has positions, and its rows were "
                 f"deleted; {BEGIN_ANEW}."
             )
-        state = restore_states(latest, shards=begin.shards).states[begin.shard]
-        state.included, state.published, state.sum_tags = {}, True, begin.sum_tags
+        found = restore_states(latest, shards=begin.shards)
+        self.omitted = found.omitted
+        if found.omitted:
+            log.warning("%d lives lack their counts: their rows were too large to be written", len(found.omitted))
+        state = found.states[begin.shard]
+        state.published, state.sum_tags = True, begin.sum_tags
         return StoredTable(Table(state, self._settings))
 
     def _replay(self, table: Table, published: PositionsRow, source: Source, *, skip_lost: bool = False) -> None:
@@ -171,7 +169,7 @@ class Restorer:
         target = by_place(published.positions)
         if not _is_not_ahead(positions_of(table.state), target):
             raise ReplayError(f"shard {self._begin.shard}: the table is ahead of the published positions.")
-        skipped = read_to(table, self._settings, target, source, self._stopped, skip_lost=skip_lost)
+        skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
         table.notice_silence()
         table.outputs()
         counted = (table.state.records, table.state.dead, table.state.stale)
@@ -184,9 +182,30 @@ class Restorer:
             )
 
 
+def committed_records(broker: Broker, place: Place, stopped: Callable[[], bool]) -> Iterator[RawRecord]:
+    """Yield the committed records of a partition up to what is its end now.
+
+    Raises:
+        StoppedError: a stop was requested.
+        BrokerError: the broker did not answer in time, or does not know the partition.
+    """
+    bounds = broker.bounds([place]).get(place)
+    if bounds is None:
+        raise BrokerError(f"topic {place.topic}: the partition {place.partition} is not known now.")
+    # Compaction leaves few of the offsets, so they are not asked for range by range.
+    with closing(broker.source(committed=True)) as source:
+        at = bounds.first
+        source.assign({place: at})
+        while at < bounds.stable:
+            if stopped():
+                raise StoppedError
+            for chunk in source.read(READ_AT_ONCE, 0.1):
+                at = chunk.end
+                yield from chunk.rows
+
+
 def read_to(
     table: Table,
-    settings: TableSettings,
     target: Positions,
     source: Source,
     stopped: Callable[[], bool],
@@ -205,7 +224,7 @@ def read_to(
     while left:
         if stopped():
             raise StoppedError
-        step, reached = StepRecords(table, settings), False
+        step, reached = StepRecords(table), False
         try:
             chunks = source.read(READ_AT_ONCE, 0.1)
         except LostRecordsError as error:

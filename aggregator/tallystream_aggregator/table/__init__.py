@@ -1,7 +1,7 @@
 """The changelog table's rules, as plain Python: no Spark, no Kafka, no clock but the records' own.
 
-`Table` takes records in offset order and gives, at the end of a batch, the sums that changed, the dead letters and the
-events. Its state packs to bytes (`pack`, `unpack`).
+`Table` takes records in offset order and gives the sums that changed, the dead letters, the events and the rows. Its
+state packs to bytes (`pack`, `unpack`).
 """
 
 from __future__ import annotations

@@ -144,32 +144,20 @@ def _json(metric: Metric) -> str:
 class RecordApplier:
     """Applies snapshots, records of the short form, tombstones and forget records to the lives.
 
-    `accepted` maps (instance, app, life, part) → topic, partition, offset of the last snapshot of this batch that was
-    accepted completely. `unexpanded` are instances with a record that supersedes others after one that was not accepted
-    completely: the superseded records have to be read again (table.compaction). `run_limit` is the highest seq, or
-    value of the short form, that may follow the last record in a run. A caller sets it to -1 before a record.
+    `run_limit` is the highest seq, or value of the short form, that may follow the last record in a run
+    (`Table.apply_record`). A caller sets it to -1 before a record.
     """
 
     def __init__(self, lives: Lives, settings: TableSettings) -> None:
         self._lives = lives
         self._settings = settings
         self._quota = MetricQuota(lives.state.metrics, settings)
-        self.accepted: dict[tuple[str, str, str, int], tuple[str, int, int]] = {}
-        self.unexpanded: set[str] = set()
         self.run_limit = -1
 
-    def apply_snapshot(
-        self,
-        instance: str,
-        message: DecodedSnapshot,
-        record: Record,
-        clock: int,
-        applied: set[tuple[str, str, str]] | None = None,
-    ) -> list[Refusal]:
+    def apply_snapshot(self, instance: str, message: DecodedSnapshot, record: Record, clock: int) -> list[Refusal]:
         """Apply a snapshot to its part of its life, unless it is too late or too early (rule 3), or stale (rule 1).
 
-        Return the refusals. If a record has several snapshots, `applied` has the lives of those that were applied
-        before, as (instance, app, life). The life of this one is added.
+        Return the refusals.
         """
         snapshot = message.snapshot
         life = self._life_of(instance, snapshot, record, clock)
@@ -177,25 +165,14 @@ class RecordApplier:
             return [life]
         self._lives.mark_dirty(instance)
         life.keep_ms = max(life.keep_ms, clock)
-        life_id = (instance, snapshot.app, snapshot.life)
-        if _includes(life, snapshot.part, record) and (applied is None or life_id not in applied):
-            return []
-        if applied is not None:
-            applied.add(life_id)
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
             self._apply_stale(life, message, record)
             return []
-        part_id = (instance, snapshot.app, snapshot.life, snapshot.part)
-        if record.superseded is not None:
-            first = (record.topic, record.partition, record.superseded.first)
-            if first != self.accepted.get(part_id):
-                self.unexpanded.add(instance)
         refused = [*message.rejected, *self._replace(life, snapshot, record, clock, before)]
         if message.over_limit:
             refused.append(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record, clock))
         if not refused:
-            self.accepted[part_id] = (record.topic, record.partition, record.offset)
             self.run_limit = MAX_COUNT
         return refused
 
@@ -210,17 +187,13 @@ class RecordApplier:
             new = Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms, complete=snapshot.complete)
             return self._lives.add(new, record, clock, snapshot.seq)
         if life.complete != snapshot.complete:
-            if record.superseded is not None:
-                self.unexpanded.add(instance)
             return Refusal("complete: the earlier snapshots of this life have the other value")
         return life
 
     def _replace(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> list[Refusal]:
         """Make a snapshot the newest of its part, and return the refusals. `before` is the seq of the one before."""
         lives = self._lives
-        # After a rebuild, a part may include the record already. Then the values of living and final are newer.
-        is_newest = not any(_includes(life, part, record) for part in life.offsets)
-        if is_newest and life.living == snapshot.final:
+        if life.living == snapshot.final:
             lives.sums.set_living(life, living=not snapshot.final)
         refused = replace_block(lives, life, snapshot)
         if refused is None:
@@ -229,9 +202,8 @@ class RecordApplier:
                 # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
                 current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
                 lives.sums.mark_dirty(life, current)
-        if is_newest:
-            _set_last_seen(life, record, clock, snapshot.every_ms)
-            life.final = snapshot.final
+        self._set_last_seen(life, record, clock, snapshot.every_ms)
+        life.final = snapshot.final
         lives.mark_changed(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
         if refused is not None:
@@ -248,8 +220,7 @@ class RecordApplier:
 
         They may if it is incomplete, or from another partition than the newest one of its part. Then add these metrics.
         """
-        # The superseded records have lower seqs, so they are stale, too.
-        self._lives.state.stale += record.record_count
+        self._lives.state.stale += 1
         part = message.snapshot.part
         if life.partition == record.partition_name and part in life.offsets:
             self._lives.mark_changed(life, part, record)
@@ -257,8 +228,6 @@ class RecordApplier:
                 return
         else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
             self._lives.publish(life, part)
-        if record.superseded is not None:
-            self.unexpanded.add(life.instance)
         self._lives.layouts.block_to_rows(life, part)
         replace_all(self._lives, life, message.snapshot, life.parts[part], self._quota)
 
@@ -270,12 +239,10 @@ class RecordApplier:
     def apply_short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> list[Refusal]:
         """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
         life = self._lives.find(instance, DEFAULT_APP, SHORT_FORM_LIFE)
-        if life is not None and _includes(life, 0, record):
-            return []
         if life is None:
             life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", clock, 0, clock), record, clock)
         self._lives.mark_dirty(instance)
-        _set_last_seen(life, record, clock, self._settings.short_form_every_ms)
+        self._set_last_seen(life, record, clock, self._settings.short_form_every_ms)
         self._lives.mark_changed(life, 0, record)
         life.keep_ms = max(life.keep_ms, clock)
         if not life.living:
@@ -283,9 +250,6 @@ class RecordApplier:
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
         number = self._lives.number_of(metric_id)
         row = life.rows.get(number)
-        if record.superseded is not None and not _continues(row, message.value, record.superseded.after):
-            self.unexpanded.add(instance)
-            return []
         if row is None:
             limit = self._quota.exceeded_limit(len(life.rows), metric_id, known=number >= 0)
             if limit is not None:
@@ -325,33 +289,20 @@ class RecordApplier:
             if forget is not None and not forget.has_life(life.app, life.life):
                 continue
             self._lives.layouts.blocks_to_rows(life)
-            all_parts = set(life.parts) or {0}
-            parts = {part for part in all_parts if not _includes(life, part, record)}
-            removed = [number for number, row in life.rows.items() if row.part in parts]
-            self._lives.sums.mark_dirty(life, removed)
-            if removed:
+            self._lives.sums.mark_dirty(life, life.rows)
+            if life.rows:
                 self._lives.add_event("tombstone" if forget is None else "forget", life, record, clock)
-            for number in removed:
-                del life.rows[number]
-            for part in parts:
+            life.rows.clear()
+            for part in life.parts or (0,):
                 self._lives.mark_changed(life, part, record)
-            life.living = life.living and parts != all_parts
-            if life.life == SHORT_FORM_LIFE and parts:
+            life.living = False
+            if life.life == SHORT_FORM_LIFE:
                 self._lives.delete(life)
 
-
-def _continues(row: Row | None, value: int, after: int) -> bool:
-    """Tell whether the superseded records follow the row's last value and keep the total within 64 bits."""
-    return row is not None and row.values[1] == after and row.values[0] + value - after <= MAX_COUNT  # type: ignore[operator]
-
-
-def _includes(life: Life, part: int, record: Record) -> bool:
-    """Tell whether the part's rows include the record already. Records are read again only after a rebuild."""
-    return record.offset <= life.offsets.get(part, -1) and life.partition == record.partition_name
-
-
-def _set_last_seen(life: Life, record: Record, clock: int, every_ms: int) -> None:
-    partition = record.partition_name
-    if life.partition != partition:  # partitions were added, and the instance moved to this one
-        life.offsets.clear()
-    life.partition, life.last_seen_ms, life.every_ms = partition, clock, every_ms
+    def _set_last_seen(self, life: Life, record: Record, clock: int, every_ms: int) -> None:
+        partition = record.partition_name
+        if life.partition != partition:  # it is new, or partitions were added and the instance moved to this one
+            life.offsets.clear()
+            for part in life.parts:  # the rows of all parts have the life's partition
+                self._lives.publish(life, part)
+        life.partition, life.last_seen_ms, life.every_ms = partition, clock, every_ms

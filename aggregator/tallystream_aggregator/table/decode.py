@@ -25,21 +25,10 @@ MAX_DEPTH = 64
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Superseded(NamedTuple):
-    """The records before a record that compaction left out: how many there are, and what came before them.
-
-    That is a record that was kept, at the offset `first`, with the seq (in the short form: the value) `after`.
-    """
-
-    records: int
-    after: int
-    first: int
-
-
 class Record(NamedTuple):
     """A record as Kafka has it. `timestamp_ms` is the broker's append time, in epoch milliseconds.
 
-    Compaction sets `clock_ms`, the highest append time up to this record in its shard, and what it supersedes.
+    `clock_ms` is the time of its partition: the highest append time up to this record.
     """
 
     topic: str
@@ -49,12 +38,6 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     clock_ms: int = 0
-    superseded: Superseded | None = None
-
-    @property
-    def record_count(self) -> int:
-        """The number of records that it stands for: itself, and those that it supersedes."""
-        return 1 if self.superseded is None else 1 + self.superseded.records
 
     @property
     def location(self) -> tuple[str, int, int]:
@@ -127,6 +110,10 @@ class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_
         return msgspec.json.encode(_ForgetRecord(self))
 
 
+Message = DecodedSnapshot | ShortForm | Forget | Refusal
+"""The content of a record's value, or why it is refused."""
+
+
 class _ForgetRecord(msgspec.Struct):
     forget: Forget
     v: Literal[1] = 1
@@ -176,7 +163,7 @@ def read_short_form(value: bytes) -> ShortForm | None:
     return message if message.metrics is msgspec.UNSET else None
 
 
-def read_value(value: bytes, max_metrics: int) -> DecodedSnapshot | ShortForm | Forget | Refusal:
+def read_value(value: bytes, max_metrics: int) -> Message:
     """Return the content of a record's value. A fast decoder is tried first, and gives the same result."""
     try:
         text = value.decode()
@@ -224,7 +211,7 @@ def _require_shallow(text: str) -> None:
             depth -= 1
 
 
-def _read_leniently(text: str, max_metrics: int) -> DecodedSnapshot | ShortForm | Forget | Refusal:
+def _read_leniently(text: str, max_metrics: int) -> Message:
     try:
         # The parser's own limit depends on the depth of the caller's stack. This one does not.
         _require_shallow(text)

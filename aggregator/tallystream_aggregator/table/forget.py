@@ -1,9 +1,9 @@
 """Forget metrics by a forget record, and the records of forgotten sums.
 
 A forget record that names a metric (docs/table.md, rule 10) is ordered only against the records of its own partition.
-So it removes the metric from the lives of that partition, and the result does not depend on how records are divided
-into batches. Forgotten sums include lives of all partitions, whose records are days old. The first such record removes
-the metric from them.
+So it removes the metric from the lives of that partition, and the result does not depend on the order in which
+partitions are read. Forgotten sums include lives of all partitions, whose records are days old. The first such record
+removes the metric from them.
 """
 
 from __future__ import annotations
@@ -47,15 +47,12 @@ def forget_metric(lives: Lives, forget: Forget, record: Record, clock: int) -> s
 
 
 def _remove_metrics(lives: Lives, life: Life, numbers: set[int], record: Record) -> set[int]:
-    # After a rebuild, the rows of a part may include the record already.
-    removed = {number for number in numbers if life.offsets.get(life.rows[number].part, -1) < record.offset}
-    if removed:
+    if numbers:
         lives.mark_dirty(life.instance)
-        lives.sums.mark_dirty(life, removed)
-    for number in removed:
-        part = life.rows.pop(number).part
-        lives.mark_changed(life, part, record)
-    return removed
+        lives.sums.mark_dirty(life, numbers)
+    for number in numbers:
+        lives.mark_changed(life, life.rows.pop(number).part, record)
+    return numbers
 
 
 def _remove_from_forgotten(lives: Lives, numbers: set[int]) -> set[int]:

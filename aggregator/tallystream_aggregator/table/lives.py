@@ -95,7 +95,7 @@ MAX_COLLECTION_NS = 60_000_000_000
 
 
 class Lives:
-    """The lives and metrics of `state`, which it changes in place, and the events of the batch.
+    """The lives and metrics of `state`, which it changes in place, and the events since they were last taken.
 
     `dirty` are the instances whose lives have changed since the state was last stored.
     """
@@ -230,19 +230,14 @@ class Lives:
         return number
 
     def mark_changed(self, life: Life, part: int, record: Record) -> None:
-        """Publish a part of a life with this batch: its rows now include a record."""
+        """Publish a part of a life with the next rows: it now includes a record."""
         if life.partition == record.partition_name:  # offsets of another partition have another order
             life.offsets[part] = record.offset
         self.publish(life, part)
 
     def publish(self, life: Life, part: int) -> None:
-        """Publish a part of a life with this batch, whether it has changed or not."""
+        """Publish a part of a life with the next rows."""
         self._changed.setdefault(id(life), (life, set()))[1].add(part)
-
-    def publish_all(self, life: Life) -> None:
-        """Publish every part of a life with this batch."""
-        for part in life.parts or (0,):
-            self.publish(life, part)
 
     def delete(self, life: Life) -> None:
         """Remove a life, and delete its row on `metrics-table`."""

@@ -99,7 +99,7 @@ class Event(NamedTuple):
         return _json.encode([self.app, self.instance])
 
     def value(self) -> bytes:
-        """The record's value. If a batch runs again, its events have the same bytes, so readers can drop duplicates."""
+        """The record's value."""
         body: dict[str, Any] = {"v": 1, "kind": self.kind, "app": self.app, "instance": self.instance}
         body |= {"life": self.life, "ts": self.ts_ms, **_position(self.offset)}
         if self.detail:

@@ -1,11 +1,11 @@
-"""The records of `metrics-table`: the source of a rebuild, and the view by instance.
+"""The records of `metrics-table`: the table can be made again from them, and they are the view by instance.
 
 There are three kinds of record. Each is absolute: a newer one replaces an older one of its key. The kind is the first
-element of the key.
+element of the key. (The fourth kind, the positions row, is that of the loop: stream.positions.)
 
     ["life", app, instance, life, part]            the newest values of one part of a life, until it is forgotten
     ["forgotten", shard, app, type, name, tags]    the sums of the forgotten lives of one metric
-    ["shard", shard]                               clocks and offsets: all rows of the batches up to here are written
+    ["shard", shard]                               clocks and offsets: the rows are an exact cut at these
 
 A life is forgotten in one step: the sums of forgotten lives include it, and its rows are deleted.
 """
@@ -80,8 +80,6 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     limits: list[str] = []
     omitted: int = 0
     metrics: list[MetricRow] = []
-    epoch: int = 0
-    batch: int = 0
 
 
 class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -94,30 +92,21 @@ class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     tags: dict[str, str] = {}
     lives: int
     held: StoredPartialSum
-    epoch: int = 0
-    batch: int = 0
 
 
 class ShardRow(msgspec.Struct, kw_only=True):
-    """The progress of a shard. The table has had this number of `shards` since the epoch `since`.
-
-    `before` has the number of shards and `since` of the time before; None if the number never changed. Then `since` is
-    the epoch in which the table began.
+    """The progress of a shard of a table with this number of `shards`.
 
     `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
 
     Counts since the table began: `records`, `stale` ones among them, `dead` letters, `forgotten` lives. Present counts:
     `lives`, `living` ones, `instances` of living ones, `rows`, `metrics` (identities), `state_bytes` (packed).
-
-    `repaired` is the number of the last request to publish
-    rows again that the shard has carried out (jobs.aggregate.repair). `sum_tags` are the tags that the sums have.
+    `sum_tags` are the tags that the sums have.
     """
 
     v: int = 1
     shard: int = 0
     shards: int = 1
-    since: int = 0
-    before: tuple[int, int] | None = None
     clocks: dict[str, int]
     offsets: dict[str, int]
     stale: int
@@ -130,10 +119,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     rows: int = 0
     metrics: int = 0
     state_bytes: int = 0
-    repaired: int = 0
     sum_tags: SumTags = SumTags()
-    epoch: int = 0
-    batch: int = 0
 
 
 class LifeNumbers(NamedTuple):
@@ -146,17 +132,14 @@ class LifeNumbers(NamedTuple):
 
 
 class TableRecord(NamedTuple):
-    """A record of `metrics-table` without its writer. If `row` is None, the record is deleted."""
+    """A record of `metrics-table`. If `row` is None, the record is deleted."""
 
     key: bytes
     row: LifeRow | ForgottenRow | ShardRow | None
 
-    def value(self, *, epoch: int, batch: int) -> bytes | None:
-        """The record's value, as written by the given batch of the given writer."""
-        if self.row is None:
-            return None
-        self.row.epoch, self.row.batch = epoch, batch
-        return _encode(self.row)
+    def value(self) -> bytes | None:
+        """The record's value, None for a deletion."""
+        return None if self.row is None else _encode(self.row)
 
 
 _json = msgspec.json.Encoder()
@@ -220,8 +203,6 @@ def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
     row = ShardRow(
         shard=state.shard,
         shards=state.shards,
-        since=state.since,
-        before=state.before,
         clocks=dict(state.clocks),
         offsets=dict(state.offsets),
         stale=state.stale,

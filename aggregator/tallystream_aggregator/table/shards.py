@@ -1,6 +1,6 @@
 """The shards of a table: the shard of an instance, and the partial sums of a shard for one metric.
 
-A shard adds over its own instances, including forgotten lives, and sends the partial sums to the combiner of the metric
+A shard adds over its own instances, including forgotten lives, and publishes the partial sums for the combiner
 (table.combiners), where they replace the earlier ones of the shard.
 """
 
@@ -17,7 +17,6 @@ from tallystream.decoding import msgpack_decoder
 from tallystream_aggregator.otlp import decode as otlp
 from tallystream_aggregator.table.arithmetic.partial_sums import StoredPartialSum, store_partial_sum
 from tallystream_aggregator.table.clock_record import CLOCK_KEY
-from tallystream_aggregator.table.outputs import Offsets
 from tallystream_aggregator.table.state import MetricId
 
 if TYPE_CHECKING:
@@ -71,13 +70,8 @@ def is_otlp(record: Record, otlp_topics: Collection[str]) -> bool:
     return record.topic in otlp_topics and record.value is not None and _FORGET.match(record.value) is None
 
 
-def group_of(metric: MetricId, groups: int) -> int:
-    """Return the group of combiners that a metric is in."""
-    return zlib.crc32(_encoder.encode(metric)) % groups
-
-
 class ShardSum(msgspec.Struct, array_like=True):
-    """The partial sums of a shard for a metric, as of the input `offsets`. `out_ms` is the newest output's time."""
+    """The partial sums of a shard for a metric. `out_ms` is the time of the output."""
 
     shard: int
     metric: MetricId
@@ -86,13 +80,12 @@ class ShardSum(msgspec.Struct, array_like=True):
     retired: int
     held: StoredPartialSum
     out_ms: int
-    offsets: Offsets
 
     @classmethod
-    def of(cls, shard: int, metric: MetricId, partial: PartialSum, out_ms: int, offsets: Offsets) -> ShardSum:
+    def of(cls, shard: int, metric: MetricId, partial: PartialSum, out_ms: int) -> ShardSum:
         """Return these partial sums of a shard."""
         counts = (partial.lives, partial.instances, partial.forgotten)
-        return cls(shard, metric, *counts, store_partial_sum(partial), out_ms, offsets)
+        return cls(shard, metric, *counts, store_partial_sum(partial), out_ms)
 
     def partial(self) -> PartialSum:
         """Return the partial sums in the form that merges with those of other shards."""

@@ -1,4 +1,4 @@
-"""The table's state between batches, and its stored form (MessagePack, with a version)."""
+"""The table's state, and its stored form (MessagePack, with a version)."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Life(msgspec.Struct, array_like=True):
     `blocks` maps part → the counters of its newest snapshot. These counters have no rows.
 
     `last_seen_ms` is the clock at the last record that was applied; `keep_ms` the clock at the last record of any seq
-    (or the ULID's time, if that is later), by which the life is forgotten. `partition` is the one whose
-    clock applies. `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition`
-    that the part's rows include. After a rebuild, records up to this offset are not applied again. A part whose newest
-    snapshot is from another partition has no offset. `complete` tells whether its snapshots have all metrics of a part.
+    (or the ULID's time, if that is later), by which the life is forgotten. `partition` is the one whose clock applies.
+    `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition` that the part
+    includes. A part whose newest snapshot is from another partition has no offset. `complete` tells whether its
+    snapshots have all metrics of a part.
     """
 
     instance: str
@@ -98,15 +98,12 @@ class State(msgspec.Struct, array_like=True):
     Since the table began, `stale`, `records`, `dead` and `forgotten` count stale records, all records, dead letters,
     and forgotten lives.
 
-    `shard` is one of `shards` (table.shards). `included` maps partition → the last offset that a rebuilt shard
-    includes: when another shard reads older records again, this one ignores them. The table has had this number of
-    shards since the epoch `since`; records of `metrics-table` with a lower epoch are from before. `before` has the
-    number of shards and `since` of the time before, None if the number never changed; then the table began in `since`.
+    `shard` is one of `shards` (table.shards).
 
     `topic_id` is the ID of `metrics-table`, empty if it is not known: a topic that is created again has another one.
 
     `sum_tags` are the tags that the sums have. `emptied` are sums on `metrics-agg` that the table may lack, because it
-    had other tags before it was rebuilt. The first batch publishes those that it lacks as empty.
+    had other tags before. Those that it lacks are published as empty with the first changes.
     """
 
     version: int = STATE_VERSION
@@ -122,9 +119,6 @@ class State(msgspec.Struct, array_like=True):
     forgotten: int = 0
     shard: int = 0
     shards: int = 1
-    included: dict[str, int] = {}
-    since: int = 0
-    before: tuple[int, int] | None = None
     sum_tags: SumTags = SumTags()
     emptied: list[MetricId] = []
     topic_id: str = ""

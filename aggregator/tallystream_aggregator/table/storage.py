@@ -1,9 +1,9 @@
-"""The storage of a shard's table: a copy of the state, then a log with the changes of each batch.
+"""The storage of a shard's table: a copy of the state, then a log with the changes of each epoch.
 
-A batch appends a state with the instances, forgotten sums and metrics that changed, and all small fields. An instance
+An epoch appends a state with the instances, forgotten sums and metrics that changed, and all small fields. An instance
 without lives is removed. When the entries after the copy are as large as the copy, a new copy is made. So the average
-cost of a batch depends on its changes, and the log is at most twice as large as the table. The head has a random token
-for the last entry. A process whose table in memory has the same token continues without reading the log.
+cost depends on the changes, and the log is at most twice as large as the table. The head has a random token for the
+last entry. A process whose table in memory has the same token continues without reading the log.
 """
 
 from __future__ import annotations
@@ -171,15 +171,15 @@ def _entries(state: State) -> Iterator[bytes]:
         yield pack(msgspec.structs.replace(state, **taken) if last else State(**taken))
 
 
-def load(store: Store, settings: TableSettings, begin: Callable[[], State] = State) -> StoredTable:
-    """Return the stored table, or a new one with the state that `begin` returns if none is stored.
+def load(store: Store, settings: TableSettings) -> StoredTable | None:
+    """Return the stored table, or None if none is stored.
 
     Raises:
         StateVersionError: another version wrote it, or it is damaged.
     """
     head = store.head()
     if head is None:
-        return StoredTable(Table(begin(), settings))
+        return None
     log, entries = read_log(store, head)
     if not entries:
         raise damaged("it has no entries")

@@ -1,7 +1,7 @@
-"""The table of one shard: `run_batch` applies the records of a batch and returns what changed.
+"""The table of one shard: it applies records one by one, and gives what has changed in the sums and the rows.
 
-Every decision about counts depends only on the records of one instance in offset order. So the same records in other
-batches give the same table, dead letters and events.
+Every decision depends only on the records of one instance in offset order, and on the times of their partition. So the
+same records give the same table, dead letters and events, whenever its changes are taken.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tallystream.record import ShortForm
 from tallystream_aggregator.otlp import decode as otlp
 from tallystream_aggregator.table.apply import RecordApplier
 from tallystream_aggregator.table.clock_record import CLOCK_KEY, NO_CLOCK_RECORD, read_clock
-from tallystream_aggregator.table.compaction import ExpansionNeededError, expand
 from tallystream_aggregator.table.decode import (
     DecodedSnapshot,
     Forget,
+    Message,
     Record,
     Refusal,
     read_key,
@@ -27,119 +27,66 @@ from tallystream_aggregator.table.forget import forget_metric, forgotten_rows
 from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limit_letters
 from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event, Total
-from tallystream_aggregator.table.restore.republish import Republish, metric_of, republish
 from tallystream_aggregator.table.rows import shard_row
 from tallystream_aggregator.table.shards import ShardSum, is_otlp, shard_of, shards_of
-from tallystream_aggregator.table.sums.numbers import sum_of
 from tallystream_aggregator.table.sums.outputs import SumOutputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from tallystream_aggregator.table.compaction import Span
     from tallystream_aggregator.table.rows import TableRecord
     from tallystream_aggregator.table.state import State
 
 
-def run_expanded(
-    records: Sequence[Record], run: Callable[[Sequence[Record]], Changes], read: Callable[[Span], Iterable[Record]]
-) -> Changes:
-    """Run a batch from the stored table, again with dropped records (`expand`) while it raises ExpansionNeededError."""
-    instances: set[str] = set()
-    while True:
-        try:
-            return run(expand(records, instances, read) if instances else records)
-        except ExpansionNeededError as needed:
-            instances |= needed.instances
-
-
-def run_batch(
-    table: Table,
-    records: Sequence[Record],
-    *,
-    load: Callable[[Record], Record] = lambda record: record,
-    republish: Republish | None = None,
-) -> Changes:
-    """Apply records in (partition, offset) order, find silent lives, and return the changes.
-
-    `load` returns a record with its value. `republish` names keys that are published from the state, whether they
-    change or not.
-    """
-    if republish is not None:
-        table.republish(republish.keys, republish.sums)
-    in_order = sorted(records, key=lambda record: (record.topic, record.partition, record.offset))
-    table.apply(map(load, in_order))
-    table.notice_silence()
-    return table.changes()
-
-
 class Changes(NamedTuple):
-    """The changes of a batch: `totals` of the changed metrics, sorted; dead letters and events in record order.
+    """What a table has to publish: `totals` of the changed metrics, sorted; dead letters and events in record order.
 
-    `rows` are the records of `metrics-table`, at most one for each key. A table of several shards has `shard_sums`, the
-    partial sums of this shard, instead of totals.
+    A table of several shards has `shard_sums`, the partial sums of this shard, instead of totals.
     """
 
     totals: list[Total]
     dead: list[DeadLetter]
     events: list[Event]
-    rows: list[TableRecord] = []  # noqa: RUF012 (a tuple's default is never changed)
-    shard_sums: list[ShardSum] = []  # noqa: RUF012
+    shard_sums: list[ShardSum] = []  # noqa: RUF012 (a tuple's default is never changed)
 
 
 class Table:
-    """The table over `state`, which it changes in place. Not thread-safe."""
+    """The table over `state`, which it changes in place, with its `settings`. Not thread-safe."""
 
     def __init__(self, state: State, settings: TableSettings | None = None) -> None:
         self.state = state
-        self._settings = settings or TableSettings()
+        self.settings = settings or TableSettings()
         self._dead: list[DeadLetter] = []
-        self._lives = Lives(state, self._settings)
+        self._lives = Lives(state, self.settings)
         self._outputs = SumOutputs(state, self._lives.sums)
-        self._applier = RecordApplier(self._lives, self._settings)
+        self._applier = RecordApplier(self._lives, self.settings)
         self._shard_row_changed = False
-        self._republished: set[bytes] = set()
         self._changed_forgotten: set[int] = set()  # since the state was stored
         self._to_publish: set[int] = set()  # of them, since the rows were returned
         self._metrics = len(state.metrics)
 
-    def apply(self, records: Iterable[Record]) -> None:
-        """Apply records, which must be in offset order within each partition.
+    def apply_record(self, record: Record, records: int = 1, message: Message | None = None) -> int:
+        """Apply a record that stands for `records`: those that it supersedes, and itself.
 
-        Raises:
-            ExpansionNeededError: a record supersedes others that may change the table. The table must not be used any
-                more.
-        """
-        included = self.state.included
-        for record in records:
-            if included and self._is_included(record, included):
-                continue
-            self._apply(record, self._advance_clock(record), record.record_count)
-        if self._applier.unexpanded:
-            raise ExpansionNeededError(self._applier.unexpanded)
-
-    def apply_record(self, record: Record, records: int = 1) -> int:
-        """Apply a record that stands for `records`: those that it supersedes, and itself. Its time is `clock_ms`.
+        `record.clock_ms` is the time of its partition, `message` the content of its value if that is known already.
 
         Return the highest seq, or value of the short form, up to which later records of its run may be left out if a
         still later one is applied; -1 for none. Each of them would be accepted completely, and replaced by the next.
         """
         self._applier.run_limit = -1
-        self._apply(record, record.clock_ms, records)
+        refused = limit_letters(self._apply_record(record, record.clock_ms, message))
+        every = self._is_clock(record) or record.topic in self.settings.otlp_topics  # every shard has the record
+        if self.state.shard == 0 or not every:
+            self.state.records += records
+        if refused:
+            self._add_dead_letters(record, refused)
+            self.state.dead += len(refused)
         return self._applier.run_limit
 
     def advance(self, partition: str, offset: int, clock_ms: int) -> None:
         """Note that a partition is read up to `offset`, included, and that its time is `clock_ms`."""
         self.state.offsets[partition], self.state.clocks[partition] = offset, clock_ms
         self._shard_row_changed = True
-
-    def _apply(self, record: Record, clock: int, records: int) -> None:
-        refused = limit_letters(self._apply_record(record, clock))
-        if self.state.shard == 0 or not self._is_clock(record):  # every shard has the clock records
-            self.state.records += records
-        if refused:
-            self._add_dead_letters(record, refused)
-            self.state.dead += len(refused)
 
     def notice_silence(self) -> None:
         """Mark lives as silent whose deadline has passed by the time of their partition (rule 5)."""
@@ -152,29 +99,8 @@ class Table:
                 self._lives.sums.set_living(life, living=False)
         life_counts.rescan()
 
-    def republish(self, keys: Iterable[bytes], sums: Iterable[bytes]) -> None:
-        """Publish these keys of `metrics-table` and `metrics-agg` from the state with the next changes.
-
-        A key of `metrics-table` that the state does not have is deleted. A sum with tags that the sums do not have is
-        published as empty. Any other key of `metrics-agg` that the state does not have is ignored.
-        """
-        self._republished.update(keys)
-        tags, numbers = self.state.sum_tags, self._lives.sums.numbers
-        for metric in filter(None, map(metric_of, sums)):
-            if sum_of(metric, tags) != metric:
-                self._outputs.publish_empty([metric] if self.state.shard == 0 else [])
-            else:
-                number = numbers.find(metric) if numbers.are_shared else self._lives.number_of(metric)
-                self._lives.sums.force_publish([number] if number >= 0 else [])
-        self._shard_row_changed = True
-
-    def changes(self) -> Changes:
-        """Return the changes since the last call, and clear them."""
-        outputs = self.outputs()
-        return outputs._replace(rows=self.rows())
-
     def outputs(self) -> Changes:
-        """Return the changed sums, the dead letters and the events since the last call, without rows; clear them."""
+        """Return the changed sums, the dead letters and the events since the last call, and clear them."""
         if not self.state.published:
             self._lives.sums.force_publish(range(len(self.state.metrics)))
             self._outputs.publish_empty(self.state.emptied)
@@ -185,11 +111,28 @@ class Table:
             shard_sums = self.shard_sums(sorted(changed, key=self._lives.sums.numbers.identity))
         else:
             totals = self._outputs.totals(changed)
-        outputs = Changes(totals, list(self._dead), list(self._lives.events), [], shard_sums)
+        changes = Changes(totals, list(self._dead), list(self._lives.events), shard_sums)
         self._dead.clear()
         self._lives.events.clear()
-        self._applier.accepted.clear()
-        return outputs
+        return changes
+
+    def rows(self) -> list[TableRecord]:
+        """Return the rows that changed since the last call, or all of them if none was published yet; clear them."""
+        rows = self._lives.pop_rows()
+        numbers = self._to_publish if self.state.published else self.state.forgotten_sums
+        if numbers:
+            rows |= {row.key: row for row in forgotten_rows(self.state, numbers)}
+        self.state.published = True
+        if not rows and not self._shard_row_changed:
+            return []
+        self._to_publish, self._shard_row_changed = set(), False
+        self._lives.life_counts.flush()
+        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts)]
+
+    def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
+        """Return the partial sums of this shard for the sums of these metrics, for the combiners."""
+        self._lives.sums.apply_changes()
+        return self._outputs.shard_sums(numbers)
 
     def pop_difference(self) -> State:
         """Return what changed in the state since the last call, as a state with only these parts (table.storage)."""
@@ -200,45 +143,37 @@ class Table:
         self._lives.dirty, self._changed_forgotten = set(), set()
         return msgspec.structs.replace(state, metrics=metrics, lives=lives, forgotten_sums=forgotten_sums)
 
-    def _is_included(self, record: Record, included: Mapping[str, int]) -> bool:
-        """Tell whether a rebuilt table includes a record already.
-
-        Which superseded records it includes is unknown, so these are read again.
-        """
-        if record.offset <= included.get(record.partition_name, -1):
-            return True
-        if record.superseded is not None and record.superseded.first <= included.get(record.partition_name, -1):
-            self._applier.unexpanded.add((record.key or b"").decode())
-        return False
-
-    def _advance_clock(self, record: Record) -> int:
-        state, partition = self.state, record.partition_name
-        clock = max(state.clocks.get(partition, 0), record.timestamp_ms, record.clock_ms)
-        state.clocks[partition] = clock
-        state.offsets[partition] = record.offset
-        self._shard_row_changed = True
-        return clock
-
-    def _apply_record(self, record: Record, clock: int) -> list[Refusal]:
+    def _apply_record(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
         """Apply one record, and return the refusals."""
-        if record.topic in self._settings.otlp_topics:  # without clock records
-            self._note_forgotten(self._lives.forget(record.partition_name, clock))
-            if is_otlp(record, self._settings.otlp_topics):
-                return self._apply_otlp(record, clock)
+        if record.topic in self.settings.otlp_topics:
+            return self._apply_to_otlp_topic(record, clock, message)
         if self._is_clock(record):
             return self._apply_clock(record, clock)
+        return self._apply_to_instance(record, clock, message)
+
+    def _apply_to_otlp_topic(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
+        """Apply a record of a topic without clock records, which every shard has."""
+        self._note_forgotten(self._lives.forget(record.partition_name, clock))
+        if is_otlp(record, self.settings.otlp_topics):
+            return self._apply_otlp(record, clock)
+        is_mine = shard_of(record.key, self.state.shards) == self.state.shard
+        return self._apply_to_instance(record, clock, message) if is_mine else []
+
+    def _apply_to_instance(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
             return [instance]
         if record.value is None:
             self._applier.apply_tombstone(instance, record, clock)
             return []
-        if len(record.value) > self._settings.max_record_bytes:
+        if len(record.value) > self.settings.max_record_bytes:
             return [self._refuse_size(record, instance, clock)]
-        return self._apply_message(instance, read_value(record.value, self._settings.max_metrics), record, clock)
+        if message is None:
+            message = read_value(record.value, self.settings.max_metrics)
+        return self._apply_message(instance, message, record, clock)
 
     def _is_clock(self, record: Record) -> bool:
-        return record.key == CLOCK_KEY and record.topic not in self._settings.otlp_topics
+        return record.key == CLOCK_KEY and record.topic not in self.settings.otlp_topics
 
     def _apply_clock(self, record: Record, clock: int) -> list[Refusal]:
         """Forget lives by a clock record, which every shard has. One of the shards refuses anything else."""
@@ -249,7 +184,7 @@ class Table:
         return []
 
     def _refuse_size(self, record: Record, instance: str, clock: int) -> Refusal:
-        size, limit = len(record.value or b""), self._settings.max_record_bytes
+        size, limit = len(record.value or b""), self.settings.max_record_bytes
         self._lives.events.append(Event("limit", "", instance, "", clock, record.location, RECORD_SIZE))
         return Refusal(f"limit: the record has {size} bytes; the limit is {limit}")
 
@@ -258,15 +193,15 @@ class Table:
 
         Of the shards that read the record, the first one refuses data without a valid instance.
         """
-        state, refused, applied = self.state, list[Refusal](), set[tuple[str, str, str]]()
-        value, limit = record.value or b"", self._settings.max_metrics
-        is_first = state.shard == min(shards_of(record, state.shards, self._settings.otlp_topics))
-        if len(value) > self._settings.max_record_bytes:
+        state, refused = self.state, list[Refusal]()
+        value, limit = record.value or b"", self.settings.max_metrics
+        is_first = state.shard == min(shards_of(record, state.shards, self.settings.otlp_topics))
+        if len(value) > self.settings.max_record_bytes:
             return [self._refuse_size(record, "", clock)] if is_first else []
         try:
             resources = otlp.read(value)
         except otlp.OtlpError as error:
-            return [Refusal(str(error))]
+            return [Refusal(str(error))] if is_first else []
         for resource in resources:
             try:
                 instance = otlp.instance(resource)
@@ -284,12 +219,10 @@ class Table:
             for snapshot in found.snapshots:
                 over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
                 message = DecodedSnapshot(snapshot, (), over_limit)
-                refused += self._applier.apply_snapshot(instance, message, record, clock, applied)
+                refused += self._applier.apply_snapshot(instance, message, record, clock)
         return refused
 
-    def _apply_message(
-        self, instance: str, message: DecodedSnapshot | ShortForm | Forget | Refusal, record: Record, clock: int
-    ) -> list[Refusal]:
+    def _apply_message(self, instance: str, message: Message, record: Record, clock: int) -> list[Refusal]:
         if isinstance(message, Refusal):
             return [message]
         if isinstance(message, DecodedSnapshot):
@@ -319,24 +252,3 @@ class Table:
             letter = DeadLetter.quoting(record, reason, metric, quotable_bytes)
             quotable_bytes -= len(letter.record.value or b"") + len(letter.metric or "")
             self._dead.append(letter)
-
-    def rows(self) -> list[TableRecord]:
-        """Return the rows that changed since the last call, or all of them if none was published yet; clear them."""
-        republished = republish(self._lives, self._republished)
-        self._republished.clear()
-        rows = {row.key: row for row in republished} | self._lives.pop_rows()
-        numbers = self._to_publish if self.state.published else self.state.forgotten_sums
-        if numbers:
-            rows |= {row.key: row for row in forgotten_rows(self.state, numbers)}
-        self.state.published = True
-        if not rows and not self._shard_row_changed:
-            return []
-        self._to_publish, self._shard_row_changed = set(), False
-        # The shard's record is last: once it is written, all rows that it includes are written.
-        self._lives.life_counts.flush()
-        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts)]
-
-    def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
-        """Return the partial sums of this shard for the sums of these metrics, for the combiners."""
-        self._lives.sums.apply_changes()
-        return self._outputs.shard_sums(numbers)

@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tallystream_aggregator.verify.published import Unequal, unequal
-from tallystream_aggregator.verify.tags import Tags
+from tallystream_aggregator.verify.lives import STAYING
+from tallystream_aggregator.verify.published import Moment, Unequal, unequal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from tallystream_aggregator.verify.decode import Identity, RawRecord
-    from tallystream_aggregator.verify.published import Batch, Ends, PartitionName, PublishedSum
+    from tallystream_aggregator.verify.advance import Advance, Event, Place
+    from tallystream_aggregator.verify.decode import Identity
+    from tallystream_aggregator.verify.published import Ends, PartitionName, PublishedSum
     from tallystream_aggregator.verify.replay import Replay
+    from tallystream_aggregator.verify.tags import Tags
 
 
 class Difference(NamedTuple):
-    """A field of a sum, or a dead letter, in which the replay differs. None means absent."""
+    """A field of a sum in which the replay differs, or a dead letter or an event. None means absent."""
 
     identity: Identity | None
     field: str
@@ -30,238 +32,177 @@ class Difference(NamedTuple):
 class Outcome:
     """The result of a comparison.
 
-    `records` is the number of replayed records, `sums` that of compared sums, and `letters` that of the dead letters
-    that both the topic and the replay have. `unordered` counts sums that were not compared, because their
-    offsets are neither before nor after those of another writer's batch. `compacted` counts metrics whose only sum left
-    is later than the period. `unreadable` counts records of `metrics-agg` that are not sums. `lost_letters` counts the
-    records without dead letters which a lost checkpoint may have refused before it wrote them. `letters_checked` is
-    False if dead letters were deleted. `complete` is true if the check that everything was published was made.
+    `records` is the number of replayed records, `sums` that of compared sums, and `letters` and `events` those of the
+    dead letters and events that both the topic and the replay have. `between` counts sums of several shards that were
+    not compared, because the positions of the shards at their moment are not known any more. `compacted` counts metrics
+    whose only sum left is later than the period. `unreadable` counts records of `metrics-agg` that are not sums.
+    `letters_checked` is False if dead letters were deleted, and `events_checked` if events were. `complete` is true if
+    the check that everything was published was made.
     """
 
     ends: Ends = field(default_factory=dict)
     records: int = 0
     sums: int = 0
     letters: int = 0
-    unordered: int = 0
+    events: int = 0
+    between: int = 0
     compacted: int = 0
     unreadable: int = 0
-    lost_letters: int = 0
     letters_checked: bool = True
+    events_checked: bool = True
     complete: bool = False
     differences: list[Difference] = field(default_factory=list)
 
 
 class Check:
-    """Replays records and compares sums.
+    """Compares sums with a replay, from moment to moment.
 
-    `until(partition, end)` returns the next records of a partition with offsets below `end`, each record once. `end` is
-    the end of the last batch known to be finished, None if no batch is known: all dead letters and sums up to there
-    must have been published. `batches` are the ledger's batches up to there, in order. `letters` are the records with
-    dead letters, None if dead letters were deleted. `tags` returns the tags that the sums of a writer have, by its
-    epoch, or those of the last writer for None.
+    Args:
+        advance: the replay, at the offsets at which the table began.
+        replay: the same.
+        letters: how many dead letters each record has, None if dead letters were deleted.
+        events: how often each event is there, None if events were deleted.
+        tags: those that sums may have had, beside those of the moment at which everything is compared.
     """
 
     def __init__(
         self,
+        advance: Advance,
         replay: Replay,
-        begin: Ends,
-        end: Ends | None,
-        until: Callable[[PartitionName, int], Iterable[RawRecord]],
         *,
-        batches: Sequence[Batch] = (),
-        letters: set[tuple[PartitionName, int]] | None = None,
-        tags: Callable[[int | None], Tags] = lambda _epoch: Tags(),
-        on_record: Callable[[int], None] = lambda _records: None,
+        letters: Mapping[Place, int] | None = None,
+        events: Mapping[Event, int] | None = None,
+        tags: Collection[Tags] = (),
     ) -> None:
-        self._replay = replay
-        self._begin = begin
-        self._at = dict(begin)
-        self._end = end
-        self._until = until
-        self._batches = batches
-        self._letters = letters
-        self._tags = tags
-        self._on_record = on_record
-        self._started: Batch | None = None
-        self._is_rebuilt = False  # the next batch of the ledger is the first one of a rebuilt table
-        self._is_between = False  # records of a batch that the ledger lacks were replayed since its last batch
-        self.outcome = Outcome(letters_checked=letters is not None)
+        self._advance, self._replay = advance, replay
+        self._begin = dict(advance.at)
+        self._letters, self._events = letters, events
+        self._tags = {replay.tags, *tags}
+        self._waiting: dict[Any, list[PublishedSum]] = {}  # by the offsets that they name
+        self._compared: set[int] = set()
+        self.outcome = Outcome(letters_checked=letters is not None, events_checked=events is not None)
 
     def run(
-        self, rows: Sequence[PublishedSum], newest: Mapping[Identity, PublishedSum], later: set[Identity], highs: Ends
+        self,
+        sums: Sequence[PublishedSum],
+        newest: Mapping[Identity, PublishedSum],
+        later: Collection[Identity] = (),
+        *,
+        end: Moment | None = None,
+        moments: Sequence[Moment] | None = None,
     ) -> Outcome:
-        """Compare each of `rows` at its own offsets, and the `newest` sum of each metric at `end`.
+        """Compare each of `sums` at its own offsets, and the `newest` sum of each metric at the moment `end`.
 
-        `later` are the metrics that have a sum beyond `end`. `highs` are the topics' end offsets, which bound the
-        offsets of every sum.
+        A table of several shards has had these `moments`, in order, and `end` is one of them. One shard has had those
+        that its sums name. `later` are the metrics that have a sum after `end`.
         """
-        index = _BatchIndex(self._batches)
-        by_batch: dict[int, list[PublishedSum]] = {}
-        by_ends: dict[tuple[tuple[PartitionName, int], ...], list[PublishedSum]] = {}
-        for row in rows:
-            if row.ends is None or not row.within(highs):
-                self._differ(
-                    row.identity, [Unequal("offsets", row.fields.get("offsets"), "within the topic")], row.ends
-                )
-            elif (number := index.batch_of(row)) is not None:
-                by_batch.setdefault(number, []).append(row)
+        for one in sums:
+            if one.ends is None:
+                self._differ(one.identity, [Unequal("offsets", None, "those of a step")], None)
             else:
-                by_ends.setdefault(tuple(sorted(row.ends.items())), []).append(row)
-        if self._batches:
-            self._replay.begin(self._batches[0])
-        elif self._end is not None:
-            by_ends.setdefault(tuple(sorted(self._end.items())), [])
-        self._replay_all(by_batch, by_ends, newest, later)
+                self._waiting.setdefault(_key(one.ends), []).append(one)
+        if moments is None:
+            named = {key: Moment((dict(key),)) for key in self._waiting} | ({_key(end.ends): end} if end else {})
+            moments = sorted(named.values(), key=lambda moment: sum(moment.ends.values()))
+        for moment, following in zip(moments, [*moments[1:], None], strict=False):
+            self._compare(moment, following, end)
+            if moment is end and self.outcome.complete:
+                self._compared.update(map(id, newest.values()))
+                self._all_published(end, newest, later)
+        left = [one for found in self._waiting.values() for one in found if id(one) not in self._compared]
+        self.outcome.between, self.outcome.sums = len(left), len(self._compared)
+        self.outcome.ends, self.outcome.records = dict(self._advance.at), self._advance.records
+        if end is not None:
+            advance, reasons = self._advance, self._advance.reasons
+            if self._letters is not None:
+                found = self._compare_counts("dead letters", self._letters, advance.letters, end.ends, reasons.get)
+                self.outcome.letters = found
+            if self._events is not None:
+                found = self._compare_counts("events", self._events, advance.events, end.ends, _text)
+                self.outcome.events = found
         return self.outcome
 
-    def _replay_all(
-        self,
-        by_batch: Mapping[int, list[PublishedSum]],
-        by_ends: Mapping[tuple[tuple[PartitionName, int], ...], list[PublishedSum]],
-        newest: Mapping[Identity, PublishedSum],
-        later: set[Identity],
-    ) -> None:
-        """Replay the batches, and compare the sums of each. `by_ends` has the sums of batches that the ledger lacks."""
-        others = sorted(by_ends, key=_number_of_records)[::-1]
-        for number, batch in enumerate(self._batches):
-            self._is_rebuilt = batch.begins and number > 0
-            size = _number_of_records(batch.end.items())
-            while others and _number_of_records(others[-1]) <= size:
-                key = others.pop()
-                self._between(dict(key), by_ends[key], batch)
-            self._batch(batch, by_batch.get(number, []))
-            if number == len(self._batches) - 1:
-                self._all_published(newest, later)
-        self._is_rebuilt = False
-        while others:
-            key = others.pop()
-            self._between(dict(key), by_ends[key], None)
-            if not self._batches and dict(key) == self._end:
-                self._all_published(newest, later)
-
-    def _batch(self, batch: Batch, rows: list[PublishedSum]) -> None:
-        """Replay a batch of the ledger and compare the sums that it published."""
-        if not self._is_ahead(batch.end):
-            self.outcome.unordered += len(rows)
+    def _compare(self, moment: Moment, following: Moment | None, end: Moment | None) -> None:
+        """Compare the sums that name the offsets of a moment."""
+        key = _key(moment.ends)
+        found = self._waiting.pop(key, [])
+        if not self._advance.to(moment):
+            for one in found:
+                self._differ(one.identity, [Unequal("offsets", one.fields["offsets"], "those of a step")], one.ends)
             return
-        self._start(batch)
-        if batch.forget_after_ms:
-            self._replay.forget_after(batch.forget_after_ms)
-        self._advance(batch.end)
-        self._is_between = False
-        for row in rows:
-            self._compare(row)
+        self._compared.update(map(id, found))
+        self.outcome.complete |= moment is end
+        differing = self._differing(found, end)
+        if following is not None and _key(following.ends) == key:
+            # It names the same offsets, and some shards have read more there.
+            self._waiting[key] = [one for one, _ in differing]
+        else:
+            for one, unequals in differing:
+                self._differ(one.identity, unequals, one.ends)
 
-    def _start(self, batch: Batch) -> None:
-        """Replay up to the start of a batch, once, and process the start of a checkpoint there."""
-        if batch is self._started:
-            return
-        self._started = batch
-        start = batch.start or {}
-        if self._is_between or any(begin > self._at.get(partition, 0) for partition, begin in start.items()):
-            self._advance(start)
-        if batch.begins and batch is not self._batches[0]:
-            self._replay.begin(batch)
+    def _differing(self, sums: Sequence[PublishedSum], end: Moment | None) -> list[tuple[PublishedSum, list[Unequal]]]:
+        """Return the sums that differ now, with the fields. The tags of sums may have been others before."""
+        current = self._replay.tags if end is None else end.tags
+        differing: list[tuple[PublishedSum, list[Unequal]]] = [(one, []) for one in sums]
+        for tags in [*(self._tags - {current}), current]:
+            if differing:
+                self._replay.tags = tags
+                found = [(one, self._found(one)) for one, _ in differing]
+                differing = [(one, unequals) for one, unequals in found if unequals]
+        return differing
 
-    def _between(self, ends: Ends, rows: list[PublishedSum], following: Batch | None) -> None:
-        """Compare the sums of a batch that the ledger lacks, if the `following` batch of the ledger includes it."""
-        if not self._is_ahead(ends) or (following is not None and not _is_within(ends, following.end)):
-            self.outcome.unordered += len(rows)
-            return
-        if following is not None and following.follows_gap and not _is_within(ends, following.start or {}):
-            self._start(following)
-        self._advance(ends)
-        self._is_between = True
-        for row in rows:
-            self._compare(row)
+    def _found(self, one: PublishedSum) -> list[Unequal]:
+        return unequal(one.fields, self._replay.sum(one.identity))
 
-    def _is_ahead(self, ends: Ends) -> bool:
-        return all(at <= ends.get(partition, self._begin.get(partition, 0)) for partition, at in self._at.items())
-
-    def _advance(self, ends: Ends) -> None:
-        for partition, end in ends.items():
-            for record in self._until(partition, end):
-                refused = self._replay.apply(partition, record.timestamp_ms, record.key, record.value)
-                self._letter(partition, record.offset, refused)
-                self.outcome.records += 1
-                self._on_record(self.outcome.records)
-            self._at[partition] = max(end, self._at.get(partition, 0))
-        self.outcome.ends = dict(self._at)
-
-    def _compare(self, row: PublishedSum) -> None:
-        self.outcome.sums += 1
-        self._differ(row.identity, self._found(row), row.ends)
-
-    def _found(self, row: PublishedSum) -> list[Unequal]:
-        """Return the fields that differ."""
-        self._replay.tags = self._tags(row.version[0])
-        return unequal(row.fields, self._replay.sum(row.identity))
-
-    def _all_published(self, newest: Mapping[Identity, PublishedSum], later: set[Identity]) -> None:
+    def _all_published(self, end: Moment, newest: Mapping[Identity, PublishedSum], later: Collection[Identity]) -> None:
         """Compare the newest sum of every metric with the replay. A change that was not published is a difference.
 
-        A metric that no life has needs no sum: a batch whose checkpoint was lost may have read all records of the
-        metric and the record that removes it, and the rebuilt table does not know the metric.
+        A metric that no life has needs no sum, nor a gauge that only forgotten lives have: its sum is empty, and a
+        table that was made again from its rows does not know it.
         """
-        self.outcome.complete = True
-        differing = {one.identity for one in self.outcome.differences}
-        self._replay.tags = self._tags(self._batches[-1].epoch if self._batches else None)
-        for identity in list(self._replay.identities()):
+        reported = {one.identity for one in self.outcome.differences}
+        reported |= {one.identity for one in self._waiting.get(_key(end.ends), ())}  # compared again
+        self._replay.tags = end.tags
+        for identity in {**dict.fromkeys(self._replay.identities()), **dict.fromkeys(newest)}:
             row = newest.get(identity)
             if row is None and identity in later:
                 self.outcome.compacted += 1
-            elif identity in differing or (row is not None and not row.within(self._end or {})):
+            elif identity in reported:
                 continue
             elif row is not None:
-                self._differ(identity, self._found(row), self._end)
-            elif any(True for _ in self._replay.rows(identity)):
-                self._differ(identity, [Unequal("sum", None, "published")], self._end)
+                self._differ(identity, self._found(row), end.ends)
+            elif any(not life.forgotten or identity[1] in STAYING for life, _ in self._replay.rows(identity)):
+                self._differ(identity, [Unequal("sum", None, "published")], end.ends)
 
-    def _letter(self, partition: PartitionName, offset: int, refused: list[str]) -> None:
-        if self._letters is None or self._end is None or offset >= self._end.get(partition, 0):
-            return
-        is_published = (partition, offset) in self._letters
-        where = f"{partition.replace(':', ', partition ')}, offset {offset}"
-        if is_published and refused:
-            self.outcome.letters += 1
-        elif is_published:
-            self._differ(None, [Unequal("dead letter", where, None)], None)
-        elif refused and self._is_rebuilt:
-            self.outcome.lost_letters += 1
-        elif refused:
-            self._differ(None, [Unequal("dead letter", None, f"{where}: {refused[0]}")], None)
+    def _compare_counts(
+        self,
+        field: str,
+        published: Mapping[Any, int],
+        replayed: Mapping[Any, int],
+        ends: Ends,
+        describe: Callable[[Any], str | None],
+    ) -> int:
+        """Compare what records up to these offsets have, each exactly once, and return how many both have."""
+        both = 0
+        for one in sorted({*published, *replayed}):
+            partition, offset = one[:2]
+            if not self._begin.get(partition, 0) <= offset < ends.get(partition, 0):
+                continue
+            found, wanted = published.get(one, 0), replayed.get(one, 0)
+            both += min(found, wanted)
+            if found != wanted:
+                where = f"{partition.replace(':', ', partition ')}, offset {offset}"
+                texts = [f"{n}, {where}: {describe(one) or '-'}" if n else None for n in (found, wanted)]
+                self._differ(None, [Unequal(field, *texts)], None)
+        return both
 
     def _differ(self, identity: Identity | None, found: Iterable[Unequal], ends: Ends | None) -> None:
         self.outcome.differences += [Difference(identity, *one, ends) for one in found]
 
 
-def _is_within(ends: Ends, others: Ends) -> bool:
-    return all(end <= others.get(partition, 0) for partition, end in ends.items())
+def _key(ends: Ends) -> tuple[tuple[PartitionName, int], ...]:
+    return tuple(sorted((partition, end) for partition, end in ends.items() if end))
 
 
-class _BatchIndex:
-    """Finds the batch of the ledger that published a sum."""
-
-    def __init__(self, batches: Sequence[Batch]) -> None:
-        self._batches = batches
-        self._numbers: dict[int, list[int]] = {}
-        for number, batch in enumerate(batches):
-            self._numbers.setdefault(batch.number, []).append(number)
-
-    def batch_of(self, row: PublishedSum) -> int | None:
-        """Return the index of the batch, None if the ledger lacks it.
-
-        The ledger may have a batch under the epoch of a later writer, which found it finished.
-        """
-        epoch, batch_number = row.version
-        for number in self._numbers.get(batch_number, ()):
-            batch = self._batches[number]
-            # The first batch of a rebuilt table publishes every sum. In others a sum includes a record of its batch.
-            moved = batch.start is None or not row.within(batch.start) or (batch.begins and epoch == batch.epoch)
-            if epoch <= batch.epoch and row.within(batch.end) and moved:
-                return number
-        return None
-
-
-def _number_of_records(ends: Iterable[tuple[PartitionName, int]]) -> int:
-    return sum(end for _, end in ends)
+def _text(event: Event) -> str:
+    return " ".join(str(part) for part in event[2:] if part != "")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -12,22 +14,32 @@ from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, highest_epoch, otlp_topics, read_rows, rows
+from tallystream_aggregator.kafka.ledger import otlp_topics, rows
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.times import parse_time_ms
 from tallystream_aggregator.verify import reader
+from tallystream_aggregator.verify.advance import Advance
 from tallystream_aggregator.verify.check import Check, Difference, Outcome
-from tallystream_aggregator.verify.ledger import LedgerBatches, Limit
+from tallystream_aggregator.verify.ledger import Ledger, Limit
 from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import Ends, PartitionName, PublishedSums, by_partition, refused_record
+from tallystream_aggregator.verify.published import Moment, PublishedSums, by_partition, event, moment, refused_record
 from tallystream_aggregator.verify.replay import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tallystream_aggregator.kafka.ledger import LedgerRow
+    from tallystream_aggregator.verify.decode import Identity, RawRecord
+    from tallystream_aggregator.verify.published import Ends, PartitionName, PublishedSum
 
 
 TIME_HINT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
 OFFSETS_HINT = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
+
+VISIBLE_S = 5.0
+"""How long the newest positions row is waited for, if a sum is later than it."""
+
+Found = TypeVar("Found")
 
 _decode_offsets = json_decoder(dict[str, dict[int, int]])
 
@@ -36,7 +48,7 @@ _decode_offsets = json_decoder(dict[str, dict[int, int]])
 class VerifySettings:
     """The settings of `tallystream verify`.
 
-    `since` and `to` bound the period: sums of batches after `since`, up to `to`. `began` has the offsets at which the
+    `since` and `to` bound the period: sums of epochs after `since`, up to `to`. `began` has the offsets at which the
     table began, if that was not the beginning of the topic.
 
     Raises:
@@ -76,62 +88,117 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     check_login(kafka)
-    last = _last_rows(kafka, topics)
-    known = _known(last)
-    rules = replace(settings.rules, otlp_topics=otlp_topics_of(settings.rules.otlp_topics, last))
-    names = sorted({reader.split(partition)[0] for partition in known}) or [topics.metrics, *rules.otlp_topics]
-    ranges = reader.bounds(kafka, *names)
-    if not ranges:
-        raise ConfigError("--topic-prefix", settings.topic_prefix, f"there is no topic {', '.join(names)}")
-    # The ledger is read before the sums, so the sums of all its batches are there.
-    to = _limit("--to", settings.to, kafka, names)
-    ledger = LedgerBatches(to=to, since=_limit("--from", settings.since, kafka, names))
-    for row in rows(raw.value for raw in reader.read_all(kafka, reader.bounds(kafka, topics.ledger))):
-        ledger.add(row)
-    begin = _begin(settings, ranges, ledger, kafka, known or set(ranges))
-    if settings.to is not None and ledger.end is None:
-        raise ConfigError("--to", settings.to, f"{topics.ledger} has no batch that had ended by then")
-    written = reader.bounds(kafka, topics.agg)  # before the ledger, so that it has the epochs of these records
-    sums = PublishedSums(
-        end=None if settings.to is None else ledger.end,
-        begin=None if settings.since is None else ledger.begin or {},
-        bound=highest_epoch(_last_rows(kafka, topics)),
+    rows = _ledger_rows(kafka, topics)
+    rules = replace(settings.rules, otlp_topics=otlp_topics_of(settings.rules.otlp_topics, rows))
+    published = Positions(kafka, topics)
+    known = set(published.newest.ends)
+    names = sorted({reader.split(partition)[0] for partition in known})
+    ranges = reader.bounds(kafka, *names, committed=False)
+    since, to = (
+        _limit(option, text, kafka, names) for option, text in (("--from", settings.since), ("--to", settings.to))
     )
-    for raw in reader.read_all(kafka, written):
+    ledger = Ledger(rows, to=to, since=since)
+    begin = _begin(settings, ranges, ledger.opened, kafka, known)
+    end: Moment | None = published.newest
+    if to is not None:
+        if ledger.end is None:
+            raise ConfigError("--to", settings.to, f"{topics.ledger} has no epoch that had ended by then")
+        # The shards end an epoch at different positions.
+        end = Moment((ledger.end,), ledger.end_tags) if published.shards == 1 else None
+    last = published.newest.ends if to is None else ledger.end or {}
+    sums = PublishedSums(end=last, begin=None if since is None else ledger.begin or {})
+    for raw in reader.read_all(kafka, reader.settled(kafka, topics.agg)):
         sums.add(raw.key, raw.value)
     if not sums.newest:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum of that period")
-    readers = {partition: reader.Reader(kafka, partition, begin[partition]) for partition in ranges}
+    letters, events = _counted(kafka, topics.dead, refused_record), _counted(kafka, topics.events, event)
+    beyond = published.wait(sums.later)
+    readers = {partition: reader.Reader(kafka, partition, begin[partition], committed=False) for partition in ranges}
     try:
-        check = Check(
-            Replay(rules),
+        replay = Replay(rules, published.newest.tags)
+        advance = Advance(
+            replay,
             begin,
-            ledger.end,
             lambda partition, end: readers[partition].until(end) if partition in readers else (),
-            batches=ledger.batches,
-            letters=_letters(kafka, topics),
-            tags=ledger.tags_of,
-            on_record=progress,
+            ledger.changes,
+            progress,
         )
-        highs = {partition: high for partition, (_, high) in reader.bounds(kafka, *names).items()}
-        outcome = check.run(sums.to_compare(), sums.newest, sums.later, highs)
+        check = Check(advance, replay, letters=letters, events=events, tags=ledger.tags)
+        moments = None if published.shards == 1 else published.moments(all_of_them=since is not None or to is not None)
+        outcome = check.run(sums.to_compare(), sums.newest, sums.later, end=end, moments=moments)
     finally:
         for one in readers.values():
             one.close()
     outcome.unreadable = sums.unreadable
     outcome.differences += [
-        Difference(row.identity, "epoch", row.version[0], f"none above {sums.bound}", row.ends)
-        for row in sums.foreign.values()
+        Difference(row.identity, "offsets", row.fields["offsets"], "those of a step", row.ends) for row in beyond
     ]
     return outcome
 
 
-def _last_rows(kafka: Mapping[str, str], topics: Topics) -> list[LedgerRow]:
-    return read_rows(topics.ledger, kafka) if reader.bounds(kafka, topics.ledger) else []
+class Positions:
+    """The positions rows on the topics: up to where sums are published, by how many `shards`.
+
+    `newest` is the moment of the newest sums when this was made.
+
+    Raises:
+        ConfigError: there is none.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], topics: Topics) -> None:
+        self._kafka = kafka
+        shard = self._row(f"{topics.table}:0", 0)
+        found = None if shard is None else moment(shard.value)
+        if found is None:
+            raise ConfigError("--topic-prefix", topics.prefix, f"{topics.table} has no positions of an aggregator")
+        self.shards, self._tags = len(found.shards), found.tags
+        self._of, self._offset = f"{topics.table}:0", 0
+        if self.shards > 1:
+            self._of = f"{topics.shards}:{self.shards}"
+        newest = self._newest()
+        if newest is None:
+            raise ConfigError("--topic-prefix", topics.prefix, f"{topics.agg} has no sum of all shards yet")
+        self.newest, self._offset = newest
+
+    def _row(self, partition: PartitionName, shard: int) -> RawRecord | None:
+        return reader.newest(self._kafka, partition, b'["positions",%d]' % shard)
+
+    def _newest(self) -> tuple[Moment, int] | None:
+        row = self._row(self._of, 0 if self.shards == 1 else self.shards)
+        found = None if row is None else moment(row.value)
+        return None if row is None or found is None else (found._replace(tags=self._tags), row.offset)
+
+    def wait(self, later: Mapping[Identity, PublishedSum]) -> list[PublishedSum]:
+        """Return the sums that are of a later moment than the newest positions row.
+
+        A reader may see a transaction in one partition before it sees it in another one.
+        """
+        deadline = time.monotonic() + VISIBLE_S
+        while True:
+            newest = self._newest()
+            ends = self.newest.ends if newest is None else newest[0].ends
+            beyond = [one for one in later.values() if not one.within(ends)]
+            if not beyond or time.monotonic() > deadline:
+                return beyond
+            time.sleep(reader.PAUSE_S)
+
+    def moments(self, *, all_of_them: bool) -> list[Moment]:
+        """Return the moments of several shards that the topic has, in order: from the newest one on, or all."""
+        low, high = reader.bounds(self._kafka, reader.split(self._of)[0])[self._of]
+        first = low if all_of_them else self._offset
+        before, after = {self._of: (first, self._offset)}, {self._of: (self._offset + 1, high)}
+        earlier, following = ([moment(row.value) for row in reader.read_all(self._kafka, r)] for r in (before, after))
+        found = [one for one in (*earlier, self.newest, *following) if one is not None]
+        # At its begin all shards are at the same positions, and so were those before a split.
+        return [Moment((found[0].ends,) * self.shards), *found]
+
+
+def _ledger_rows(kafka: Mapping[str, str], topics: Topics) -> list[LedgerRow]:
+    return list(rows(raw.value for raw in reader.read_all(kafka, reader.bounds(kafka, topics.ledger))))
 
 
 def otlp_topics_of(given: tuple[str, ...], last: Sequence[LedgerRow]) -> tuple[str, ...]:
-    """Return the topics of OTLP metrics: those of the last batch in the ledger, or the `given` ones if it has none.
+    """Return the topics of OTLP metrics: those of the last epoch in the ledger, or the `given` ones if it has none.
 
     Raises:
         ConfigError: a topic was given that the table does not read as OTLP metrics.
@@ -147,28 +214,20 @@ def otlp_topics_of(given: tuple[str, ...], last: Sequence[LedgerRow]) -> tuple[s
     return tuple(found)
 
 
-def _known(last: Iterable[LedgerRow]) -> set[PartitionName]:
-    """Return the partitions that the table reads: those of its last batch in the ledger."""
-    partitions: set[PartitionName] = set()
-    for row in last:
-        if row.kind == "batch" and row.query == QUERY:
-            partitions = set(by_partition(row.end))
-    return partitions
-
-
-def _letters(kafka: Mapping[str, str], topics: Topics) -> set[tuple[PartitionName, int]] | None:
-    """Return the records that have dead letters, None if the topic is missing or retention deleted some of it."""
-    ranges = reader.bounds(kafka, topics.dead)
+def _counted(
+    kafka: Mapping[str, str], topic: str, read: Callable[[bytes | None], Found | None]
+) -> Counter[Found] | None:
+    """Return how often each record of a topic is there, None if it is missing or retention deleted some of it."""
+    ranges = reader.settled(kafka, topic)
     if not ranges or any(low > 0 for low, _ in ranges.values()):
         return None
-    letters = (refused_record(raw.value) for raw in reader.read_all(kafka, ranges))
-    return {letter for letter in letters if letter is not None}
+    return Counter(found for raw in reader.read_all(kafka, ranges) if (found := read(raw.value)) is not None)
 
 
 def _begin(
     settings: VerifySettings,
     ranges: Mapping[PartitionName, tuple[int, int]],
-    ledger: LedgerBatches,
+    opened: LedgerRow | None,
     kafka: Mapping[str, str],
     known: set[PartitionName],
 ) -> Ends:
@@ -180,15 +239,8 @@ def _begin(
     start = None if settings.began is None else by_partition(_offsets(settings.began))
     if start is not None and not (start and start.keys() <= ranges.keys()):
         raise ConfigError("--began", settings.began, f"the table has the partitions {sorted(ranges)}: {OFFSETS_HINT}")
-    if start is None and ledger.partial is not None:
-        start = by_partition(ledger.partial.start)
-        if not start:
-            raise ConfigError(
-                "--began",
-                "earliest",
-                f"the table began in the middle (--accept-partial, {_utc(ledger.partial.ts)}), and the ledger does not "
-                f"say where: {OFFSETS_HINT}",
-            )
+    if start is None and opened is not None:
+        start = by_partition(opened.start)
     began = dict.fromkeys(ranges, 0) | (start or {})
     deleted = {
         partition: low for partition, (low, _) in ranges.items() if partition in known and low > began[partition]

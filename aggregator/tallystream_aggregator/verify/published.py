@@ -1,4 +1,4 @@
-"""Reads the rows of `metrics-agg` as in docs/topics.md, with the standard library, and compares their fields."""
+"""Reads sums, positions rows and dead letters as in docs/topics.md, with the standard library. Compares fields."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream_aggregator.verify import sketches
+from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,24 +22,6 @@ Ends = dict[PartitionName, int]
 """partition → the next offset. All records below it are included."""
 
 
-class Batch(NamedTuple):
-    """A finished batch of the ledger, with its start and end offsets.
-
-    `start` is None if unknown. `begins` is true for the first batch of a checkpoint that the ledger has. `shards` is
-    None if the ledger does not have it. If the batch `follows_gap`, the ledger lacks the batches before it, and `start`
-    is that of the first of them. `forget_after_ms` is that of its writer, 0 if unknown.
-    """
-
-    epoch: int
-    number: int
-    start: Ends | None
-    end: Ends
-    begins: bool = False
-    shards: int | None = 1
-    follows_gap: bool = False
-    forget_after_ms: int = 0
-
-
 _NO_SUM = (TypeError, KeyError, AttributeError, ValueError, OverflowError, RecursionError)
 """The errors of reading any JSON: OverflowError for an infinite number, RecursionError for deep nesting."""
 
@@ -48,15 +31,49 @@ def by_partition(offsets: Mapping[str, Mapping[Any, int]]) -> Ends:
     return {f"{topic}:{int(p)}": int(offset) for topic, ps in offsets.items() for p, offset in ps.items()}
 
 
+class Moment(NamedTuple):
+    """A moment at which sums were published: how far each shard had read. The sums have the tags `tags`."""
+
+    shards: tuple[Ends, ...]
+    tags: Tags = Tags()
+
+    @property
+    def ends(self) -> Ends:
+        """How far all shards had read the partitions that all of them read: the offsets that the sums name."""
+        first, *others = self.shards
+        return {
+            p: min(end, *(one[p] for one in others)) if others else end
+            for p, end in first.items()
+            if all(p in one for one in others)
+        }
+
+
+def moment(value: bytes | None) -> Moment | None:
+    """Return the moment in a positions row of a shard, or of the combiner; None if it has none yet.
+
+    Raises:
+        ValueError: it is no positions row.
+    """
+    try:
+        content = json.loads(value or b"")
+        tags, of = content.get("sum_tags", {}), int(content["of"])
+        keep = tags.get("keep")
+        found = Tags(frozenset(tags.get("drop", ())), None if keep is None else frozenset(keep))
+        if int(content["shard"]) < of:
+            return Moment((by_partition(content["positions"]),) * of, found)
+        shards = content.get("shards", {})
+        return Moment(tuple(by_partition(shards[str(n)]) for n in range(of)), found) if shards else None
+    except _NO_SUM as error:
+        raise ValueError(f"no positions row: {error!r}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class PublishedSum:
-    """One row: `fields` as in the JSON, `version` as (epoch, batch). `ends` is None if the row has no offsets."""
+    """One sum: `fields` as in the JSON. `ends` is None if it names no offsets."""
 
     identity: Identity
     fields: dict[str, Any]
-    ts_ms: int
     ends: Ends | None
-    version: tuple[int, int]
 
     def within(self, ends: Ends) -> bool:
         """Return whether everything that it includes is below `ends`."""
@@ -64,7 +81,7 @@ class PublishedSum:
 
 
 def parse(key: bytes | None, value: bytes) -> PublishedSum:
-    """Return a row of `metrics-agg`.
+    """Return a record of `metrics-agg`.
 
     Raises:
         ValueError: it is not a sum.
@@ -74,33 +91,29 @@ def parse(key: bytes | None, value: bytes) -> PublishedSum:
         identity = (str(app), str(kind), str(name), tuple(sorted((str(n), str(v)) for n, v in tags)))
         content = json.loads(value)
         ends = {partition: last + 1 for partition, last in by_partition(content.get("offsets", {})).items()}
-        written = (int(content.get("epoch", 0)), int(content.get("batch", 0)))
-        return PublishedSum(identity, content, int(content["ts"]), ends or None, written)
+        int(content["ts"])
+        return PublishedSum(identity, content, ends or None)
     except _NO_SUM as error:
         raise ValueError(f"no sum: {error!r}") from error
 
 
 @dataclass(slots=True)
 class PublishedSums:
-    """Collects rows: the `newest` of each metric up to `end`, and with `begin` all rows between the two in `period`.
+    """Collects sums: the `newest` of each metric up to `end`, and with `begin` all between the two in `period`.
 
-    The newest row has the highest (epoch, batch). `later` are the metrics that have a row after `end`. No aggregator
-    has written a row whose epoch is above `bound`, the highest of the ledger: it replaces no other row, and `foreign`
-    has the last one of each metric. If `bound` is None, every epoch is accepted. `unreadable` counts records that are
-    not sums.
+    Without `end`, all are up to it. `later` has, of each metric that has sums after `end`, the one with the highest
+    offsets. `unreadable` counts records that are not sums.
     """
 
     end: Ends | None = None
     begin: Ends | None = None
     newest: dict[Identity, PublishedSum] = field(default_factory=dict)
     period: list[PublishedSum] = field(default_factory=list)
-    later: set[Identity] = field(default_factory=set)
+    later: dict[Identity, PublishedSum] = field(default_factory=dict)
     unreadable: int = 0
-    bound: int | None = None
-    foreign: dict[Identity, PublishedSum] = field(default_factory=dict)
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
-        """Add one record of `metrics-agg`. A null value is ignored."""
+        """Add the next record of `metrics-agg`. A null value is ignored."""
         if value is None:
             return
         try:
@@ -108,20 +121,17 @@ class PublishedSums:
         except ValueError:
             self.unreadable += 1
             return
-        if self.bound is not None and row.version[0] > self.bound:
-            self.foreign[row.identity] = row
-            return
-        if self.end is not None and not row.within(self.end):
-            self.later.add(row.identity)
+        if self.end is not None and row.ends is not None and not row.within(self.end):
+            known = self.later.get(row.identity)
+            if known is None or not row.within(known.ends or {}):
+                self.later[row.identity] = row
             return
         if self.begin is not None and not row.within(self.begin):
             self.period.append(row)
-        before = self.newest.get(row.identity)
-        if before is None or row.version >= before.version:
-            self.newest[row.identity] = row
+        self.newest[row.identity] = row
 
     def to_compare(self) -> list[PublishedSum]:
-        """Return the rows to compare: the newest ones, or those of the period."""
+        """Return the sums to compare: the newest ones, or those of the period."""
         return list(self.newest.values()) if self.begin is None else self.period
 
 
@@ -130,6 +140,18 @@ def refused_record(value: bytes | None) -> tuple[PartitionName, int] | None:
     try:
         content = json.loads(value or b"")
         return f"{content['topic']}:{int(content['partition'])}", int(content["offset"])
+    except _NO_SUM:
+        return None
+
+
+def event(value: bytes | None) -> tuple[PartitionName, int, str, str, str, str, int, str] | None:
+    """Return (partition, offset, kind, app, instance, life, ts, detail) of an event, None if it is none."""
+    try:
+        content = json.loads(value or b"")
+        texts = (str(content[name]) for name in ("kind", "app", "instance", "life"))
+        place = f"{content['topic']}:{int(content['partition'])}", int(content["offset"])
+        kind, app, instance, life = texts
+        return (*place, kind, app, instance, life, int(content["ts"]), str(content.get("detail", "")))
     except _NO_SUM:
         return None
 
@@ -159,7 +181,7 @@ def unequal(
 ) -> list[Unequal]:
     """Return the fields that differ. Numbers are compared exactly, those of ROUNDED to nine digits.
 
-    Sketches are compared by their buckets. A sum that an earlier version published has none.
+    Sketches are compared by their buckets.
     """
     found = []
     for name in fields:
@@ -186,12 +208,14 @@ def _is_same(field: str, published: Any, replayed: Any) -> bool:
 
 
 def _is_same_sketch(published: Any, replayed: Any) -> bool:
-    return published is None or _buckets(published) == _buckets(replayed)
+    return _buckets(published) == _buckets(replayed)
 
 
-def _buckets(sketch: Any) -> tuple[Any, sketches.Bins] | None:
-    """Return the scale and the buckets, None if it is not a sketch."""
+def _buckets(sketch: Any) -> tuple[Any, Any] | None:
+    """Return the scale and the buckets, None if there is no sketch. What is no sketch equals none."""
+    if sketch is None:
+        return None
     try:
         return sketch["scale"], sketches.decode(sketch)
     except (ValueError, TypeError, KeyError):
-        return None
+        return "no sketch", sketch

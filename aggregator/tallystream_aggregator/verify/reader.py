@@ -1,10 +1,13 @@
 """Reads records of topics by offset with `assign`: it joins no consumer group and commits no offsets.
 
+Our own topics are read with `read_committed`, and the aggregator's input as the aggregator reads it.
+
 Memory is bounded by the client's buffers.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -24,21 +27,22 @@ if TYPE_CHECKING:
 _GROUP = "tallystream-verify"
 FETCH = 1000
 MAX_WAIT_S = 60.0
-"""The longest wait for records, in seconds."""
+"""The longest wait for records, and for the end of a transaction, in seconds."""
+
+PAUSE_S = 0.2
 
 
 class Reader:
-    """Reads one partition of a topic forward from offset `begin`. The caller closes it."""
+    """Reads one partition of a topic forward from offset `begin`. The caller closes it.
 
-    def __init__(self, kafka: Mapping[str, str], partition: PartitionName, begin: int) -> None:
+    Records of transactions that are open or aborted are left out if `committed`.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], partition: PartitionName, begin: int, *, committed: bool) -> None:
         topic, number = split(partition)
         self._name = f"{topic}, partition {number}"
-        defaults = {
-            "queued.max.messages.kbytes": 16_384,
-            "isolation.level": "read_uncommitted",  # as Spark's source, whose client has this default
-        }
         self._consumer = clients.reading_consumer(
-            {**defaults, **kafka},
+            {"queued.max.messages.kbytes": 16_384, **kafka, **_isolation(committed=committed)},
             _GROUP,
             {"enable.auto.offset.store": False, "auto.offset.reset": "error"},
         )
@@ -96,14 +100,22 @@ class Reader:
         self._consumer.close()
 
 
-def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dict[PartitionName, tuple[int, int]]:
+def _isolation(*, committed: bool) -> dict[str, str]:
+    return {"isolation.level": "read_committed" if committed else "read_uncommitted"}
+
+
+def bounds(
+    kafka: Mapping[str, str], *topics: str, committed: bool = True, timeout: float = 30.0
+) -> dict[PartitionName, tuple[int, int]]:
     """Return the first offset and the end offset of each partition of the topics that exist.
+
+    If `committed`, the end is that of the records that a reader of committed transactions sees.
 
     Raises:
         KafkaException: the broker did not answer in `timeout` seconds.
     """
     found: dict[PartitionName, tuple[int, int]] = {}
-    with clients.metadata_consumer(kafka, _GROUP) as consumer:
+    with clients.metadata_consumer({**kafka, **_isolation(committed=committed)}, _GROUP) as consumer:
         for name in topics:
             topic = consumer.list_topics(name, timeout=timeout).topics[name]
             if topic.error is not None:
@@ -115,28 +127,68 @@ def bounds(kafka: Mapping[str, str], *topics: str, timeout: float = 30.0) -> dic
     return found
 
 
+def settled(kafka: Mapping[str, str], *topics: str) -> dict[PartitionName, tuple[int, int]]:
+    """Return the bounds of the topics' partitions, when all transactions that are open there now have ended.
+
+    Until then a reader does not see what was committed after the first record of an open transaction.
+
+    Raises:
+        TallystreamError: a transaction does not end.
+        KafkaException: the broker did not answer.
+    """
+    wanted = bounds(kafka, *topics, committed=False)
+    deadline = time.monotonic() + MAX_WAIT_S
+    while True:
+        found = bounds(kafka, *topics)
+        open_ = [partition for partition, (_, end) in found.items() if end < wanted[partition][1]]
+        if not open_:
+            return found
+        if time.monotonic() > deadline:
+            raise TallystreamError(f"{open_[0]}: a transaction has been open for {MAX_WAIT_S:g} s.")
+        time.sleep(PAUSE_S)
+
+
 def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, timeout: float = 30.0) -> Ends:
     """Return, for each partition, the offset of the first record appended at or after `ts_ms`, or the end offset.
 
     Raises:
         KafkaException: the broker did not answer in `timeout` seconds.
     """
-    now = bounds(kafka, *topics, timeout=timeout)
+    now = bounds(kafka, *topics, committed=False, timeout=timeout)
     with clients.metadata_consumer(kafka, _GROUP) as consumer:
         found = at_times(consumer, [TopicPartition(*split(at), ts_ms) for at in now], timeout=timeout)
     offsets = {f"{tp.topic}:{tp.partition}": tp.offset for tp in found}
     return {at: offset if offset >= 0 else now[at][1] for at, offset in offsets.items()}
 
 
-def read_all(kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]]) -> Iterator[RawRecord]:
+def read_all(
+    kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]], *, committed: bool = True
+) -> Iterator[RawRecord]:
     """Yield every record of the offset ranges, partition by partition.
 
     Raises:
         TallystreamError: as `Reader.until`.
     """
     for partition, (begin, end) in ranges.items():
-        with closing(Reader(kafka, partition, begin)) as reader:
+        with closing(Reader(kafka, partition, begin, committed=committed)) as reader:
             yield from reader.until(end)
+
+
+def newest(kafka: Mapping[str, str], partition: PartitionName, key: bytes) -> RawRecord | None:
+    """Return the newest committed record with this key, None if there is none.
+
+    Raises:
+        TallystreamError: as `Reader.until`.
+    """
+    low, end = bounds(kafka, split(partition)[0]).get(partition, (0, 0))
+    size = FETCH
+    while end > low:
+        begin = max(low, end - size)
+        found = [one for one in read_all(kafka, {partition: (begin, end)}) if one.key == key and one.value is not None]
+        if found:
+            return found[-1]
+        end, size = begin, 2 * size
+    return None
 
 
 def split(partition: PartitionName) -> tuple[str, int]:

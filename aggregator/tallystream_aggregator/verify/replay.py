@@ -19,10 +19,9 @@ from tallystream_aggregator.verify.lives import Life, Row, Settings, sum_of
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from tallystream_aggregator.verify.decode import Identity
-    from tallystream_aggregator.verify.published import Batch
 
 WIDENING = (("start", min), ("min", min), ("position", max), ("max", max))
 LATE_MS = 86_400_000
@@ -31,14 +30,18 @@ LATE_MS = 86_400_000
 LifeName = tuple[str, str | None]
 """(app, life) within an instance. None stands for the short form."""
 
+EventName = tuple[str, str, str, str, int, str]
+"""(kind, app, instance, life, ts in epoch ms, detail)"""
+
 MAX_METRIC_LETTERS = 10
 """The most dead letters of single metrics that a record makes. The other metrics share one."""
 
 
 class Replay:
-    """The table after the records so far. `tags` are those that the sums have, `shards` are its shards.
+    """The table after the records so far. `tags` are those that the sums have, `shards` is the number of its shards.
 
-    A shard has its own clock for each partition, as in "metrics:0": the highest append time of the shard's records.
+    Each shard reads every partition, and has the instances whose key has its number. It may be ahead of others. So it
+    has its own clock for each partition, as in "metrics:0": the highest append time of the records that it has read.
     """
 
     def __init__(self, settings: Settings | None = None, tags: Tags = Tags()) -> None:  # noqa: B008 (it is frozen)
@@ -49,35 +52,61 @@ class Replay:
         self._metrics_by_sum: dict[Identity, list[Identity]] = {}
         self._metric_counts: Counter[str] = Counter()
         self._metric_bytes: Counter[str] = Counter()
-        self._shards = 1
-        self._shards_known = False
+        self.shards = 1
         self._clocks: dict[tuple[int, str], int] = {}  # by shard and partition, epoch ms
-        self._ran: set[int] = set()  # shards that have read a record since their number changed
         self._forgetting_ms: dict[tuple[int, str], int] = {}  # the clocks before which no life is forgotten
         self._forget_after_ms = self._settings.forget_after_ms
         self.stale = 0
+        self.events: list[EventName] = []
+        """The events of the records so far. The caller may clear it."""
 
-    def apply(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
-        """Apply one record, and return the reasons of its dead letters: of the record, or of its refused metrics."""
+    def _event(self, kind: str, app: str, instance: str, life: str | None, detail: str = "") -> None:
+        self.events.append((kind, app, instance, life or "", self._clock, detail))
+
+    def _reached(self, life: Life, name: str | None, limit: str) -> None:
+        """Note the event that a life reaches a limit, once."""
+        if limit not in life.limits:
+            life.limits.add(limit)
+            self._event("limit", life.app, life.instance, name, limit)
+
+    def apply(
+        self,
+        partition: str,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        shards: Collection[int] | None = None,
+    ) -> list[str]:
+        """Apply one record in these shards, None for all, which read it now.
+
+        Return the reasons of its dead letters: of the record, or of its refused metrics.
+        """
+        shards = range(self.shards) if shards is None else shards
+        for shard in shards:
+            self._clocks[shard, partition] = max(timestamp_ms, self._clocks.get((shard, partition), 0))
         try:
             if partition.rpartition(":")[0] in self._settings.otlp_topics:
-                return self._apply_to_otlp_topic(partition, timestamp_ms, key, value)
-            if key == decode.CLOCK_KEY:
-                self._tick(range(self._shards), partition, timestamp_ms)
-                self._forget(range(self._shards), partition, decode.clock(value))
+                self._forget(shards, partition)
+                if self._is_otlp(value):
+                    return self._apply_otlp(partition, timestamp_ms, key, value or b"", shards)
+            elif key == decode.CLOCK_KEY:
+                self._forget(shards, partition, self._wall_ms(value, shards))
                 return []
-            self._clock = self._tick([self._shard(key or b"")], partition, timestamp_ms)
+            if (shard := self._shard(key or b"")) not in shards:
+                return []
+            self._clock = self._clocks[shard, partition]
             return self._apply(partition, timestamp_ms, decode.instance_of(key), value)
         except RejectedError as refused:
             return [str(refused)]
 
-    def _tick(self, shards: Iterable[int], partition: str, timestamp_ms: int) -> int:
-        """Advance the clocks of these shards, and return the last one."""
-        clock = timestamp_ms
-        for shard in shards:
-            self._ran.add(shard)
-            clock = self._clocks[shard, partition] = max(timestamp_ms, self._clocks.get((shard, partition), 0))
-        return clock
+    def _wall_ms(self, value: bytes | None, shards: Collection[int]) -> int:
+        """Return the wall clock in a clock record, 0 if it is refused by another shard than these."""
+        try:
+            return decode.clock(value)
+        except RejectedError:
+            if 0 in shards:
+                raise
+            return 0
 
     def _forget(self, shards: Iterable[int], partition: str, wall_ms: int | None = None) -> None:
         """Forget the lives of a partition that are due by its clock, and by `wall_ms` if it is given."""
@@ -100,16 +129,7 @@ class Replay:
             self._forgetting_ms[at] = left_ms
 
     def _shard(self, key: bytes) -> int:
-        return crc32(key) % self._shards
-
-    def _apply_to_otlp_topic(
-        self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None
-    ) -> list[str]:
-        if self._is_otlp(value):
-            return self._apply_otlp(partition, timestamp_ms, key, value or b"")
-        self._clock = self._tick([self._shard(key or b"")], partition, timestamp_ms)
-        self._forget([self._shard(key or b"")], partition)
-        return self._apply(partition, timestamp_ms, decode.instance_of(key), value)
+        return crc32(key) % self.shards
 
     def _is_otlp(self, value: bytes | None) -> bool:
         if value is None:
@@ -117,28 +137,38 @@ class Replay:
         begin = b"".join(value[:64].split()) if value[:1] == b"{" else b""
         return not begin.startswith((b'{"forget":', b'{"v":1,"forget":'))
 
-    def _apply_otlp(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
-        """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance."""
+    def _apply_otlp(
+        self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes, shards: Collection[int]
+    ) -> list[str]:
+        """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance.
+
+        The first shard that has one of the instances refuses what has no instance.
+        """
+        first = self._shard(key or b"")
         try:
             resources = otlp.read(value)
-        except RejectedError:
-            self._tick([self._shard(key or b"")], partition, timestamp_ms)
-            self._forget([self._shard(key or b"")], partition)
-            raise
-        instances = {one for resource in resources if (one := otlp.instance_of(resource)) is not None}
-        shards = {self._shard(instance.encode()) for instance in instances} or {self._shard(key or b"")}
-        self._tick(shards, partition, timestamp_ms)
-        self._forget(shards, partition)
+        except RejectedError as error:
+            return [str(error)] if first in shards else []
+        instances = [otlp.instance_of(resource) for resource in resources]
+        named = [self._shard(instance.encode()) for instance in instances if instance is not None]
+        first = min(named, default=first)
         if len(value) > self._settings.max_record_bytes:
-            raise RejectedError("the record is too large")
+            if first not in shards:
+                return []
+            self._clock = self._clocks[first, partition]
+            self._event("limit", "", "", "", "record size")
+            return ["the record is too large"]
         refused: list[str] = []
-        for resource in resources:
+        for found, resource in zip(instances, resources, strict=True):
+            shard = first if found is None else self._shard(found.encode())
+            if shard not in shards:
+                continue
             try:
                 instance, snapshots, points = otlp.snapshots(resource, timestamp_ms, self._settings.max_metrics)
             except RejectedError as error:
                 refused.append(str(error))
                 continue
-            self._clock = self._clocks[self._shard(instance.encode()), partition]
+            self._clock = self._clocks[shard, partition]
             refused += map(str, points)
             for snapshot in snapshots:
                 try:
@@ -169,19 +199,13 @@ class Replay:
             for life in self._lives_by_metric[metric]:
                 yield life, life.rows[metric]
 
-    def begin(self, batch: Batch) -> None:
-        """Process the start of a checkpoint, whose first batch is `batch`.
-
-        A shard of a table that was split has the highest clocks of all shards until it has run.
-        """
-        shards, self._shards_known = batch.shards or 1, batch.shards is not None
-        if shards != self._shards:
-            self._shards, self._ran, self._forgetting_ms = shards, set(), {}
+    def split(self, shards: int) -> None:
+        """Divide the instances among so many shards from now on. All have read the same records."""
         highest: dict[str, int] = {}
         for (_, partition), clock in self._clocks.items():
             highest[partition] = max(clock, highest.get(partition, 0))
-        for shard in set(range(shards)) - self._ran:
-            self._clocks |= {(shard, partition): clock for partition, clock in highest.items()}
+        self._clocks = {(shard, at): clock for shard in range(shards) for at, clock in highest.items()}
+        self.shards, self._forgetting_ms = shards, {}
 
     def forget_after(self, ms: int) -> None:
         """Forget lives after this time from now on."""
@@ -201,12 +225,13 @@ class Replay:
             self._tombstone(instance, partition)
             return []
         if len(value) > self._settings.max_record_bytes:
+            self._event("limit", "", instance, "", "record size")
             raise RejectedError("the record is too large")
         message = decode.read(value, self._settings.max_metrics)
         if isinstance(message, Forget):
             if message.metric is None:
                 self._tombstone(instance, partition, message)
-            elif self._shards_known and self._shards != message.shards:
+            elif self.shards != message.shards:
                 raise RejectedError("forget: for another number of shards than the table has")
             else:
                 self._forget_metric(message, instance, partition)
@@ -237,8 +262,10 @@ class Replay:
         life.seqs[snapshot.part] = snapshot.seq
         self._mark_active(life, partition, snapshot.every_ms)
         life.final = snapshot.final
+        if snapshot.over_limit:
+            self._reached(life, snapshot.life, "metrics per record")
         refused = self._replace_all(life, snapshot)
-        return [*refused, "too many metrics in a record"] if snapshot.over_limit else refused
+        return [*refused, "too many metrics per record"] if snapshot.over_limit else refused
 
     def _add_older(self, life: Life, snapshot: Snapshot) -> None:
         """Add the metrics of a stale snapshot that is not complete, or whose life moved.
@@ -289,40 +316,50 @@ class Replay:
             seen.add(metric.identity)
         if len(refused) > MAX_METRIC_LETTERS:
             refused[MAX_METRIC_LETTERS:] = ["more metrics of this record are refused"]
-        return [*refused, *exceeded]
+        for limit in exceeded:
+            self._reached(life, snapshot.life, limit)
+            refused.append(f"too many {limit}")
+        return refused
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
         self._mark_active(life, partition, self._settings.short_form_every_ms)
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
         if before is None and (limit := self._limit(life, metric.identity)):
-            raise RejectedError(limit)
+            self._reached(life, None, limit)
+            raise RejectedError(f"too many {limit}")
         earlier = 0
         if before is not None:
             earlier = before.numbers["earlier"] + (before.numbers["last"] if last < before.numbers["last"] else 0)
         if earlier + last > decode.MAX_INT64:
             raise RejectedError("the sum over its restarts leaves 64 bits")
+        if before is not None and last < before.numbers["last"]:
+            self._event("restart", life.app, instance, None, metric.identity[2])
         self._set(life, metric.identity, Row({"count": earlier + last, "earlier": earlier, "last": last}, None, 0, 0))
         return []
 
     def _limit(self, life: Life, identity: Identity) -> str | None:
         """Return the limit that a new row would exceed (rule 11), None if it would exceed none."""
         if len(life.rows) >= self._settings.max_metrics:
-            return "too many metrics in a life"
+            return "metrics per life"
         if identity in self._lives_by_metric:
             return None
         for whose, most in ((life.app, self._settings.max_app_metrics), ("", 4 * self._settings.max_app_metrics)):
             if self._metric_counts[whose] >= most:
-                return f"too many metrics of {whose or 'all apps'}"
+                return f"metrics per {'app' if whose else 'table'}"
             if self._metric_bytes[whose] + _size(identity) > 256 * most:
-                return f"too many bytes of metrics of {whose or 'all apps'}"
+                return f"bytes of metrics per {'app' if whose else 'table'}"
         return None
 
     def _life(self, instance: str, name: LifeName, partition: str, every_ms: int) -> Life:
         """Return a life, a new one if there is none, and note the time of this record."""
-        life = self._instances.setdefault(instance, {}).setdefault(
-            name, Life(name[0], instance, partition, every_ms, self._clock, self._clock, is_short=name[1] is None)
-        )
+        lives = self._instances.setdefault(instance, {})
+        life = lives.get(name)
+        if life is None:
+            if name[1] is not None and any(app == name[0] and other is not None for app, other in lives):
+                self._event("restart", name[0], instance, name[1])
+            life = Life(name[0], instance, partition, every_ms, self._clock, self._clock, is_short=name[1] is None)
+            lives[name] = life
         life.keep_ms = max(self._clock, life.keep_ms)
         return life
 
@@ -347,6 +384,8 @@ class Replay:
         for name, life in list(lives.items()):
             if forget is not None and not forget.has_life(*name):
                 continue
+            if life.rows:
+                self._event("tombstone" if forget is None else "forget", life.app, instance, name[1])
             rows, life.rows = life.rows, {}
             life.final = True  # it is not living until its next snapshot that is not stale
             if life.partition == partition:  # an older snapshot that follows there is stale
@@ -362,6 +401,7 @@ class Replay:
         Forgotten lives of all partitions lose them: the table does not keep the partition of a forgotten life.
         """
         shard = crc32(instance.encode()) % forget.shards
+        forgotten = set[tuple[str, str]]()
         for identity in filter(forget.has_metric, self._lives_by_metric):
             for life in list(self._lives_by_metric[identity]):
                 if crc32(life.instance.encode()) % forget.shards == shard and (
@@ -369,6 +409,9 @@ class Replay:
                 ):
                     del life.rows[identity]
                     del self._lives_by_metric[identity][life]
+                    forgotten.add((life.app, identity[2]))
+        for app, name in forgotten:
+            self._event("forget", app, "", "", name)
 
 
 def _count(numbers: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""`aggregate`, and `rebuild` after a lost checkpoint."""
+"""`aggregate`, and `rebuild`, which gives its table another layout."""
 
 from __future__ import annotations
 
@@ -117,19 +117,8 @@ def aggregate(
 
 def rebuild(
     *,
-    checkpoint: o.Checkpoint,
-    bootstrap_servers: o.BootstrapServers = "localhost:9092",
-    topic_prefix: o.TopicPrefix = "",
-    kafka: o.Kafka = None,
-    accept_partial: Annotated[
-        bool, typer.Option("--accept-partial", help="Continue although records that the table lacks were deleted.")
-    ] = False,
     shards: Annotated[
         int | None, typer.Option(help="Split the table into this many shards; by default it keeps its shards.")
-    ] = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option(help="The number of partitions of Spark's state for the shards; by default one for each shard."),
     ] = None,
     drop_tag: Annotated[
         list[str] | None,
@@ -143,9 +132,23 @@ def rebuild(
         str | None, typer.Option(help="The only tags that the sums have from now on, as in region,topic.")
     ] = None,
     all_tags: Annotated[bool, typer.Option("--all-tags", help="Give the sums all tags again.")] = False,
+    accept_partial: Annotated[
+        bool, typer.Option("--accept-partial", help="Continue although the rows of some lives were too large to write.")
+    ] = False,
+    timeout: Annotated[
+        float,
+        typer.Option(help="Seconds for writing the table; at most transaction.max.timeout.ms of the brokers."),
+    ] = 900.0,
+    bootstrap_servers: o.BootstrapServers = "localhost:9092",
+    topic_prefix: o.TopicPrefix = "",
+    kafka: o.Kafka = None,
 ) -> None:
-    """Rebuild a lost table from metrics-table, as the start of a new checkpoint."""
+    """Give the table more shards, or other tags of its sums, while no aggregator runs.
+
+    The table has its earlier layout or the new one, whatever is killed. The next start of the aggregator continues it.
+    """
     from tallystream_aggregator.jobs.rebuild import RebuildSettings, run
+    from tallystream_aggregator.shutdown import stop_on_signals
     from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
 
     sum_tags = parse_sum_tags(drop_tag, keep_tags)
@@ -153,12 +156,18 @@ def rebuild(
         raise ConfigError("--all-tags", str(sum_tags), "give it without --drop-tag and --keep-tags")
     settings = RebuildSettings(
         bootstrap_servers,
-        checkpoint,
-        topic_prefix=topic_prefix,
-        kafka=o.kafka_options(kafka, os.environ),
-        accept_partial=accept_partial,
-        shards=shards,
-        partitions=partitions,
-        sum_tags=SumTags() if all_tags else sum_tags,
+        shards,
+        SumTags() if all_tags else sum_tags,
+        topic_prefix,
+        o.kafka_options(kafka, os.environ),
+        timeout,
+        accept_partial,
     )
-    raise typer.Exit(run(settings, lambda line: typer.echo(printable(line))))
+
+    def say(line: str) -> None:
+        typer.echo(printable(line))
+
+    with stop_on_signals() as stop:
+        if not run(settings, say, stop):
+            say("stopped: the table is as it was")
+            raise typer.Exit(o.INTERRUPTED)

@@ -80,7 +80,7 @@ def positions_covered(values: Mapping[Key, Values]) -> int:
 
 
 class SumsReader:
-    """Reads `metrics-agg` in a thread. `position` is the offset after the last record it read.
+    """Reads `metrics-agg` in a thread. `position` is the next offset to read, after the markers of transactions.
 
     If the thread fails, `error` is its exception.
     """
@@ -119,7 +119,9 @@ class SumsReader:
         if error is None:
             self.sums.add(message.value() or b"")
             self.position = (message.offset() or 0) + 1
-        elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (it has no public name)
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (it has no public name)
+            self.position = message.offset() or 0
+        else:
             raise KafkaException(error)
 
 

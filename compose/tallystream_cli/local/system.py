@@ -34,7 +34,7 @@ class SystemSettings:
     """The settings of a local system.
 
     Attributes:
-        data: the folder for everything: the broker's data, checkpoints, the local store, logs.
+        data: the folder for everything: the broker's data, the aggregator's checkpoint, the local store, logs.
         broker_port: 0 selects a free port at each start.
         page_port: the same for the page.
         store: None for the local store in `data`.

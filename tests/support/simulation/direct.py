@@ -33,8 +33,8 @@ ROWS = Place(TOPICS.table, 0)
 class Direct:
     """The process, the timer and the stop of loops. `fail` is called with the name of each request and may raise."""
 
-    def __init__(self, *, shards: int = 1, partitions: int = 1) -> None:
-        self.cluster, self.shards = SimulatedCluster(), shards
+    def __init__(self, *, shards: int = 1, partitions: int = 1, table: TableSettings = TABLE) -> None:
+        self.cluster, self.shards, self.table = SimulatedCluster(), shards, table
         for name in (TOPICS.agg, TOPICS.events, TOPICS.dead):
             self.cluster.create(name, 1)
         self.cluster.create(TOPICS.table, shards)
@@ -82,7 +82,7 @@ class Direct:
         """Return a new loop of a shard."""
         begin, tags = settings.pop("begin", {}), settings.pop("sum_tags", SumTags())
         of = LoopSettings(
-            TOPICS, Begin(shard, self.shards, tags, begin), f"id-{shard}", TABLE, **{"spacing_s": 0.1, **settings}
+            TOPICS, Begin(shard, self.shards, tags, begin), f"id-{shard}", self.table, **{"spacing_s": 0.1, **settings}
         )
         return ShardLoop(of, self.broker, self, lambda: self.stopped)
 

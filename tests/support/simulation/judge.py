@@ -162,7 +162,7 @@ class Judge:
         table = Table(restore(latest).states[0])
         table.notice_silence()
         wanted = self._wanted(positions).sums
-        for total in table.changes().totals:
+        for total in table.outputs().totals:
             fields = wanted[total.metric]
             for name, number in total.totals.items():
                 if name in fields and number != fields[name]:

@@ -21,9 +21,9 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.layout import Layout, loop_id, settled_layout
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.positions import visible_row
-from tallystream_aggregator.stream.reshard import Identities, Layout, Resharder
+from tallystream_aggregator.stream.reshard import Resharder
 from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.times import DAY_MS
@@ -42,7 +42,6 @@ SHORT_FORM_EVERY_MS = 5_000
 TOPICS = Topics()
 
 MAX_SHARDS = 3
-IDS = Identities(lambda shard: f"tallystream-{shard}", "tallystream-combiner", "tallystream-reshard")
 Found = TypeVar("Found")
 
 FAULTS = Faults(kill_before=10, kill_after=15, lose_answer=10, fail=15, late=15, freeze=10)
@@ -167,10 +166,7 @@ class System:
         return None
 
     def _layout(self, process: Process) -> Layout:
-        broker = self._access(process)
-        broker.writer(IDS.reshard).close()
-        row = visible_row(broker, Place(TOPICS.table, 0), 0)
-        return self.layout if row is None else Layout(row.of, row.sum_tags)
+        return settled_layout(self._access(process), TOPICS) or self.layout
 
     def _start_tasks(self, layout: Layout, generation: int) -> None:
         if generation != self.generation:
@@ -184,19 +180,17 @@ class System:
     def reshard(self) -> None:
         """Change the number of shards, in a process that takes the lease."""
         self.generation += 1
-        new = Layout(
-            self.scheduler.choose(MAX_SHARDS - self.layout.shards + 1, "shards") + self.layout.shards, SumTags()
-        )
-        run = partial(self._reshard, new=new, generation=self.generation)
+        shards = self.scheduler.choose(MAX_SHARDS - self.layout.shards + 1, "shards") + self.layout.shards
+        run = partial(self._reshard, shards=shards, generation=self.generation)
         self._tasks.append(self.scheduler.spawn(f"reshard {self.generation}", run))
 
-    def _reshard(self, process: Process, new: Layout, generation: int) -> None:
+    def _reshard(self, process: Process, shards: int, generation: int) -> None:
         def require_current() -> None:
             if process.call("lease", lambda: self.generation != generation, may_fail=False):
                 raise FencedError("somebody has a higher generation")
 
-        resharder = Resharder(self._access(process), TOPICS, IDS, self.table, require_current=require_current)
-        self._retry(process, generation, lambda: resharder.run(new, (generation, 0)))
+        resharder = Resharder(self._access(process), TOPICS, self.table, require_current=require_current)
+        self._retry(process, generation, lambda: resharder.run((generation, 0), shards=shards))
 
     def _spawn(self, name: str, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint) -> None:
         run = partial(self._run_task, loop=loop, checkpoint=checkpoint, generation=self.generation)
@@ -204,12 +198,17 @@ class System:
 
     def _loop_of(self, shard: int) -> Callable[[Process], EpochLoop]:
         settings = LoopSettings(
-            TOPICS, Begin(shard, self.layout.shards, SumTags(), {}), IDS.shard(shard), self.table, 0.01, max_records=20
+            TOPICS,
+            Begin(shard, self.layout.shards, SumTags(), {}),
+            loop_id(TOPICS, shard),
+            self.table,
+            0.01,
+            max_records=20,
         )
         return lambda process: self._loop(settings, self._access(process), process)
 
     def _combiner(self, process: Process) -> EpochLoop:
-        settings = CombinerSettings(TOPICS, self.layout.shards, IDS.combiner, 0.01)
+        settings = CombinerSettings(TOPICS, self.layout.shards, loop_id(TOPICS, self.layout.shards), 0.01)
         return CombinerLoop(settings, self._access(process), process)
 
     def _access(self, process: Process) -> SimulatedBroker:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
+from support.steps import run
 from tallystream.metrics.sketch import Sketch
 from tallystream.record import Histogram, decode
 from tallystream_aggregator.table import Record, State, Table
@@ -19,11 +20,10 @@ FLEET = Fleet(instances=7, metrics=5)
 
 def table_sums(records: list[tuple[bytes, bytes]]) -> list[int]:
     """Return what the aggregator's own table makes of the records, in the order of the metrics' names."""
-    table = Table(State())
-    table.apply(
-        Record("metrics", 0, offset, 1_700_000_000_000, key, value) for offset, (key, value) in enumerate(records)
+    changes = run(
+        Table(State()),
+        (Record("metrics", 0, offset, 1_700_000_000_000, key, value) for offset, (key, value) in enumerate(records)),
     )
-    changes = table.changes()
     assert not changes.dead
     found = {total.metric[1]: json.loads(total.value())["count"] for total in changes.totals}
     return [found[name] for name in FLEET.names]

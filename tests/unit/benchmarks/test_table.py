@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.table.loads import ALL
 from benchmarks.table.measuring import measure
+from support.steps import run
 from tallystream_aggregator.table import State, Table
-from tallystream_aggregator.table.table import run_batch
 
 RECORDS, BATCHES = 50, 4
 
@@ -18,7 +18,7 @@ def published(name: str) -> tuple[dict[str, int], list[str]]:
     """Return the sums by name, and the reasons of dead letters, after the batches of a load."""
     table, sums, dead = Table(State()), dict[str, int](), list[str]()
     for batch in ALL[name].make(RECORDS, BATCHES):
-        changes = run_batch(table, batch.records)
+        changes = run(table, batch.records)
         sums |= {total.metric[1]: json.loads(total.value())["count"] for total in changes.totals}
         dead += [letter.reason for letter in changes.dead]
     return sums, dead

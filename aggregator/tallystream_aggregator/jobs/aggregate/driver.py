@@ -19,10 +19,12 @@ from pyspark.errors import PySparkException
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
 from tallystream_aggregator.jobs.aggregate.failures import Failure, Remedy, failure_of
+from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
 from tallystream_aggregator.spark.epochs.query import start_query
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
+from tallystream_aggregator.stream.layout import Layout
 from tallystream_aggregator.stream.positions import by_place
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class Driver:
         """Run the query until it ends, again after failures that this helps against. Return the exit code 0.
 
         Raises:
-            LeaseError: another aggregator has taken over.
+            LeaseError: another aggregator has taken over, or the table was changed meanwhile.
             TallystreamError: a person must decide; the message has the remedy.
         """
         remove_stop_files(self._settings.checkpoint)
@@ -103,6 +105,7 @@ class Driver:
         if self._lease.held:
             try:
                 generation = self._generations.take(self._opened)
+                self._require_layout(self._generations.layout())
             except (FencedError, BrokerError) as error:
                 log.warning("no generation was taken yet: %s", error)
                 self._lease.set_epoch(self._generations.now)  # it may be in the ledger
@@ -113,17 +116,25 @@ class Driver:
         self._wait()
         return None
 
+    def _require_layout(self, layout: Layout | None) -> None:
+        """Require that the table has the layout that it had before the generation was taken, if it exists."""
+        mine = Layout(self._table_start.shards, self._table_start.sum_tags)
+        if layout not in (None, mine):
+            raise LeaseError(f"lease: tallystream rebuild has changed the table meanwhile, to {layout}: start again.")
+
     def _opened(self, generation: int) -> LedgerRow:
         table = self._table_start
         return LedgerRow(
             kind="opened",
             query=QUERY,
-            epoch=generation,
+            generation=generation,
             ts=int(time.time() * 1000),
             start=table.offsets,
             partial=table.partial,
             shards=table.shards,
             forget_after_ms=self._settings.table.forget_after_ms,
+            max_app_metrics=self._settings.table.max_app_metrics,
+            otlp=list(self._settings.table.otlp_topics),
             drop_tags=table.sum_tags.drop,
             keep_tags=table.sum_tags.keep,
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
+from tallystream_aggregator.stream.layout import settled_layout
 from tallystream_aggregator.stream.positions import visible_row
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker, Writer
+    from tallystream_aggregator.stream.layout import Layout
 
 READ_AT_ONCE = 1000
 """How many offsets of the ledger are read at a time, from its end."""
@@ -65,6 +67,17 @@ class Generations:
         self._writer = writer
         return generation
 
+    def layout(self) -> Layout | None:
+        """End a change of the layout that began before the generation was taken, and return the table's layout.
+
+        Return None if there is no table.
+
+        Raises:
+            FencedError: such a change has begun at the same time.
+            BrokerError: the broker did not answer in time.
+        """
+        return settled_layout(self._broker, self._topics)
+
     def write(self, rows: Sequence[LedgerRow]) -> None:
         """Append rows of finished epochs to the ledger in one transaction.
 
@@ -107,7 +120,7 @@ class Generations:
         while end > bounds.first:
             begin = max(bounds.first, end - READ_AT_ONCE)
             found = ledger.rows(value for *_, value in self._broker.committed(self._ledger, begin, end))
-            highest = ledger.highest_epoch(found)
+            highest = ledger.highest_generation(found)
             if highest is not None:
                 return highest
             end = begin

@@ -9,6 +9,7 @@ from tallystream_aggregator import files
 from tallystream_aggregator.health import Health
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
+from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, last_end
 from tallystream_aggregator.jobs.aggregate.settings import GROUP
@@ -24,7 +25,6 @@ from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.epochs.access import KafkaAccess
 from tallystream_aggregator.spark.epochs.listener import EpochListener
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
-from tallystream_aggregator.spark.runner import checkpoint_errors
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def run(settings: AggregateSettings) -> int:
                 committer.keep(selection.reads, topic=next(iter(read)))
                 committer.begin(begin.offsets)
             rows = ledger.read_rows(topics.ledger, kafka)
-            lease.set_epoch(ledger.highest_epoch(rows) or 0)
+            lease.set_epoch(ledger.highest_generation(rows) or 0)
             watch = QueryWatch(
                 listener,
                 tail,
@@ -109,7 +109,7 @@ def run(settings: AggregateSettings) -> int:
                 begin=begin.offsets or last_end(rows, {}),
                 otlp=selection.otlp,
                 ends=ends,
-                tick=ClockRecords(kafka, health.has_living).poll,
+                tick=ClockRecords(kafka, health.progress.has_living).poll,
             )
             driver = Driver(
                 session,

@@ -116,8 +116,7 @@ class QueryWatch:
             self._bounds = {place: found.end for place, found in self._broker.bounds(self._published).items()}
         shards = [one.shard for one in newest.values() if one.shard is not None]
         for row in shards:
-            found = newest[row.shard].positions
-            row.epoch, row.state_bytes = 0 if found is None else found.claim[0], self.state_bytes.get(row.shard, 0)
+            row.state_bytes = self.state_bytes.get(row.shard, 0)
         ends = {place: max(end, self._published.get(place, 0)) for place, end in self._bounds.items()}
         records = sum(row.records for row in shards)
         if self.is_ready:
@@ -125,7 +124,13 @@ class QueryWatch:
             self._was_ready = True
         elif not self._was_ready:
             self._records = records  # of earlier processes
-        self._health.watched(by_topic(self._published), by_topic(ends), shards, records=records - self._records)
+        self._health.progress.watched(
+            by_topic(self._published),
+            by_topic(ends),
+            shards,
+            records=records - self._records,
+            generation=max((found.positions.claim[0] for found in newest.values() if found.positions), default=0),
+        )
 
     def _write(self) -> None:
         """Write a row to the ledger for each finished epoch that has moved."""
@@ -141,7 +146,7 @@ class QueryWatch:
                     LedgerRow(
                         kind="batch",
                         query=QUERY,
-                        epoch=self._generations.now,
+                        generation=self._generations.now,
                         batch=epoch.batch,
                         ts=epoch.ts_ms,
                         start=self._at,

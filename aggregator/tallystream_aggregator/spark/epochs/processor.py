@@ -23,6 +23,7 @@ from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, Str
 from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.spark.gc_pause import gc_paused
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.layout import loop_id
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.positions import ByTopic, Claim, by_topic
 from tallystream_aggregator.stream.restore import Begin
@@ -124,7 +125,7 @@ class EpochSettings:
         return LoopSettings(
             self.topics,
             Begin(number, self.shards, self.sum_tags, dict(self.begin)),
-            transactional_id(self.topics, number),
+            loop_id(self.topics, number),
             self.table,
             self.spacing_s,
             max_rate=self.max_rate,
@@ -133,12 +134,7 @@ class EpochSettings:
 
     def combiner(self) -> CombinerSettings:
         """Return the settings of the combiner's loop."""
-        return CombinerSettings(self.topics, self.shards, transactional_id(self.topics, self.shards), self.spacing_s)
-
-
-def transactional_id(topics: Topics, number: int) -> str:
-    """Return the transactional ID of a loop: that of a shard, or of the combiner after the last shard."""
-    return f"{topics.prefix}tallystream-aggregator-{number}"
+        return CombinerSettings(self.topics, self.shards, loop_id(self.topics, self.shards), self.spacing_s)
 
 
 class _Loop(NamedTuple):

@@ -1,4 +1,4 @@
-"""The sums of a table as its output: totals, or the partial sums of a shard for the combiners."""
+"""The sums of a table as its output: totals, or the partial sums of a shard for the combiner."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class SumOutputs:
         numbers_of_sums = dict.fromkeys(map(self._sums.numbers.of, numbers))
         found = [(self._sums.numbers.identity(number), self._sums[number]) for number in numbers_of_sums]
         found += [(metric, PartialSum(metric[2])) for metric in self._pop_empty()]
-        shard, out_ms, offsets = self._state.shard, self._state.out_ms, self._offsets()
-        return [ShardSum.of(shard, metric, partial, out_ms, offsets) for metric, partial in found]
+        shard, out_ms = self._state.shard, self._state.out_ms
+        return [ShardSum.of(shard, metric, partial, out_ms) for metric, partial in found]
 
     def _pop_empty(self) -> list[MetricId]:
         empty, self._empty = sorted(self._empty), set()

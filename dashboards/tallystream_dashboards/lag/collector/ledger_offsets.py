@@ -34,10 +34,10 @@ _END = {
 
 
 def update(newest: dict[str, ledger.LedgerRow], rows: Iterable[ledger.LedgerRow]) -> None:
-    """Set the `newest` row of each query to the last one of its highest epoch."""
+    """Set the `newest` row of each query to the last one of its highest generation."""
     for row in rows:
         before = newest.get(row.query)
-        if row.kind == "batch" and (before is None or row.epoch >= before.epoch):
+        if row.kind == "batch" and (before is None or row.generation >= before.generation):
             newest[row.query] = row
 
 

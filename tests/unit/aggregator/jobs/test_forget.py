@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from support import otlp
+from support.steps import apply, publish, run
 from tallystream.errors import TallystreamError
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.jobs.forget import Plan, plan
+from tallystream_aggregator.jobs.forget import Plan, has_reached, plan
+from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.decode import Forget
 from tallystream_aggregator.table.shards import shard_of, shards_of
@@ -36,8 +38,7 @@ def states(number: int) -> list[State]:
         ]
         value = json.dumps(header | {"metrics": metrics}).encode()
         table = tables[shard_of(instance.encode(), number)]
-        table.apply([Record("metrics", partition, offset, BEGIN_MS + offset, instance.encode(), value)])
-        table.changes()
+        run(table, [Record("metrics", partition, offset, BEGIN_MS + offset, instance.encode(), value)])
     return [table.state for table in tables]
 
 
@@ -60,13 +61,6 @@ def test_a_life_is_removed_by_one_record_in_its_partition(shards: int) -> None:
     ]
     (h,) = (one.after.totals for one in found.sums if one.before.metric[1] == "h")
     assert (h["min"], h["max"]) == (3, 4)
-
-
-def test_a_life_with_rows_of_an_unfinished_batch_is_removed() -> None:
-    """While a batch is written, a life's rows may include later records than its shard's offsets."""
-    (state,) = states(1)
-    state.lives[INSTANCES[0]][0].offsets[0] = 99
-    assert changes(plan([state], Forget(life=A), INSTANCES[0]), "count") == {"h": (3, 2), "n": (LARGEST, 7)}
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -105,7 +99,7 @@ def test_what_arrived_by_otlp_is_removed(shards: int, forget: Forget, instance: 
 
     def append(record: Record) -> None:
         for shard in shards_of(record, shards, settings.otlp_topics):
-            tables[shard].apply([record])
+            apply(tables[shard], [record])
 
     for partition in range(2):
         for place, name in enumerate(INSTANCES):
@@ -114,12 +108,12 @@ def test_what_arrived_by_otlp_is_removed(shards: int, forget: Forget, instance: 
             value = otlp.encode(otlp.resource_metrics([metric], service__name="shop", service__instance__id=name))
             append(Record(otlp.TOPIC, partition, place, BEGIN_MS + 2000, None, value))
     for table in tables:
-        table.changes()
+        publish(table)
     found = plan(copy.deepcopy([table.state for table in tables]), forget, instance)
     assert changes(found, "count") == {"n": (14, 0 if instance is None else 11)}
     for offset, record in enumerate(found.records):
         append(Record(record.topic, record.partition, 10 + offset, BEGIN_MS + 3000, record.key, record.value))
-    assert [letter for table in tables for letter in table.changes().dead] == []
+    assert [letter for table in tables for letter in publish(table).dead] == []
     left = [int(one.partial().totals()["count"] or 0) for table in tables for one in table.shard_sums([0])]
     assert sum(left) == (0 if instance is None else 11)
 
@@ -136,8 +130,23 @@ def test_the_metrics_of_one_tag_are_removed_from_a_sum_without_this_tag(shards: 
         ]
         value = json.dumps(header | {"metrics": metrics}).encode()
         table = tables[shard_of(instance.encode(), shards)]
-        table.apply([Record("metrics", 0, offset, BEGIN_MS, instance.encode(), value)])
-        table.changes()
+        run(table, [Record("metrics", 0, offset, BEGIN_MS, instance.encode(), value)])
     found = plan([table.state for table in tables], Forget(metric="n", tags={"pod": "1"}), None)
     assert [one.before.metric for one in found.sums] == [("shop", "n", "counter", ())]
     assert changes(found, "count") == {"n": (1111, 101)}
+
+
+def test_it_waits_until_the_sums_of_every_shard_include_the_records() -> None:
+    """With several shards the combiner says so. It has no positions until each shard has some."""
+    ends = {("metrics", 0): 5, ("metrics", 1): 3}
+    behind, there = {"metrics": {"0": 5, "1": 2}}, {"metrics": {"0": 6, "1": 3}}
+
+    def row(of: int, **positions: Any) -> PositionsRow:
+        return PositionsRow(
+            **{"shard": 0, "of": of, "claim": (1, 0), "step": 1, "positions": {}, "topics": {}} | positions
+        )
+
+    assert not has_reached(None, ends)
+    assert [has_reached(row(1, positions=one), ends) for one in ({}, behind, there)] == [False, False, True]
+    of_shards: list[dict[str, Any]] = [{}, {"0": there}, {"0": there, "1": behind}, {"0": there, "1": there}]
+    assert [has_reached(row(2, shards=one), ends) for one in of_shards] == [False, False, False, True]

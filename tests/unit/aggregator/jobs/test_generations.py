@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.simulation.broker import Action, SimulatedCluster
-from support.simulation.choices import DrawnChoices, ListedChoices
+from support.simulation.choices import DrawnChoices, ListedChoices, RandomChoices
 from support.simulation.client import SimulatedBroker
 from support.simulation.scheduler import Faults, Scheduler
 from tallystream_aggregator.jobs.aggregate.generations import Generations
@@ -18,7 +19,8 @@ from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
+from tallystream_aggregator.stream.layout import change_id
 from tallystream_aggregator.stream.positions import PositionsRow, encode, key_of
 
 if TYPE_CHECKING:
@@ -31,11 +33,11 @@ LEDGER = Place(TOPICS.ledger, 0)
 
 
 def opened(generation: int) -> LedgerRow:
-    return LedgerRow(kind="opened", query=QUERY, epoch=generation, ts=0)
+    return LedgerRow(kind="opened", query=QUERY, generation=generation, ts=0)
 
 
 def epoch_of(generation: int, batch: int) -> LedgerRow:
-    return LedgerRow(kind="batch", query=QUERY, epoch=generation, batch=batch, ts=0)
+    return LedgerRow(kind="batch", query=QUERY, generation=generation, batch=batch, ts=0)
 
 
 def new_cluster() -> SimulatedCluster:
@@ -77,7 +79,7 @@ def test_each_start_takes_a_higher_generation() -> None:
         return [*taken, mine.take(opened)]
 
     assert alone(run, cluster) == [1, 2]
-    assert [(row.kind, row.epoch) for row in rows_of(cluster)] == [("opened", 1), ("batch", 1), ("opened", 2)]
+    assert [(row.kind, row.generation) for row in rows_of(cluster)] == [("opened", 1), ("batch", 1), ("opened", 2)]
     assert alone(lambda process, cluster: generations(process, cluster).take(opened), cluster) == 3
 
 
@@ -134,6 +136,57 @@ def test_two_drivers_never_have_the_same_generation(data: st.DataObject) -> None
         )
         run.run(300)
     rows = rows_of(cluster)
-    assert [row.epoch for row in rows] == sorted(row.epoch for row in rows)
-    taken = [row.epoch for row in rows if row.kind == "opened"]
+    assert [row.generation for row in rows] == sorted(row.generation for row in rows)
+    taken = [row.generation for row in rows if row.kind == "opened"]
     assert len(taken) == len(set(taken))
+
+
+def change_layout(process: Process, cluster: SimulatedCluster) -> None:
+    """Change the layout, as `rebuild` does: the new number of shards is the generation + 1."""
+    mine, broker = generations(process, cluster), SimulatedBroker(process, cluster, lambda _: False)
+    while True:
+        try:
+            mine.take(opened)
+            writer = broker.writer(change_id(TOPICS))
+            mine.write([opened(mine.now)])
+            row = PositionsRow(shard=0, of=1 + mine.now, claim=(mine.now, 0), step=mine.now, positions={}, topics={})
+            writer.commit([Output(Place(TOPICS.table, 0), key_of(0), encode(row))])
+        except (BrokerError, FencedError):
+            continue
+
+
+@given(seed=st.integers(0, 2**32))
+@example(seed=204)  # a change that does not ask for its generation would be late
+@examples(40, fixed=True)
+def test_a_driver_that_has_read_the_layout_runs_beside_no_change_of_it(seed: int) -> None:
+    """A change of a lower generation is committed before the driver reads the layout, or never."""
+    cluster, found = new_cluster(), list[tuple[int, int]]()
+
+    def read_layout(process: Process, cluster: SimulatedCluster) -> None:
+        mine = generations(process, cluster)
+        while True:
+            try:
+                generation = mine.take(opened)
+                layout = mine.layout()
+            except (BrokerError, FencedError):
+                continue
+            found.append((generation, 1 if layout is None else layout.shards))
+
+    faults = Faults(kill_before=30, kill_after=30, lose_answer=100, fail=30, late=300, freeze=300)
+    with Scheduler(RandomChoices(seed), cluster, faults=faults, expected=(BrokerError, FencedError, LeaseError)) as run:
+        run.actions = lambda: (
+            [
+                Action(2, "change", lambda: run.spawn("change", lambda p: change_layout(p, cluster))),
+                Action(2, "driver", lambda: run.spawn("driver", lambda p: read_layout(p, cluster))),
+            ]
+            if sum(not process.ended for process in run.processes) < 3
+            else []
+        )
+        run.run(400)
+        while action := next(cluster.actions(), None):
+            action.run()
+    partition = cluster.partition(Place(TOPICS.table, 0))
+    changes = [json.loads(entry.value or b"")["of"] for entry in partition.committed(0, len(partition.entries))]
+    for generation, shards in found:
+        # The change of generation n has n + 1 shards. A driver that was replaced may find a later one.
+        assert max((of for of in changes if of <= generation), default=1) <= shards

@@ -112,7 +112,7 @@ def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
         outside.fails = batch == 0
         listener.finished.append(Epoch(batch, 1000 + batch, [row(0, end)]))
         watched.follow()
-    assert [(one.epoch, one.batch, one.ts, one.start, one.end) for one in outside.written] == [
+    assert [(one.generation, one.batch, one.ts, one.start, one.end) for one in outside.written] == [
         (2, 0, 1000, {}, {"metrics": {"0": 5}}),
         (2, 3, 1003, {"metrics": {"0": 5}}, {"metrics": {"0": 8}}),
     ]

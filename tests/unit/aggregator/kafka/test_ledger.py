@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
 from support.undecodable import UNDECODABLE
-from tallystream_aggregator.jobs import rebuild
 from tallystream_aggregator.kafka import ledger, start_position
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.reader import Read
-from tallystream_aggregator.kafka.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 END = {"metrics": {"0": 7}}
-OPENED = LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)
-BATCH = LedgerRow(kind="batch", query=ledger.QUERY, epoch=3, batch=1, ts=2, end=END)
+OPENED = LedgerRow(kind="opened", query=ledger.QUERY, generation=3, ts=1)
+BATCH = LedgerRow(kind="batch", query=ledger.QUERY, generation=3, batch=1, ts=2, end=END)
 
 
 def topic_with(*values: bytes | None) -> Callable[..., Iterator[Read]]:
@@ -47,44 +45,39 @@ def test_a_record_that_is_not_a_row_is_skipped_with_a_warning(
 
 
 @pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
-@pytest.mark.parametrize(
-    ("read", "wanted"),
-    [
-        (lambda: rebuild.finished_offsets(Topics(), {}), END),
-        (lambda: start_position._from_ledger(start_position.At(2, ledger=True), "metrics-ledger", {}), END),
-    ],
-    ids=["rebuild", "start position"],
-)
-def test_a_record_that_is_not_a_row_stops_no_command(
-    monkeypatch: pytest.MonkeyPatch, value: bytes, read: Callable[[], Any], wanted: object
-) -> None:
-    """Each reader of the ledger returns the row after it."""
+def test_a_record_that_is_not_a_row_stops_no_start(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
+    """A start position of the ledger is that of the row after it."""
     monkeypatch.setattr(ledger, "read_topic", topic_with(value, ledger.encode(BATCH)))
-    assert read() == wanted
+    assert start_position._from_ledger(start_position.At(2, ledger=True), "metrics-ledger", {}) == END
 
 
-@pytest.mark.parametrize("starts", [ledger.TAIL - 1, ledger.TAIL, 10 * ledger.TAIL])
-def test_the_last_batch_is_found_before_many_failed_starts(monkeypatch: pytest.MonkeyPatch, starts: int) -> None:
-    """Each start writes a row. Without the batch, a new table could begin although there was one."""
+@pytest.mark.parametrize("starts", [ledger.TAIL // 2, ledger.TAIL, 10 * ledger.TAIL])
+def test_the_last_epoch_is_found_before_many_failed_starts(monkeypatch: pytest.MonkeyPatch, starts: int) -> None:
+    """Each start writes a row. Its transaction has a marker, which takes an offset, too."""
     values = [ledger.encode(row) for row in (OPENED, replace(BATCH, otlp=["a"]), *[OPENED] * starts)]
 
-    def read(*_: object, last: int, **_options: object) -> Iterator[Read]:
-        return (Read(b"k", value, offset) for offset, value in enumerate(values[-last:]))
+    def read(*_: object, last: int | None, **_options: object) -> Iterator[Read]:
+        records = [Read(b"k", value, 2 * number) for number, value in enumerate(values)]
+        first = 0 if last is None else 2 * len(values) - last
+        return (record for record in records if record.offset >= first)
 
     monkeypatch.setattr(ledger, "read_topic", read)
-    assert rebuild.finished_offsets(Topics(), {}) == END
     assert ledger.otlp_topics(ledger.read_rows("metrics-ledger", {})) == ["a"]
+    assert len(ledger.read_rows("metrics-ledger", {})) == 2 + starts
 
 
-def test_the_highest_epoch_ignores_other_queries() -> None:
+def test_the_highest_generation_ignores_other_queries() -> None:
     """Without a row of the aggregator there is none."""
-    other = LedgerRow(kind="batch", query="other", epoch=9, ts=1)
-    assert ledger.highest_epoch([OPENED, other, LedgerRow(kind="opened", query=ledger.QUERY, epoch=2, ts=3)]) == 3
-    assert ledger.highest_epoch([other]) is None
+    other = LedgerRow(kind="batch", query="other", generation=9, ts=1)
+    assert (
+        ledger.highest_generation([OPENED, other, LedgerRow(kind="opened", query=ledger.QUERY, generation=2, ts=3)])
+        == 3
+    )
+    assert ledger.highest_generation([other]) is None
 
 
-def test_the_topics_of_otlp_metrics_are_those_of_the_last_batch() -> None:
-    """An older batch, a row "opened" and another query say nothing. Without a batch they are unknown."""
+def test_the_topics_of_otlp_metrics_are_those_of_the_last_epoch() -> None:
+    """An older epoch, a row "opened" and another query say nothing. Without an epoch they are unknown."""
     later = replace(BATCH, batch=2, otlp=["a", "b"])
     assert ledger.otlp_topics([replace(BATCH, otlp=["a"]), later, OPENED, replace(BATCH, query="ship")]) == ["a", "b"]
     assert ledger.otlp_topics([BATCH]) == []

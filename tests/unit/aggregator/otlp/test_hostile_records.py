@@ -16,9 +16,9 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from support.fuzz import examples
 from support.otlp import BEGIN_NS, SECOND_NS, TOPIC, attributes, counter, encode, gauge, number, resource_metrics
+from support.steps import run
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.state import pack, unpack
-from tallystream_aggregator.table.table import run_batch
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.published import parse, unequal
 from tallystream_aggregator.verify.replay import Replay
@@ -128,13 +128,13 @@ def check(values: list[bytes]) -> None:
     replay = Replay(Settings(otlp_topics=(TOPIC,)))
     sums: dict[Any, dict[str, Any]] = {}
     for offset, value in enumerate(values):
-        changes = run_batch(table, [Record(TOPIC, 0, offset, APPEND_MS, None, value)])
+        changes = run(table, [Record(TOPIC, 0, offset, APPEND_MS, None, value)])
         refused = replay.apply(f"{TOPIC}:0", APPEND_MS, None, value)
         assert bool(changes.dead) == bool(refused), (value, changes.dead, refused)
         for letter in changes.dead:
             json.loads(letter.value())
         for row in changes.rows:
-            assert row.value(epoch=1, batch=offset)
+            assert row.value()
         published = [parse(total.key(), total.value()) for total in changes.totals]
         sums |= {one.identity: one.fields for one in published}
     assert unpack(pack(table.state)) == table.state

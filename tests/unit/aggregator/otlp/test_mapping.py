@@ -20,9 +20,9 @@ from support.otlp import (
     number,
     resource_metrics,
 )
+from support.steps import Published, run
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.decode import Forget
-from tallystream_aggregator.table.table import Changes, run_batch
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 
@@ -36,14 +36,14 @@ CUMULATIVE = {"aggregation_temporality": pb.AGGREGATION_TEMPORALITY_CUMULATIVE}
 Sums = dict[str, dict[str, Any]]
 
 
-def apply(*values: bytes, key: bytes | None = None) -> Changes:
+def apply(*values: bytes, key: bytes | None = None) -> Published:
     """Return what the table makes of records, appended a second apart from the third second on."""
     table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
     records = [Record(TOPIC, 0, n, BEGIN_MS + 3000 + 1000 * n, key, value) for n, value in enumerate(values)]
-    return run_batch(table, records)
+    return run(table, records)
 
 
-def sums_of(changes: Changes) -> Sums:
+def sums_of(changes: Published) -> Sums:
     """Return the fields of each sum that have a value, by its type, name and tags as text."""
     return {
         named(kind, name, tags): {field: value for field, value in total.totals.items() if value is not None}
@@ -232,7 +232,7 @@ def test_the_resource_names_app_and_instance(resource: dict[str, Any], app: str,
     """service.name is the app; the first attribute that names an instance is the instance."""
     table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
     value = encode(resource_metrics([counter("n", number(1))], **resource))
-    changes = run_batch(table, [Record(TOPIC, 0, 0, BEGIN_MS, None, value)])
+    changes = run(table, [Record(TOPIC, 0, 0, BEGIN_MS, None, value)])
     assert [total.metric[0] for total in changes.totals] == [app]
     assert list(table.state.lives) == [instance]
 
@@ -360,11 +360,11 @@ def test_tombstones_and_forget_records_work_in_an_otlp_topic(forget: bytes) -> N
     """
     value = encode(resource_metrics([counter("n", number(5)), counter("m", number(1))], **APP))
     table = Table(State(), TableSettings(otlp_topics=(TOPIC,)))
-    run_batch(table, [Record(TOPIC, 0, 0, BEGIN_MS, None, value)])
-    changes = run_batch(table, [Record(TOPIC, 0, 1, BEGIN_MS, b"app-1", forget)])
+    run(table, [Record(TOPIC, 0, 0, BEGIN_MS, None, value)])
+    changes = run(table, [Record(TOPIC, 0, 1, BEGIN_MS, b"app-1", forget)])
     assert changes.dead == []
     assert sums_of(changes) == {"counter m": {"count": 0}}
-    changes = run_batch(table, [Record(TOPIC, 0, 2, BEGIN_MS, b"app-1", None)])
+    changes = run(table, [Record(TOPIC, 0, 2, BEGIN_MS, b"app-1", None)])
     assert sums_of(changes) == {"counter n": {"count": 0}}
     replay = Replay(Settings(otlp_topics=(TOPIC,)))
     for key, each in ((None, value), (b"app-1", forget), (b"app-1", None)):

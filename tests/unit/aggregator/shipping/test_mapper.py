@@ -28,7 +28,7 @@ def a_sum(count: int) -> bytes:
 
 def published(topic: Topic, offset: int) -> list[Record]:
     """Return the records that the last step wrote to metrics-table, from this offset on."""
-    rows = [(row.key, row.value(epoch=0, batch=0)) for row in topic.changes.rows]
+    rows = [(row.key, row.value()) for row in topic.changes.rows]
     return [Record(TOPICS.table, offset + at, key, value) for at, (key, value) in enumerate(rows)]
 
 

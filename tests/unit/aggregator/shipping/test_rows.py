@@ -15,7 +15,7 @@ from tallystream_aggregator.table.rows import LifeRow, MetricRow
 
 def rows(topic: Topic) -> list[LifeRow]:
     """Return the lives' rows that the last batch published, as they are read from their topic."""
-    values = (one.value(epoch=1, batch=1) for one in topic.changes.rows if isinstance(one.row, LifeRow))
+    values = (one.value() for one in topic.changes.rows if isinstance(one.row, LifeRow))
     return [msgspec.json.decode(value, type=LifeRow) for value in values if value is not None]
 
 

@@ -26,7 +26,7 @@ class Shard:
 
     def step(self, chunks: list[Chunk]) -> list[tuple[int, int, bytes | None, bytes | None]]:
         """Apply chunks and return what the step appends to the partition."""
-        records = StepRecords(self.table, SETTINGS)
+        records = StepRecords(self.table)
         for chunk in chunks:
             records.add(chunk)
         records.end()

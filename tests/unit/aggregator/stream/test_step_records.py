@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tallystream_aggregator.table import Changes, Total
+    from tallystream_aggregator.table.decode import Message
     from tallystream_aggregator.table.state import MetricId
 
 SMALL = TableSettings(short_form_every_ms=5_000, max_metrics=8)
@@ -39,13 +40,13 @@ class Applied:
         self._apply = self.table.apply_record
         self.table.apply_record = self._counted  # type: ignore[method-assign]
 
-    def _counted(self, record: Record, records: int = 1) -> int:
+    def _counted(self, record: Record, records: int = 1, message: Message | None = None) -> int:
         self.applied += 1
-        return self._apply(record, records)
+        return self._apply(record, records, message)
 
     def step(self, chunks: Iterable[Chunk]) -> Any:
         """Apply the chunks of a step, and return what it gives, without the order of letters and events."""
-        step = StepRecords(self.table, SMALL)
+        step = StepRecords(self.table)
         for chunk in chunks:
             step.add(chunk)
         step.end()
@@ -55,7 +56,7 @@ class Applied:
         """Return sums, dead letters, events, rows and the state."""
         self.table.notice_silence()
         changes = self.table.outputs()
-        rows = {row.key: row.value(epoch=1, batch=1) for row in self.table.rows()}
+        rows = {row.key: row.value() for row in self.table.rows()}
         state = msgspec.structs.asdict(self.table.state)
         return (
             comparable(changes),

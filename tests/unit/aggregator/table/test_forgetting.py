@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from support.batches import DAY_MS, HOUR_MS, Batch
+from support.divisions import DAY_MS, HOUR_MS
 from support.schedules import BEGIN_MS, TopicRecord
+from support.steps import apply
 from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
@@ -22,7 +23,7 @@ COUNTER = ("shop", "orders", "counter", ())
 
 
 class Topic:
-    """Builds the records of a topic, and a table that reads them. Each `read` is a batch."""
+    """Builds the records of a topic, and a table that reads them. Each `read` is a step."""
 
     def __init__(self, **chosen: int) -> None:
         self.records: list[TopicRecord] = []
@@ -63,15 +64,14 @@ class Topic:
             self.append("tallystream-clock", clock_value(self.now_ms), partition)
         self.read()
 
-    def read(self, *, rebuilt: bool = False) -> dict[str, Any]:
-        """Read the new records in one batch, and return the sum of the counter `orders`."""
+    def read(self, *, from_rows: bool = False) -> dict[str, Any]:
+        """Read the new records in one step, and return the sum of the counter `orders`."""
         self.tables.extend(self.records[self._read :])
         self._read = len(self.records)
-        if rebuilt:
-            self.tables.rebuild()
+        if from_rows:
+            self.tables.begin_again(from_rows=True)
         self.now_ms += 1000
-        ends = Counter(record.partition for record in self.records)
-        self.tables.batch(Batch(ends, all_read=True))
+        self.tables.step(Counter(record.partition for record in self.records))
         return self.tables.sums.get(COUNTER, {})
 
 
@@ -151,7 +151,7 @@ def test_a_forgotten_life_loses_the_metric_too() -> None:
     topic.snapshot("other", life(topic.now_ms), size(5, 6))
     topic.forget("x", metric="orders")
     assert topic.read() == {"count": 0, "lives": 0, "instances": 0}
-    assert topic.read(rebuilt=True) == {"count": 0, "lives": 0, "instances": 0}
+    assert topic.read(from_rows=True) == {"count": 0, "lives": 0, "instances": 0}
     sizes = topic.tables.sums["shop", "size", "histogram", ()]
     assert (sizes["count"], sizes["min"], sizes["max"]) == (4, 1, 90)
 
@@ -199,11 +199,11 @@ def test_a_forget_record_for_another_number_of_shards_is_refused() -> None:
     tables = {shards: Table(State(shard=0, shards=shards)) for shards in (1, 2)}
     key = next(key for key in (b"x%d" % n for n in range(9)) if shard_of(key, 2) == 0)
     for table in tables.values():
-        table.apply([Record("metrics", 0, 0, BEGIN_MS, key, value)])
-    assert [letter.reason for letter in tables[1].changes().dead] == [
+        apply(table, [Record("metrics", 0, 0, BEGIN_MS, key, value)])
+    assert [letter.reason for letter in tables[1].outputs().dead] == [
         "forget: the record is for 2 shards and the table has 1"
     ]
-    assert tables[2].changes().dead == []
+    assert tables[2].outputs().dead == []
 
 
 def test_each_removal_is_an_event() -> None:
@@ -216,8 +216,8 @@ def test_each_removal_is_an_event() -> None:
     topic.forget("x", metric="orders")
     topic.forget("x", metric="orders")
     table = Table(State(), TableSettings())
-    table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in topic.records)
-    assert [(e.kind, e.app, e.instance, e.life, e.offset, e.detail) for e in table.changes().events] == [
+    apply(table, (Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in topic.records))
+    assert [(e.kind, e.app, e.instance, e.life, e.offset, e.detail) for e in table.outputs().events] == [
         ("forget", "shop", "a", one, ("metrics", 0, 1), ""),
         ("forget", "shop", "", "", ("metrics", 0, 4), "orders"),
     ]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from support import otlp
-from support.memory_store import MemoryStore
-from tallystream_aggregator.table import Record, State, Table, TableSettings, storage
-from tallystream_aggregator.table.table import Changes, run_batch
+from support.memory_store import MemoryStore, stored_table
+from support.steps import Published, run
+from tallystream_aggregator.table import Record, State, Table, TableSettings
 
 BEGIN_MS = 1_700_000_000_000
 LIFE = "01HF7YAT00" + "A" * 16
@@ -29,14 +29,14 @@ def snapshot(seq: int, *, complete: bool = False, **values: float) -> bytes:
     return json.dumps({**header, "complete": complete, "metrics": metrics}).encode()
 
 
-def apply(table: Table, *values: bytes) -> Changes:
+def apply(table: Table, *values: bytes) -> Published:
     """Apply records of one instance, at the next offsets."""
     first = table.state.records
     records = [Record("metrics", 0, first + n, BEGIN_MS, b"app-1", value) for n, value in enumerate(values)]
-    return run_batch(table, records)
+    return run(table, records)
 
 
-def sums(changes: Changes) -> dict[str, Any]:
+def sums(changes: Published) -> dict[str, Any]:
     """Return the count or the sum of each metric that changed."""
     return {one.metric[1]: one.totals.get("count", one.totals.get("sum")) for one in changes.totals}
 
@@ -80,10 +80,10 @@ def test_a_life_has_either_complete_or_incomplete_snapshots() -> None:
 def test_a_loaded_table_accepts_older_metrics_of_an_incomplete_life() -> None:
     """Storing and loading the table makes no difference to later snapshots."""
     store = MemoryStore()
-    found = storage.load(store, TableSettings())
+    found = stored_table(store, TableSettings())
     apply(found.table, snapshot(5, a=50))
     found.save(store)
-    changes = apply(storage.load(store, TableSettings()).table, snapshot(4, a=40, b=4))
+    changes = apply(stored_table(store, TableSettings()).table, snapshot(4, a=40, b=4))
     assert sums(changes) == {"b": 4}
 
 
@@ -104,9 +104,9 @@ def test_a_new_stream_is_a_restart_if_it_begins_after_all_points(begin_s: int, r
     hour_ns = 3600 * otlp.SECOND_NS
     first, second = otlp.BEGIN_NS + hour_ns, otlp.BEGIN_NS + 2 * hour_ns
     table = otlp_table()
-    run_batch(table, [otlp_record(0, first, ("a", otlp.BEGIN_NS))])
-    run_batch(table, [Record(otlp.TOPIC, 0, 1, second // 1_000_000, b"other", None)])
-    changes = run_batch(table, [otlp_record(2, second + 1, ("b", otlp.BEGIN_NS + begin_s * otlp.SECOND_NS))])
+    run(table, [otlp_record(0, first, ("a", otlp.BEGIN_NS))])
+    run(table, [Record(otlp.TOPIC, 0, 1, second // 1_000_000, b"other", None)])
+    changes = run(table, [otlp_record(2, second + 1, ("b", otlp.BEGIN_NS + begin_s * otlp.SECOND_NS))])
     assert [event.kind for event in changes.events] == ["restart"] * restarts
 
 
@@ -115,10 +115,10 @@ def test_the_first_counter_of_an_instance_with_gauges_is_no_restart() -> None:
     table = otlp_table()
     metric = otlp.gauge("g", otlp.number(1, 0))
     value = otlp.encode(otlp.resource_metrics([metric], service__name="shop", service__instance__id="app-1"))
-    run_batch(table, [Record(otlp.TOPIC, 0, 0, BEGIN_MS, None, value)])
-    run_batch(table, [Record(otlp.TOPIC, 0, 1, BEGIN_MS + 10**7, b"other", None)])
+    run(table, [Record(otlp.TOPIC, 0, 0, BEGIN_MS, None, value)])
+    run(table, [Record(otlp.TOPIC, 0, 1, BEGIN_MS + 10**7, b"other", None)])
     begin_ns = otlp.BEGIN_NS + 10**4 * otlp.SECOND_NS
-    assert run_batch(table, [otlp_record(2, begin_ns + 1, ("a", begin_ns))]).events == []
+    assert run(table, [otlp_record(2, begin_ns + 1, ("a", begin_ns))]).events == []
 
 
 def test_many_lives_of_an_instance_cost_about_as_much_as_one() -> None:
@@ -132,14 +132,14 @@ def test_many_lives_of_an_instance_cost_about_as_much_as_one() -> None:
         store = MemoryStore()
         settings = TableSettings(otlp_topics=(otlp.TOPIC,))
         for offset in range(2):
-            stored = storage.load(store, settings)
+            stored = stored_table(store, settings)
             streams = [(f"n{place}", start_ns) for place, start_ns in enumerate(starts_ns)]
             record = otlp_record(offset, otlp.BEGIN_NS + (1 + offset) * otlp.SECOND_NS, *streams)
-            changes = run_batch(stored.table, [record])
+            changes = run(stored.table, [record])
             assert {total.instances for total in changes.totals} == {1}
             stored.save(store)
-        stored = storage.load(store, settings)
-        silent = run_batch(stored.table, [Record(otlp.TOPIC, 0, 2, BEGIN_MS + 10**6, b"x", None)])
+        stored = stored_table(store, settings)
+        silent = run(stored.table, [Record(otlp.TOPIC, 0, 2, BEGIN_MS + 10**6, b"x", None)])
         assert {total.instances for total in silent.totals} == {0}
         return time.process_time() - began_s
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.schedules import batch_sizes, in_batches, play_steadily, schedules
+from support.steps import Published, apply, publish
 from support.topic import BEGIN_MS, Topic, counter, gauge
-from tallystream_aggregator.table import Changes, Record, State, Table, TableSettings
+from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.layouts import Layouts, counts_of
 from tallystream_aggregator.table.state import Block, Life, MetricId, Row
 
@@ -47,35 +48,34 @@ def test_a_block_is_published_as_its_rows_would_be(metrics: list[MetricId], data
     with_rows = copy.deepcopy(with_block)
     Layouts(with_rows.metrics).blocks_to_rows(with_rows.lives["app-1"][0])
     assert not with_rows.lives["app-1"][0].blocks
-    one, other = Table(with_block).changes(), Table(with_rows).changes()
+    one, other = publish(Table(with_block)), publish(Table(with_rows))
     assert one.totals == other.totals
-    assert [row.value(epoch=1, batch=1) for row in one.rows] == [row.value(epoch=1, batch=1) for row in other.rows]
+    assert [row.value() for row in one.rows] == [row.value() for row in other.rows]
 
 
-def run(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Changes, list[bytes | None]]:
-    """Run a batch and return its changes, and rows as bytes. With `as_rows`, blocks become rows after each record."""
+def published(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Published, list[bytes | None]]:
+    """Run a step and return what it publishes, with rows as bytes. With `as_rows`, blocks become rows in between."""
     for record in records:
-        table.apply([record])
+        apply(table, [record])
         for lives in table.state.lives.values() if as_rows else ():
             for life in lives:
                 Layouts(table.state.metrics).blocks_to_rows(life)
-    table.notice_silence()
-    changes = table.changes()
-    rows = [row.value(epoch=1, batch=1) for row in sorted(changes.rows, key=lambda row: row.key)]
+    changes = publish(table)
+    rows = [row.value() for row in sorted(changes.rows, key=lambda row: row.key)]
     return changes._replace(rows=[]), rows
 
 
 @examples(25)
 @given(schedules, batch_sizes)
 @example([*[0] * 17, 1, 65, 532489], [1])  # a metric of an incomplete snapshot is refused
-def test_blocks_change_nothing_that_a_batch_publishes(schedule: list[int], sizes: list[int]) -> None:
+def test_blocks_change_nothing_that_is_published(schedule: list[int], sizes: list[int]) -> None:
     """A table without blocks publishes the same sums, dead letters, events and rows."""
     chosen = TableSettings(short_form_every_ms=5_000, max_metrics=8)
     with_blocks, with_rows = Table(State(), chosen), Table(State(), chosen)
     for batch in in_batches(play_steadily(schedule), sizes):
         written = sorted(batch, key=lambda record: (record.partition, record.offset))
         records = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in written]
-        assert run(with_blocks, records, as_rows=False) == run(with_rows, records, as_rows=True)
+        assert published(with_blocks, records, as_rows=False) == published(with_rows, records, as_rows=True)
 
 
 def only_life(topic: Topic) -> Life:
@@ -128,15 +128,14 @@ def test_a_counter_that_a_snapshot_lacks_keeps_its_count() -> None:
     assert (topic.sum("a").count, topic.sum("a").lives) == (6, 1)
 
 
-def test_only_the_last_of_many_snapshots_in_a_batch_counts() -> None:
-    """Within the batch blocks are replaced, become rows and blocks again, and the life ends."""
+def test_only_the_last_of_many_snapshots_in_a_step_counts() -> None:
+    """Within the step blocks are replaced, become rows and blocks again, and the life ends."""
     topic = Topic().snapshot(counter(1, "a"), counter(1, "b"))
-    changes, topic.table.changes = topic.table.changes, lambda: topic.changes  # type: ignore[method-assign]
-    topic.snapshot(counter(2, "a"), counter(1, "b"), seq=2, at=2)
-    topic.snapshot(counter(3, "b"), counter(1, "a"), seq=3, at=3)
-    topic.snapshot(counter(4, "a"), counter(5, "b"), seq=4, at=4)
-    topic.snapshot(counter(6, "a"), counter(5, "b"), seq=5, at=5, final=True)
-    topic.changes = changes()
+    with topic.one_step():
+        topic.snapshot(counter(2, "a"), counter(1, "b"), seq=2, at=2)
+        topic.snapshot(counter(3, "b"), counter(1, "a"), seq=3, at=3)
+        topic.snapshot(counter(4, "a"), counter(5, "b"), seq=4, at=4)
+        topic.snapshot(counter(6, "a"), counter(5, "b"), seq=5, at=5, final=True)
     assert topic.reasons() == ["the count fell within a life, from 2 to 1"]
     assert (topic.sum("a").count, topic.sum("b").count, topic.sum("a").lives) == (6, 5, 0)
 

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.schedules import BEGIN_MS, TopicRecord, batch_sizes, in_batches, play, schedules
+from support.steps import run
 from support.topic import counter
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, lives, pack, unpack
 from tallystream_aggregator.table.layouts import metric_count
 from tallystream_aggregator.table.lives import LifeCounts
-from tallystream_aggregator.table.table import run_batch
 
 SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
 
 
 class FullScan(LifeCounts):
-    """Scans all lives in each batch."""
+    """Scans all lives in each step."""
 
     def flush(self) -> None:
         """Count everything."""
@@ -52,16 +52,16 @@ def record(written: TopicRecord) -> Record:
 
 @examples(100)
 @given(schedules, batch_sizes, st.integers(0, 2**32))
-def test_a_batch_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: list[int], seed: int) -> None:
-    """Changes, states and stored differences are the same after every batch, also when lives fall silent.
+def test_a_step_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: list[int], seed: int) -> None:
+    """Published, states and stored differences are the same after every batch, also when lives fall silent.
 
-    A batch may have no records, or be followed by a restart.
+    A step may have no records, or be followed by a restart.
     """
     chance = random.Random(seed)
     tested, scanning = Table(State(), SETTINGS), new_scanning_table()
 
     def both(records: list[Record]) -> None:
-        found, wanted = (run_batch(one, records) for one in (tested, scanning))
+        found, wanted = (run(one, records) for one in (tested, scanning))
         assert found == wanted
 
     for batch in in_batches(play(schedule), sizes):
@@ -77,8 +77,8 @@ def test_a_batch_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: 
             scanning.pop_difference()
 
 
-def test_few_batches_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty instances report once a second, each in its own batch. At most one of twenty batches visits all lives.
+def test_few_steps_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty instances report once a second, each in its own step. At most one of twenty steps visits all lives.
 
     The same holds after nineteen of the instances have stopped and fallen silent.
     """
@@ -92,6 +92,6 @@ def test_few_batches_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
         value = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": number + 1, "ts": 0, "every_ms": 1_000}
         value |= {"final": False, "metrics": [counter(number)], "prev": max(at_ms - 1_000, BEGIN_MS)}
         written = Record("metrics", 0, number, at_ms, b"app-%d" % instance, json.dumps(value).encode())
-        run_batch(table, [written])
+        run(table, [written])
         assert not table._lives.life_counts._changed
     assert 4 <= len(visits) <= (1_200 + 90) / 20

@@ -1,4 +1,4 @@
-"""The log of a shard: after every batch it has the complete table."""
+"""The log of a shard: it has the complete table whenever it was stored."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from hypothesis import strategies as st
 from support.fuzz import examples
 from support.memory_store import MemoryStore
 from support.schedules import TopicRecord, batch_sizes, in_batches, play, schedules
-from tallystream_aggregator.table import (
-    Changes,
-    Record,
-    State,
-    StateVersionError,
-    Table,
-    TableSettings,
-    pack,
-    storage,
-    unpack,
-)
-from tallystream_aggregator.table.storage import ENTRY_BYTES, load
+from support.steps import Published, run
+from tallystream_aggregator.table import Record, State, StateVersionError, Table, TableSettings, storage
+from tallystream_aggregator.table.storage import ENTRY_BYTES, StoredTable, load
 
 SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
 DEFAULTS = TableSettings()
 
 
-def run(table: Table, batch: list[TopicRecord]) -> Changes:
-    """Run one batch."""
-    in_order = sorted(batch, key=lambda record: (record.partition, record.offset))
-    table.apply(Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in in_order)
-    table.notice_silence()
-    return table.changes()
+def new() -> StoredTable:
+    """Return an empty table with the default settings."""
+    return StoredTable(Table(State(published=True), DEFAULTS))
+
+
+def loaded(store: MemoryStore, settings: TableSettings = DEFAULTS) -> StoredTable:
+    """Return the stored table."""
+    found = load(store, settings)
+    assert found is not None
+    return found
+
+
+def step(table: Table, records: list[TopicRecord]) -> Published:
+    """Run a step with these records."""
+    return run(table, [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in records])
 
 
 def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
@@ -51,84 +51,72 @@ def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
 @examples(50)
 @given(schedules, batch_sizes, st.integers(0, 2**32))
 def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int], sizes: list[int], seed: int) -> None:
-    """After every batch the log has the state, and both tables give the same next batch, however often it is copied."""
+    """After every step the log has the state, and both tables give the same in the next, however often it is copied."""
     chance = random.Random(seed)
-    store, stored = MemoryStore(), load(MemoryStore(), SETTINGS)
+    store, stored = MemoryStore(), StoredTable(Table(State(published=True), SETTINGS))
+    stored.save(store)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
         patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
         patch.setattr(storage, "ENTRY_BYTES", chance.choice([1, 300, 1_000_000]))
         patch.setattr(storage, "_SAMPLE", chance.choice([1, 20]))
         for batch in in_batches(play(schedule), sizes):
-            read = load(store, SETTINGS)
+            read = loaded(store, SETTINGS)
             assert read.table.state == stored.table.state
-            assert _by_key(run(read.table, batch)) == _by_key(run(stored.table, batch))
-            chance.choice([read, stored]).save(store)  # either worker may run the next batch
+            assert _by_key(step(read.table, batch)) == _by_key(step(stored.table, batch))
+            chance.choice([read, stored]).save(store)  # either worker may run the next epoch
             if not stored.log.is_current(store):
-                stored = load(store, SETTINGS)
+                stored = loaded(store, SETTINGS)
 
 
-def test_a_batch_stores_only_what_it_changes() -> None:
+def test_only_what_has_changed_is_stored() -> None:
     """If one instance of a thousand changes, the new entry is much smaller than a copy of the table."""
-    store = MemoryStore()
-    stored = load(store, DEFAULTS)
-    stored.table.apply(snapshot(number, 1) for number in range(1000))
-    stored.table.changes()
+    store, stored = MemoryStore(), new()
+    run(stored.table, (snapshot(number, 1) for number in range(1000)))
     stored.save(store)
     before = stored.log.size
-    stored.table.apply([snapshot(5000, 1)])
-    stored.table.changes()
+    run(stored.table, [snapshot(5000, 1)])
     stored.save(store)
     assert 0 < stored.log.size - before < before / 100
     assert stored.log.size == sum(map(len, store.entries.values()))
-    assert len(load(store, DEFAULTS).table.state.lives) == 1001
+    assert len(loaded(store).table.state.lives) == 1001
 
 
 def test_no_entry_is_much_larger_than_its_limit() -> None:
-    """This holds for a copy and for the changes of a batch. Spark's JVM has each entry in memory several times."""
-    store = MemoryStore()
-    stored = load(store, DEFAULTS)
+    """This holds for a copy and for the changes of an epoch. Spark's JVM has each entry in memory several times."""
+    store, stored = MemoryStore(), new()
     for count in (1, 2):
-        stored.table.apply(snapshot(number, count, seq=count, key="k" * 300) for number in range(20_000))
-        stored.table.changes()
+        run(stored.table, (snapshot(number, count, seq=count, key="k" * 300) for number in range(20_000)))
         before = set(store.entries)
         stored.save(store)
-        new = [len(store.entries[number]) for number in store.entries.keys() - before]
-        assert sum(new) > ENTRY_BYTES
-        assert max(new) < 1.2 * ENTRY_BYTES
-    assert load(store, DEFAULTS).table.state == stored.table.state
+        added = [len(store.entries[number]) for number in store.entries.keys() - before]
+        assert sum(added) > ENTRY_BYTES
+        assert max(added) < 1.2 * ENTRY_BYTES
+    assert loaded(store).table.state == stored.table.state
 
 
-def test_a_table_in_memory_is_not_current_after_another_batch_was_stored() -> None:
-    """Every batch writes a new token to the head, so at most one of two workers has the current table."""
-    store = MemoryStore()
-    first = load(store, DEFAULTS)
+def test_a_table_in_memory_is_not_current_after_another_one_was_stored() -> None:
+    """Every epoch writes a new token to the head, so at most one of two workers has the current table."""
+    store, first = MemoryStore(), new()
     first.save(store)
-    second = load(store, DEFAULTS)
+    second = loaded(store)
     assert first.log.is_current(store)
-    assert not load(MemoryStore(), DEFAULTS).log.is_current(store)
+    assert not new().log.is_current(store)
     second.save(store)
     assert not first.log.is_current(store)
     assert second.log.is_current(store)
 
 
-def test_the_initial_state_is_read_only_if_nothing_is_stored() -> None:
-    """A shard begins with its initial state only once."""
-    initial = Table(State())
-    initial.apply([snapshot(1, 5)])
-    store = MemoryStore()
-    stored = load(store, DEFAULTS, lambda: unpack(pack(initial.state)))
-    assert stored.table.state == initial.state
-    stored.save(store)
-    assert len(load(store, DEFAULTS, pytest.fail).table.state.lives) == 1
+def test_a_store_without_a_table_gives_none() -> None:
+    """It is not read as an empty table."""
+    assert load(MemoryStore(), DEFAULTS) is None
 
 
 def test_a_missing_or_damaged_entry_is_refused() -> None:
     """A log without one of its entries is not read as a smaller table. Other versions and invalid heads are refused."""
-    store, stored = MemoryStore(), load(MemoryStore(), DEFAULTS)
+    store, stored = MemoryStore(), new()
     for number in range(4):
-        stored.table.apply([snapshot(number, 1)])
-        stored.table.changes()
+        run(stored.table, [snapshot(number, 1)])
         stored.save(store)
     for number in store.entries:
         for damage in (None, store.entries[number][:-1], b""):
@@ -143,7 +131,7 @@ def test_a_missing_or_damaged_entry_is_refused() -> None:
             load(store, DEFAULTS)
 
 
-def _by_key(changes: Changes) -> Any:
+def _by_key(changes: Published) -> Any:
     """Return changes without the order of events and rows."""
-    rows = {row.key: row.value(epoch=1, batch=1) for row in changes.rows}
+    rows = {row.key: row.value() for row in changes.rows}
     return changes.totals, changes.dead, sorted(changes.events), rows

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import oracle
-from support.batches import Batch
 from support.fuzz import examples
 from support.runs import lasting, replayed
 from support.schedules import BEGIN_MS, TopicRecord, sketch
@@ -79,12 +78,12 @@ def values(records: list[TopicRecord]) -> Sums:
     ends = dict.fromkeys(range(3), 0)
     for record in records:
         ends[record.partition] += 1
-        tables.batch(Batch(dict(ends), all_read=False))
+        tables.step(ends)
         replayed(replay, record)
     wanted = oracle.replay(records)
     assert tables.dead == wanted.dead
     assert tables.sums == wanted.sums
-    newest = {row.identity: row.fields for row in (parse(*written) for written in tables.rows)}
+    newest = {row.identity: row.fields for row in (parse(*written) for written in tables.published)}
     for identity in replay.identities():
         assert not unequal(newest[identity], replay.sum(identity)), identity
     return lasting(tables.sums)

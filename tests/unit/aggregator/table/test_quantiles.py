@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.fuzz import examples
 from support.malformed import BAD_SKETCHES
 from support.schedules import batch_sizes, in_batches
+from support.steps import run
 from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
@@ -20,7 +21,6 @@ from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings, Total
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, encode
 from tallystream_aggregator.table.arithmetic.sketches import quantiles as quantiles_of
-from tallystream_aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
     import random
@@ -282,7 +282,7 @@ def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
     for batches in (in_batches(published, sizes), [published]):
         running, row = Table(State(), table), None
         for batch in batches:
-            done = run_batch(running, [reported.record for reported in batch])
+            done = run(running, [reported.record for reported in batch])
             assert done.dead == []
             rows = [total for total in done.totals if total.metric[1] == "h"]
             for row in rows:

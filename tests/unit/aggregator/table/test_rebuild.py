@@ -1,36 +1,29 @@
-"""Rebuilds of the table from `metrics-table`: single cases. test_properties.py has random crashes."""
+"""Tables that are made again from `metrics-table`: single cases. test_properties.py has random ones."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
-from support.topic import Topic, counter, gauge
+from support.steps import run
+from support.topic import BEGIN_MS, FIRST, Topic, counter, gauge
 from support.undecodable import UNDECODABLE
-from tallystream.ulid import new_ulid
-from tallystream_aggregator.jobs import rebuild
-from tallystream_aggregator.kafka import ledger
-from tallystream_aggregator.kafka.ledger import LedgerRow
-from tallystream_aggregator.kafka.reader import Read
-from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.table import State
+from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.table.layouts import Layouts
 from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
-from tallystream_aggregator.table.restore.restore import missing_records, restore
-from tallystream_aggregator.table.state import Life, Row
-from tallystream_aggregator.versions import UNKNOWN
+from tallystream_aggregator.table.restore.restore import restore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tallystream_aggregator.table.state import Life, Row
 
 
 def latest_rows(topic: Topic) -> LatestRows:
-    """Return the latest rows after the topic's last batch."""
+    """Return the rows of the topic's last step."""
     found = LatestRows()
     for row in topic.changes.rows:
-        found.add(row.key, row.value(epoch=1, batch=topic.offset))
+        found.add(row.key, row.value())
     return found
 
 
@@ -40,13 +33,10 @@ def rows_of(state: State, life: Life) -> list[Row | None]:
     return [layouts.row(life, number) for number in sorted(layouts.numbers(life))]
 
 
-def test_the_first_batch_of_a_rebuilt_state_writes_all_its_rows() -> None:
-    """Another rebuild needs only the rows of that batch."""
+def test_a_table_whose_rows_are_not_published_writes_all_of_them() -> None:
+    """The table can be made again from these rows alone."""
     topic = Topic().snapshot(counter(5), gauge(2.5)).short(3)
     topic.table.state.published = False
-    for lives in topic.table.state.lives.values():
-        for life in lives:
-            life.offsets.clear()
     topic.append(b"script", b'{"name":"n","value":4}')
     state = restore(latest_rows(topic)).states[0]
     assert {
@@ -57,16 +47,29 @@ def test_the_first_batch_of_a_rebuilt_state_writes_all_its_rows() -> None:
     }
 
 
+def test_a_life_whose_parts_were_last_in_several_partitions_is_restored_as_it_is() -> None:
+    """The instance moved to a partition with lower offsets, and only one part of it has a record there."""
+    table, latest = Table(State()), LatestRows()
+    for number, (partition, offset, part) in enumerate([(0, 70, 0), (0, 80, 1), (1, 5, 1)]):
+        header = {"app": "a", "life": FIRST, "part": part, "seq": number + 1, "ts": 0, "every_ms": 1000}
+        metrics = [counter(number, f"n{part}")]
+        value = json.dumps(header | {"final": number == 2, "metrics": metrics}).encode()
+        record = Record("metrics", partition, offset, BEGIN_MS - 1000 * number, b"app-1", value)
+        for row in run(table, [record]).rows:
+            latest.add(row.key, row.value())
+    assert restore(latest).states[0].lives == table.state.lives
+
+
 def test_a_topic_without_a_shard_record_is_an_error() -> None:
-    """No batch was finished, so there is nothing to rebuild from. The result is not an empty table."""
-    with pytest.raises(RebuildError, match="nothing to rebuild from"):
+    """The result is not an empty table."""
+    with pytest.raises(RebuildError, match="nothing to make the table from"):
         restore(LatestRows())
 
 
 @pytest.mark.parametrize("bad", UNDECODABLE.values(), ids=UNDECODABLE)
 @pytest.mark.parametrize("is_key", [True, False], ids=["key", "value"])
 def test_a_foreign_record_is_refused_until_it_is_deleted(bad: bytes, is_key: bool) -> None:
-    """The error names the record and its partition. A deletion without a writer counts, but only in that partition."""
+    """The error names the record and its partition. A deletion counts only in that partition."""
     found = latest_rows(Topic().snapshot(counter(5)))
     key, value = (bad, b"{}") if is_key else (b'["life","app","host-1","life",0]', bad)
     found.add(key, value, partition=2)
@@ -77,13 +80,12 @@ def test_a_foreign_record_is_refused_until_it_is_deleted(bad: bytes, is_key: boo
     assert restore(found).states[0].lives.keys() == {"app-1"}
 
 
-def test_a_row_that_was_published_again_after_a_foreign_record_counts() -> None:
-    """The aggregator has already repaired the key."""
-    rows = Topic().snapshot(counter(5)).changes.rows
+def test_a_row_that_was_published_after_a_foreign_record_counts() -> None:
+    """The newest record of a key is the one that counts."""
     found = LatestRows()
-    for row in rows:
+    for row in Topic().snapshot(counter(5)).changes.rows:
         found.add(row.key, b"no row")
-        found.add(row.key, row.value(epoch=1, batch=2))
+        found.add(row.key, row.value())
     assert restore(found).states[0].lives.keys() == {"app-1"}
 
 
@@ -99,100 +101,6 @@ def test_forgotten_sums_of_an_unknown_shard_are_refused(shard: bytes) -> None:
 
     with pytest.raises(RebuildError, match=r"metrics-table: .*forgotten"):
         rebuild()
-
-
-@pytest.mark.parametrize("ledger_rows", [1, 0])
-def test_a_row_with_an_epoch_that_no_writer_has_is_ignored(monkeypatch: pytest.MonkeyPatch, ledger_rows: int) -> None:
-    """It replaces no row, and its high epoch makes no other row outdated. The same holds without a ledger."""
-    rows = Topic().snapshot(counter(5)).changes.rows
-    opened = [LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)] * ledger_rows
-    written = [(row.key, row.value(epoch=epoch, batch=9)) for epoch in (2**62, 3) for row in rows]
-    monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: (Read(b"k", ledger.encode(row), 0) for row in opened))
-    monkeypatch.setattr(rebuild, "read_topic", lambda *_, **__: (Read(k, v, n) for n, (k, v) in enumerate(written)))
-    found = rebuild.read_table(Topics(), {}, lambda _: None)
-    assert (found.epoch, len(found.rows)) == (3, len(rows))
-
-
-def test_a_batch_that_finishes_while_the_table_is_read_is_not_included(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Rows that a running aggregator writes after the read are not in the table, so their records are read again."""
-    rows = Topic().snapshot(counter(5)).changes.rows
-    batches = [LedgerRow(kind="batch", query=ledger.QUERY, epoch=3, batch=1, ts=1, end={"metrics": {"0": 1}})]
-
-    def read(*_: object, **__: object) -> Iterator[Read]:
-        for number, row in enumerate(rows):
-            yield Read(row.key, row.value(epoch=3, batch=1), number)
-        batches.append(msgspec.structs.replace(batches[0], batch=2, end={"metrics": {"0": 2}}))
-
-    monkeypatch.setattr(ledger, "read_topic", lambda *_, **__: (Read(b"k", ledger.encode(row), 0) for row in batches))
-    monkeypatch.setattr(rebuild, "read_topic", read)
-    found, finished = rebuild.read_finished(Topics(), {}, lambda _: None)
-    assert (len(found.rows), finished) == (len(rows), {"metrics": {"0": 1}})
-
-
-def test_rows_and_deletions_of_a_replaced_writer_change_nothing() -> None:
-    """A later row of a lower epoch replaces no row and restores no deleted one.
-
-    A deletion of a lower epoch, or of an unknown writer, deletes nothing. After a deletion, a newer row counts.
-    """
-    topic = Topic().snapshot(counter(5))
-    found = LatestRows()
-    rows = list(topic.changes.rows)
-    for row in rows:
-        found.add(row.key, row.value(epoch=3, batch=9))
-    topic.snapshot(counter(4), seq=2, life=new_ulid(0), at=0)
-    before = dict(found.rows)
-    for row in rows:
-        found.add(row.key, row.value(epoch=2, batch=10))
-    assert found.rows == before
-    assert found.epoch == 3
-    key = rows[0].key
-    for writer in (UNKNOWN, (2, 10)):
-        found.add(key, None, writer)
-        assert found.rows == before
-    found.add(key, None, (3, 10))
-    for batch in (2, 9):
-        found.add(key, rows[0].value(epoch=batch, batch=9), UNKNOWN)
-        assert ((0, key) in found.rows) == (batch == 9)
-
-
-def test_the_only_row_of_a_key_counts_whatever_its_epoch() -> None:
-    """After compaction, a record of an earlier epoch may follow records of later ones. It is the newest of its key."""
-    topic = Topic().snapshot(counter(5))
-    (row, shard) = topic.changes.rows
-    found = LatestRows()
-    found.add(shard.key, shard.value(epoch=3, batch=9))
-    found.add(row.key, row.value(epoch=1, batch=2))
-    assert restore(found).states[0].lives.keys() == {"app-1"}
-
-
-def test_a_metric_that_moved_to_another_part_counts_only_in_the_newer_row() -> None:
-    """After a tombstone a metric may move. If the batch then crashes, the older part's row still has the metric."""
-    topic, found = Topic(), LatestRows()
-
-    def written(key_ends: bytes = b"") -> None:
-        for row in topic.changes.rows:
-            if row.key.endswith(key_ends):
-                found.add(row.key, row.value(epoch=1, batch=topic.offset))
-
-    topic.snapshot(gauge(1), part=0)
-    written()
-    topic.snapshot(counter(5), part=1)
-    written()
-    topic.append(b"app-1", None)
-    topic.snapshot(counter(7), seq=2, part=0)
-    written(b",0]")
-    (state,) = restore(found).states
-    ((life,),) = state.lives.values()
-    assert rows_of(state, life) == [Row(0, 2, (7,))]
-
-
-def test_records_that_were_deleted_before_the_rebuild_are_counted() -> None:
-    """They are the records after the last one that the shard includes, up to the first one that the topic has."""
-    state = State(offsets={"metrics:0": 41})
-    assert missing_records(state.offsets, {"metrics:0": 42, "metrics:1": 0}) == {}
-    assert missing_records(state.offsets, {"metrics:0": 50, "metrics:1": 7}) == {"metrics:0": 8, "metrics:1": 7}
 
 
 def test_a_row_too_large_for_the_topic_has_the_number_of_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:

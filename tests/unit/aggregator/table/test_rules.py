@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from support.steps import Published
 from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter, gauge
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table import Changes, State, StateVersionError, Table, TableSettings, pack, unpack
+from tallystream_aggregator.table import State, StateVersionError, Table, TableSettings, pack, unpack
 from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 
 THIRD = new_ulid(BEGIN_MS)
@@ -25,7 +26,7 @@ def test_rule_1_a_newer_snapshot_replaces_an_older_one() -> None:
 def test_rule_1_the_same_or_an_older_seq_changes_nothing_and_is_counted(seq: int) -> None:
     """A duplicate and a record that arrives late are stale: they change no sum, make no dead letter and are counted."""
     topic = Topic().snapshot(counter(7), seq=2).snapshot(counter(5), seq=seq)
-    assert topic.changes._replace(rows=[]) == Changes([], [], [])
+    assert topic.changes._replace(rows=[]) == Published([], [], [], [], [])
     assert topic.table.state.stale == 1
 
 

@@ -7,17 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from support.steps import run
 from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter
 from tallystream.errors import ConfigError
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.republish import Republish
 from tallystream_aggregator.table.restore.restore import restore
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
 from tallystream_aggregator.table.state import MetricId, pack, unpack
 from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
-from tallystream_aggregator.table.table import run_batch
 
 NO_POD = SumTags(drop=("pod",))
 TICK = b'{"name":"tick","value":1}'
@@ -38,7 +37,7 @@ def test_rule_12_metrics_that_differ_only_in_a_dropped_tag_have_one_sum() -> Non
     """The row of the life has both of them, with their tag."""
     topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"), counter(5))
     assert [(total.metric, total.totals["count"]) for total in topic.changes.totals] == [(N, 12)]
-    (row,) = (one.value(epoch=1, batch=1) or b"" for one in topic.changes.rows if isinstance(one.row, LifeRow))
+    (row,) = (one.value() or b"" for one in topic.changes.rows if isinstance(one.row, LifeRow))
     assert b'"tags":{"pod":"a"},"count":3' in row
     assert b'"tags":{"pod":"b"},"count":4' in row
 
@@ -136,19 +135,19 @@ def test_the_options_exclude_each_other_and_name_tags() -> None:
 
 
 def rebuilt(topic: Topic, *, tags: SumTags | None, summed: list[MetricId]) -> Table:
-    """Return the table that a rebuild makes of the last batch's rows."""
+    """Return the table that is made of the last step's rows."""
     latest = LatestRows()
     for row in topic.changes.rows:
-        latest.add(row.key, row.value(epoch=1, batch=1))
-    return Table(restore(latest, summed, finished={"metrics:0": topic.offset + 1}, sum_tags=tags).states[0])
+        latest.add(row.key, row.value())
+    return Table(restore(latest, summed, sum_tags=tags).states[0])
 
 
 def test_a_rebuild_with_other_tags_publishes_the_earlier_sums_as_empty() -> None:
-    """Once, with the first batch. The sums that it has are published as they are, and the shard's row has the tags."""
+    """Once, with the first step. The sums that it has are published as they are, and the shard's row has the tags."""
     topic = Topic().snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"))
     summed = [total.metric for total in topic.changes.totals]
     table = rebuilt(topic, tags=NO_POD, summed=[*summed, ("shop", "gone", "gauge", (("pod", "a"),))])
-    found = run_batch(table, [])
+    found = run(table, [])
     assert [(one.metric[1], one.metric[3], one.totals.get("count"), one.lives) for one in found.totals] == [
         ("gone", (("pod", "a"),), None, 0),
         ("n", (), 7, 2),
@@ -156,9 +155,9 @@ def test_a_rebuild_with_other_tags_publishes_the_earlier_sums_as_empty() -> None
         ("n", (("pod", "b"),), 0, 0),
     ]
     assert [one.row.sum_tags for one in found.rows if isinstance(one.row, ShardRow)] == [NO_POD]
-    assert run_batch(table, []).totals == []
+    assert run(table, []).totals == []
     topic.changes = found
-    back = run_batch(rebuilt(topic, tags=SumTags(), summed=[N, *summed]), [])
+    back = run(rebuilt(topic, tags=SumTags(), summed=[N, *summed]), [])
     assert [(one.metric[3], one.totals["count"]) for one in back.totals] == [
         ((), 0),
         ((("pod", "a"),), 3),
@@ -170,19 +169,7 @@ def test_a_rebuild_without_options_keeps_the_tags() -> None:
     """They are in the row of the shard."""
     topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"))
     table = rebuilt(topic, tags=None, summed=[N])
-    assert [(one.metric, one.totals["count"]) for one in run_batch(table, []).totals] == [(N, 7)]
-
-
-def test_a_sum_that_a_replaced_writer_wrote_again_is_published_as_it_is() -> None:
-    """One with a dropped tag is empty. One of an unknown type is no sum of the table."""
-    topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"))
-    keys = [b'["shop","%s","n",%s]' % one for one in ((b"counter", b"[]"), (b"counter", b'[["pod","a"]]'))]
-    foreign = [b'["shop","?","n",[["pod","a"]]]', b'["shop","counter","unknown",[]]', b"?"]
-    found = run_batch(topic.table, [], republish=Republish([], [*keys, *foreign]))
-    assert [(total.metric, total.totals["count"]) for total in found.totals] == [
-        (N, 7),
-        (("shop", "n", "counter", (("pod", "a"),)), 0),
-    ]
+    assert [(one.metric, one.totals["count"]) for one in run(table, []).totals] == [(N, 7)]
 
 
 def test_a_forgotten_life_stays_in_the_sum_of_its_metrics() -> None:
@@ -193,8 +180,7 @@ def test_a_forgotten_life_stays_in_the_sum_of_its_metrics() -> None:
     topic.snapshot(of_pod(counter(5), "a"), life=SECOND, at=8 * DAY_MS, prev=BEGIN_MS + 8 * DAY_MS)
     assert (topic.sum().count, topic.sum().retired, topic.sum().lives) == (12, 2, 1)
     forget = b'{"v":1,"forget":{"metric":"n","tags":{"pod":"a"}}}'
-    topic.table.apply([Record("metrics", 0, 99, BEGIN_MS + 8 * DAY_MS, b"any", forget)])
-    topic.changes = topic.table.changes()
+    topic.changes = run(topic.table, [Record("metrics", 0, 99, BEGIN_MS + 8 * DAY_MS, b"any", forget)])
     assert (topic.sum().count, topic.sum().retired, topic.sum().lives) == (4, 1, 0)
 
 

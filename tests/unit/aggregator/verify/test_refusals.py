@@ -7,8 +7,8 @@ import pytest
 from support import oracle
 from support.malformed import BAD_METRICS, ODD, ODD_METRICS, POISON
 from support.schedules import BEGIN_MS, TopicRecord
+from support.steps import run
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.table import run_batch
 from tallystream_aggregator.verify.replay import Replay
 
 HEADER = '{"v":1,"app":"shop","life":"01HF7YAT00AAAAAAAAAAAAAAAA","part":0,"seq":1,"ts":0,"every_ms":1000,"final":false'
@@ -16,7 +16,7 @@ HEADER = '{"v":1,"app":"shop","life":"01HF7YAT00AAAAAAAAAAAAAAAA","part":0,"seq"
 
 def refused(value: bytes) -> list[bool]:
     """Return whether the table, the replay and the oracle refuse something of the record with this value."""
-    table = run_batch(Table(State()), [Record("metrics", 0, 0, BEGIN_MS, b"app-1", value)])
+    table = run(Table(State()), [Record("metrics", 0, 0, BEGIN_MS, b"app-1", value)])
     replay = Replay().apply("metrics:0", BEGIN_MS, b"app-1", value)
     return [
         bool(found)
@@ -46,7 +46,7 @@ def test_none_refuses_unusual_values(value: bytes) -> None:
 def test_none_refuses_unusual_metrics(metric: str) -> None:
     """The record has no dead letter for the metric, also if another metric of the record has one."""
     assert refused(f'{HEADER},"metrics":[{metric}]}}'.encode()) == [False, False, False]
-    letters = run_batch(
+    letters = run(
         Table(State()),
         [Record("metrics", 0, 0, BEGIN_MS, b"app-1", f'{HEADER},"metrics":[{metric},7]}}'.encode())],
     ).dead

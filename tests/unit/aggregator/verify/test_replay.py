@@ -138,6 +138,7 @@ def test_a_forget_record_removes_a_metric_from_its_partition_and_from_forgotten_
     records = Records().snapshot(counter(1)).snapshot(counter(2), key=b"app-2", partition=1)
     assert records.append(b"x", forget(metric="n", type="gauge")).sum()["count"] == 3
     assert records.append(b"x", forget(metric="n")).sum()["count"] == 2
+    records.replay.split(2)
     assert records.append(b"app-11", forget(metric="n", shards=2), partition=1).sum()["count"] == 2
     assert records.clock(8 * DAY_MS, partition=1).sum()["count"] == 2
     assert records.append(b"app-2", forget(metric="n", shards=2)).sum()["count"] == 0

@@ -1,152 +1,141 @@
-"""Verify agrees with the table on random schedules: in batches, shards and splits, and after lost checkpoints."""
+"""Verify agrees with what the loops publish, at any moment: through kills, lost checkpoints and other layouts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.batches import MODES, batches_of
-from support.clock_schedules import clock_schedules, play
+from support.aggregated import Aggregated
 from support.fuzz import examples
-from support.runs import random_settings
-from support.tables import Tables
-from tallystream_aggregator.verify.check import Check, Outcome
-from tallystream_aggregator.verify.decode import RawRecord
-from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import parse
-from tallystream_aggregator.verify.replay import Replay
+from support.simulation.system import TOPICS
+from tallystream_aggregator.stream.broker import Place
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterable, Iterator, Sequence
+    from support.simulation.partition import Entry
 
-    from support.programs import Played
-    from support.schedules import TopicRecord
-    from tallystream_aggregator.verify.published import Batch
-
-choices = st.randoms(use_true_random=False)
+EVERYTHING = "ledger:2020-01-01"
 
 
-def verify(
-    records: Sequence[TopicRecord],
-    tables: Tables,
-    batches: Sequence[Batch],
-    dead: Iterable[tuple[int, int]] | None = None,
-) -> Outcome:
-    """Check all rows of these tables, and that the newest row of each metric includes all records.
-
-    `dead` are the partitions and offsets of dead letters. They are not compared if it is None.
-    """
-    by_partition: dict[str, list[RawRecord]] = {}
-    for r in records:
-        record = RawRecord(r.offset, r.timestamp_ms, r.key, r.value)
-        by_partition.setdefault(f"metrics:{r.partition}", []).append(record)
-    read = dict.fromkeys(by_partition, 0)
-
-    def until(partition: str, end: int) -> Iterator[RawRecord]:
-        begin = read.get(partition, 0)
-        read[partition] = max(begin, end)
-        yield from by_partition.get(partition, [])[begin:end]
-
-    published = [parse(key, value) for key, value in tables.rows]
-    newest = {row.identity: row for row in sorted(published, key=lambda row: row.version)}
-    end = batches[-1].end if batches else None
-    letters = None if dead is None else {(f"metrics:{partition}", offset) for partition, offset in dead}
-    check = Check(
-        Replay(Settings(forget_after_ms=tables.settings.forget_after_ms)),
-        dict.fromkeys(by_partition, 0),
-        end,
-        until,
-        batches=batches,
-        letters=letters,
-    )
-    return check.run(published, newest, set(), {partition: len(found) for partition, found in by_partition.items()})
+@pytest.mark.parametrize("shards", [1, 2, 3])
+@examples(12, fixed=True)
+@given(st.integers(0, 2**32), st.booleans())
+def test_verify_agrees_with_what_is_published_at_any_moment(shards: int, seed: int, removals: bool) -> None:
+    """The newest sums, and all that were ever published, whatever was killed and lost. Every change is published."""
+    chance = random.Random(seed)
+    system = Aggregated(chance, shards=shards, removals=removals)
+    for _ in range(30):
+        system.step(changes=False)
+        if chance.random() < 0.1 and system.has_sums():
+            assert system.verify().differences == []
+    system.finish()
+    newest, everything = system.verify(), system.verify(since=EVERYTHING)
+    assert (newest.differences, everything.differences) == ([], [])
+    assert newest.complete
+    assert everything.complete
+    assert newest.letters_checked
+    assert newest.events_checked
+    assert newest.sums <= everything.sums
+    assert everything.between == 0
 
 
-def run(
-    schedule: list[int], mode: str, shards: int, chance: random.Random, *, broken: float, splits: bool = False
-) -> tuple[Played, Tables]:
-    """Run a schedule. Before a share `broken` of the batches, a checkpoint is lost or a writer replaced.
-
-    With `splits`, a rebuilt table is sometimes split into more shards, too. Nothing breaks in a schedule that forgets a
-    metric: a sum between the forget records of two partitions may lack what a lost table had forgotten of both.
-    """
-    played = play(schedule)
-    forgets_metric = any(b'"forget": {"metric"' in (record.value or b"") for record in played.records)
-    settings = random_settings(played, chance)
-    tables = Tables(played.records, settings, 1 if forgets_metric else shards, chance, strict=True)
-    for batch in batches_of(played, mode, chance):
-        while tables.has_read and not forgets_metric and chance.random() < broken:
-            if chance.random() < 0.5:
-                tables.batch(batch, written=chance)
-            if chance.random() < 0.3:
-                tables.take_over()
-            else:
-                tables.rebuild(chance.choice([0, 0, 1, 2]) if splits and tables.shards < 6 else 0)
-        tables.batch(batch)
-    return played, tables
+@examples(20, fixed=True)
+@given(st.integers(0, 2**32), st.booleans())
+def test_verify_agrees_when_the_layout_changes(seed: int, removals: bool) -> None:
+    """The table is split into more shards, and its sums get other tags."""
+    chance = random.Random(seed)
+    system = Aggregated(chance, removals=removals)
+    for _ in range(30):
+        system.step(changes=True)
+    system.finish()
+    newest, everything = system.verify(), system.verify(since=EVERYTHING)
+    assert (newest.differences, everything.differences) == ([], [])
+    assert newest.complete
 
 
-@pytest.mark.parametrize("mode", MODES)
-@examples(15)
-@given(clock_schedules, st.integers(1, 6), choices)
-def test_verify_agrees_with_the_table(mode: str, schedule: list[int], shards: int, chance: random.Random) -> None:
-    """Every published sum equals the replay's in every field, with its living and its forgotten lives."""
-    played, tables = run(schedule, mode, shards, chance, broken=0)
-    outcome = verify(played.records, tables, tables.ledger, tables.dead)
-    assert (outcome.differences, outcome.unordered, outcome.lost_letters) == ([], 0, 0)
-    assert outcome.sums == len(tables.rows)
+# Each kind of error is found.
 
 
-@pytest.mark.parametrize("mode", MODES)
-@examples(15)
-@given(clock_schedules, st.integers(1, 6), choices)
-def test_verify_agrees_after_lost_checkpoints_and_splits_into_more_shards(
-    mode: str, schedule: list[int], shards: int, chance: random.Random
-) -> None:
-    """A value that is unknown after a crash is not a difference, nor are dead letters that a crashed batch lost."""
-    played, tables = run(schedule, mode, shards, chance, broken=0.1, splits=True)
-    assert verify(played.records, tables, tables.ledger, tables.dead).differences == []
+def published(shards: int) -> Aggregated:
+    """Return a system that has published everything, with dead letters and living gauges."""
+    system = Aggregated(random.Random(7), shards=shards, kills=0)
+    for _ in range(30):
+        system.step(changes=False)
+    system.finish()
+    assert system.verify().differences == []
+    return system
 
 
-@pytest.mark.parametrize("mode", MODES)
-@examples(15)
-@given(clock_schedules, st.integers(1, 6), choices)
-def test_verify_agrees_after_lost_checkpoints_and_with_lost_rows_of_the_ledger(
-    mode: str, schedule: list[int], shards: int, chance: random.Random
-) -> None:
-    """The offsets of a sum say what it includes."""
-    played, tables = run(schedule, mode, shards, chance, broken=0.1)
-    ledger = [row for row in tables.ledger if row.begins or chance.random() < 0.9]
-    assert verify(played.records, tables, ledger).differences == []
+def newest(system: Aggregated, topic: str, kind: bytes = b"") -> Entry:
+    """Return the last record of a topic with these bytes in its key."""
+    system.flush()
+    partition = system.cluster.partition(Place(topic, 0))
+    return next(one for one in reversed(partition.committed(0, partition.end)) if kind in (one.key or b""))
 
 
-def with_gaps(ledger: Sequence[Batch], chance: random.Random) -> list[Batch]:
-    """Return the batches without runs of several, as if Spark had deleted their offsets.
-
-    Each table keeps its first batch. The last batch stays, since a gap of the ledger ends with a row.
-    """
-    left: list[Batch] = []
-    first: Batch | None = None  # of a run that is left out
-    for row in ledger:
-        first = None if row.begins else first
-        if chance.random() < 0.4 and row is not ledger[-1] and not row.begins:
-            first = first or row
-            continue
-        left.append(row if first is None else row._replace(start=first.start, follows_gap=True))
-        first = None
-    return left
+def remove(system: Aggregated, topic: str, key: bytes | None) -> None:
+    """Remove the records with a key."""
+    partition = system.cluster.partition(Place(topic, 0))
+    partition._keep([one for one in partition.entries if one.key != key])
 
 
-@pytest.mark.parametrize("mode", MODES)
-@examples(15)
-@given(clock_schedules, st.integers(1, 6), choices)
-def test_verify_agrees_with_gaps_of_the_ledger(
-    mode: str, schedule: list[int], shards: int, chance: random.Random
-) -> None:
-    """The offsets of a sum say what it includes, if no checkpoint was lost (docs/verify.md)."""
-    played, tables = run(schedule, mode, shards, chance, broken=0)
-    assert verify(played.records, tables, with_gaps(tables.ledger, chance)).differences == []
+def found(system: Aggregated, since: str | None = None) -> set[str]:
+    """Return the fields that differ."""
+    return {one.field for one in system.verify(since).differences}
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_wrong_sum_is_found(shards: int) -> None:
+    """A count that is one too high, and a gauge of a living life."""
+    system = published(shards)
+    for kind, field in ((b"counter", "count"), (b"gauge", "number")):
+        entry = newest(system, TOPICS.agg, kind)
+        value: dict[str, Any] = json.loads(entry.value or b"")
+        value[field] = value.get(field, 0) + 1
+        system.tamper(TOPICS.agg, entry.key, json.dumps(value).encode())
+        assert field in found(system)
+        system.tamper(TOPICS.agg, entry.key, entry.value)
+        assert found(system) == set()
+        assert field in found(system, since=EVERYTHING)  # the wrong one is still there
+        system = published(shards)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_sum_that_is_missing_or_old_is_found(shards: int) -> None:
+    """All records of its key are gone, or the last ones."""
+    system = published(shards)
+    entry = newest(system, TOPICS.agg, b"counter")
+    before = json.loads(entry.value or b"") | {"count": 0, "offsets": {"metrics": {"0": -1, "1": 0}}}
+    remove(system, TOPICS.agg, entry.key)
+    system.tamper(TOPICS.agg, entry.key, json.dumps(before).encode())
+    assert "count" in found(system)
+    remove(system, TOPICS.agg, entry.key)
+    assert found(system) == {"sum"}
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_sum_beyond_what_is_published_is_found(shards: int) -> None:
+    """It names offsets that no positions row has reached. It hides no other sum."""
+    system = published(shards)
+    entry = newest(system, TOPICS.agg, b"counter")
+    value = json.loads(entry.value or b"") | {"offsets": {"metrics": {"0": 10**6, "1": 10**6}}}
+    system.tamper(TOPICS.agg, entry.key, json.dumps(value).encode())
+    outcome = system.verify()
+    assert [one.field for one in outcome.differences] == ["offsets"]
+    assert outcome.complete
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(("topic", "field"), [(TOPICS.dead, "dead letters"), (TOPICS.events, "events")])
+def test_a_dead_letter_or_an_event_that_is_missing_or_there_twice_is_found(shards: int, topic: str, field: str) -> None:
+    """Each appears exactly once."""
+    system = published(shards)
+    entry = newest(system, topic)
+    system.tamper(topic, entry.key, entry.value)
+    assert found(system) == {field}
+    remove(system, topic, entry.key)
+    assert found(system) == {field}

@@ -1,42 +1,116 @@
-"""Which records compaction keeps. test_expansion.py has what a table does with the kept ones."""
+"""Which records a step applies, and which it leaves out. test_step_records.py shows that no result depends on it."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.compaction import LIFE, SETTINGS, Topic, apply_or_expand, counter, snapshot, table_records
-from support.schedules import BEGIN_MS, TopicRecord
-from tallystream_aggregator.table import TableSettings
-from tallystream_aggregator.table import compaction as module
+from support.schedules import BEGIN_MS
+from tallystream_aggregator.stream import compaction
+from tallystream_aggregator.stream.broker import Chunk, Place
+from tallystream_aggregator.stream.compaction import StepRecords
+from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
-from tallystream_aggregator.table.decode import Superseded
-from tallystream_aggregator.table.shards import shard_of
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.stream.broker import RawRecord
+    from tallystream_aggregator.table.decode import Message
 
 HOUR_MS = 3_600_000
+DEFAULTS = TableSettings()
 OTHER_LIFE = "01HF7YAT00BBBBBBBBBBBBBBBB"
+LIFE = "01HF7YAT00AAAAAAAAAAAAAAAA"
+"""A life whose ULID has the time BEGIN_MS."""
 
 
-def test_the_first_and_last_value_of_a_counter_that_never_falls_are_kept() -> None:
-    """Values in between are dropped, also equal ones. The last record has their number and the value before them."""
-    records = Topic().counts(3, 4, 4, 9, 9).records()
-    assert [(record.offset, record.superseded) for record in records] == [(0, None), (4, Superseded(3, 3, 0))]
+class Recording(Table):
+    """A table that records what it is given."""
+
+    def __init__(self, settings: TableSettings) -> None:
+        super().__init__(State(published=True), settings)
+        self.applied: list[tuple[int, int]] = []
+
+    def apply_record(self, record: Record, records: int = 1, message: Message | None = None) -> int:
+        """Record and apply it."""
+        self.applied.append((record.offset, records))
+        return super().apply_record(record, records, message)
 
 
-def test_both_sides_of_a_fall_are_kept() -> None:
-    """A restart is an event with an offset, so the runs before and after it are compacted separately."""
-    records = Topic().counts(3, 5, 9, 2, 4, 6).records()
-    found = [(record.offset, record.superseded) for record in records]
-    assert found == [(0, None), (2, Superseded(1, 3, 0)), (3, None), (5, Superseded(1, 2, 3))]
+@pytest.fixture(autouse=True)
+def _always_search_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "FEW_RECORDS", 0)
 
 
-def test_counters_and_instances_are_compacted_separately() -> None:
-    """Values with another name, other tags or another key are another run."""
+class Topic:
+    """Builds the records of one partition."""
+
+    def __init__(self) -> None:
+        self.rows: list[RawRecord] = []
+
+    def add(self, value: bytes | str | None, *, key: bytes | None = b"app-1", at: int | None = None) -> Topic:
+        """Append a value. Its append time is a second after that of the record before, unless `at` is given."""
+        offset = len(self.rows)
+        at = BEGIN_MS + 1_000 * offset if at is None else at
+        self.rows.append((offset, at, key, value.encode() if isinstance(value, str) else value))
+        return self
+
+    def counts(self, *values: int, name: str = "orders", key: bytes = b"app-1") -> Topic:
+        """Append a counter's values in the short form."""
+        for value in values:
+            self.add(json.dumps({"name": name, "value": value}, separators=(",", ":")), key=key)
+        return self
+
+    def snapshots(self, *seqs: int, key: bytes = b"app-1", **changed: Any) -> Topic:
+        """Append snapshots with one counter, whose count is the seq. `changed` overrides fields of the header."""
+        for seq in seqs:
+            self.add(snapshot(seq, **changed), key=key)
+        return self
+
+    def applied(self, settings: TableSettings = DEFAULTS) -> list[tuple[int, int]]:
+        """Return the offset of each record that is applied, and how many records it stands for."""
+        table = Recording(settings)
+        step = StepRecords(table)
+        step.add(Chunk(Place("metrics", 0), self.rows, len(self.rows)))
+        step.end()
+        return table.applied
+
+    def kept(self, settings: TableSettings = DEFAULTS) -> list[int]:
+        """Return the offsets of the records that are applied."""
+        return sorted(offset for offset, _ in self.applied(settings))
+
+
+def snapshot(seq: int, *, metrics: list[dict[str, Any]] | None = None, **changed: Any) -> str:
+    """Return a snapshot. By default it has one counter, whose count is the seq."""
+    header = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "seq": seq, "prev": BEGIN_MS, "ts": BEGIN_MS}
+    header |= {"every_ms": 1000, "final": False, **changed}
+    return json.dumps(header | {"metrics": [counter(seq)] if metrics is None else metrics})
+
+
+def counter(count: int, name: str = "orders", **tags: str) -> dict[str, Any]:
+    """Return a counter as a record has it."""
+    return {"type": "counter", "name": name, "tags": tags, "count": count}
+
+
+def test_the_first_and_last_value_of_a_counter_that_never_falls_are_applied() -> None:
+    """Values in between are left out, also equal ones. The last record stands for them."""
+    assert Topic().counts(3, 4, 4, 9, 9).applied() == [(0, 1), (4, 4)]
+
+
+def test_both_sides_of_a_fall_are_applied() -> None:
+    """A restart is an event with an offset, so the runs before and after it are separate."""
+    assert Topic().counts(3, 5, 9, 2, 4, 6).applied() == [(0, 1), (2, 2), (3, 1), (5, 2)]
+
+
+def test_counters_and_instances_have_runs_of_their_own() -> None:
+    """Values with another name, other tags or another key are another run.
+
+    What waits of an instance is applied before the first record of another run of it, so its order stays.
+    """
     topic = Topic().counts(1, 2, 3).counts(9, 8, name="b").counts(5, key=b"app-2")
     topic.add('{"name":"orders","value":2,"tags":{"k":"v"}}').counts(4)
-    assert topic.kept() == [0, 3, 4, 5, 6, 7]
+    assert topic.kept() == [0, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(
@@ -76,12 +150,12 @@ def test_all_spellings_of_a_counter_belong_to_one_run(spelled: str) -> None:
     ],
 )
 def test_unreadable_records_are_kept_and_end_no_run(unreadable: str | bytes) -> None:
-    """Each of them becomes a dead letter, and the records around them are compacted as if they were absent."""
+    """Each of them becomes a dead letter, and the records around them are a run as if they were absent."""
     topic = Topic().counts(4).add(unreadable).add(unreadable).add(unreadable).counts(5, 6)
     assert topic.kept() == [0, 1, 2, 3, 5]
 
 
-def test_the_largest_count_is_compacted_like_any_other() -> None:
+def test_the_largest_count_is_like_any_other() -> None:
     """A value of 19 digits belongs to its counter's run."""
     assert Topic().counts(1, 2**62, 2**63 - 1).kept() == [0, 2]
 
@@ -105,7 +179,8 @@ def test_a_forget_record_ends_the_runs_whose_rows_it_may_remove(named: dict[str,
 def test_records_without_an_instance_are_kept(key: bytes | None) -> None:
     """If the key can't be read, each record becomes a dead letter."""
     topic = Topic()
-    topic.written = [TopicRecord(key, b'{"name":"a","value":1}', BEGIN_MS, 0, offset) for offset in range(4)]
+    for _ in range(4):
+        topic.add('{"name":"a","value":1}', key=key)
     assert topic.kept() == [0, 1, 2, 3]
 
 
@@ -113,26 +188,24 @@ def test_a_record_that_is_too_large_is_kept() -> None:
     """Each of them becomes a dead letter and an event."""
     small = TableSettings(max_record_bytes=40)
     large = json.dumps({"name": "orders", "value": 5, "x": "y" * 40})
-    assert Topic().counts(1, 2).add(large).add(large).add(large).counts(3).kept(small) == [0, 2, 3, 4, 5]
+    assert Topic().counts(1, 2).add(large).add(large).add(large).counts(3).kept(small) == [0, 1, 2, 3, 4, 5]
 
 
-def test_the_first_and_last_of_snapshots_in_rising_seq_are_kept() -> None:
-    """The last one has the number of superseded records, and the seq and offset of the record before them."""
-    records = Topic().snapshots(1, 2, 3, 4).records()
-    assert [(r.offset, r.superseded) for r in records] == [(0, None), (3, Superseded(2, 1, 0))]
+def test_the_first_and_last_of_snapshots_in_rising_seq_are_applied() -> None:
+    """The last one stands for those in between, and for itself."""
+    assert Topic().snapshots(1, 2, 3, 4).applied() == [(0, 1), (3, 3)]
 
 
-def test_parts_lives_and_apps_are_compacted_separately() -> None:
-    """The snapshots of each part of a life are a run of their own."""
-    topic = Topic().snapshots(1, 2, 3).snapshots(1, 2, 3, part=1).snapshots(1, 2, 3, life=OTHER_LIFE)
-    assert topic.snapshots(1, 2, 3, app="mail").snapshots(4).kept() == [0, 3, 5, 6, 8, 9, 11, 12]
+def test_parts_lives_and_apps_have_runs_of_their_own() -> None:
+    """The snapshots of each part of a life are a run."""
+    topic = Topic().snapshots(1, 2, 3).snapshots(1, 2, 3, part=1, metrics=[counter(1, "b")])
+    topic.snapshots(1, 2, 3, life=OTHER_LIFE)
+    assert topic.snapshots(1, 2, 3, app="mail").snapshots(4).kept() == [0, 2, 3, 5, 6, 8, 9, 11, 12]
 
 
 def test_a_stale_snapshot_and_the_one_before_it_are_kept() -> None:
-    """The table needs the highest seq to see that the snapshot is stale. The run continues after it."""
-    records = Topic().snapshots(1, 2, 3, 3, 2, 4, 5).records()
-    assert [record.offset for record in records] == [0, 2, 3, 4, 6]
-    assert records[-1].superseded == Superseded(1, 3, 2)
+    """The table needs the highest seq to see that the snapshot is stale. A new run begins after it."""
+    assert Topic().snapshots(1, 2, 3, 3, 2, 4, 5, 6, 7).kept() == [0, 2, 3, 4, 5, 8]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +264,7 @@ def test_all_snapshots_after_a_falling_count_are_kept(high: dict[str, Any], low:
 
 @pytest.mark.parametrize("after", [{"start": 0, "position": 4}, {"start": 1, "position": 6}])
 def test_a_position_that_goes_back_is_kept(after: dict[str, int]) -> None:
-    """The table keeps the highest position and the lowest start, and a dropped snapshot could have either of them."""
+    """The table keeps the highest position and the lowest start. What is left out could have either of them."""
     topic = Topic()
     for seq, fields in enumerate([{"start": 0, "position": 1}, {"start": 0, "position": 5}, after, after], start=1):
         topic.snapshots(seq, metrics=[{"type": "position", "name": "p", **fields}])
@@ -200,7 +273,7 @@ def test_a_position_that_goes_back_is_kept(after: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("narrower", [{"min": 2, "max": 9}, {"min": 1, "max": 8}, {"min": 1}, {"max": 9}])
 def test_a_histogram_whose_extremes_narrow_is_kept(narrower: dict[str, int]) -> None:
-    """Within a life min and max only widen, and a dropped snapshot could have either. The next run begins with it."""
+    """Within a life min and max only widen, and what is left out could have either. The next run begins with it."""
     topic = Topic()
     wide = {"min": 1, "max": 9}
     for seq, extremes in enumerate([wide, wide, wide, narrower, narrower, narrower], start=1):
@@ -209,7 +282,7 @@ def test_a_histogram_whose_extremes_narrow_is_kept(narrower: dict[str, int]) -> 
 
 
 def test_gauges_and_rates_may_rise_and_fall_within_a_run() -> None:
-    """Only the last value of a gauge or rate matters at the end of a batch."""
+    """Only the last value of a gauge or rate matters at the end of a step."""
     topic = Topic()
     for seq, value in enumerate([5, -1, 2.5, 3], start=1):
         meter = {"type": "meter", "name": "m", "count": 1, "m1_rate": value}
@@ -226,20 +299,9 @@ def test_gauges_and_rates_may_rise_and_fall_within_a_run() -> None:
     ],
 )
 def test_a_snapshot_that_is_too_late_or_too_early_is_kept(name: str, changed: Any, at_h: int) -> None:
-    """Only its own append time decides, also if the broker's clock jumps. The next snapshot continues the run."""
-    topic = Topic().snapshots(1, 2).add(snapshot(3, **changed), at=BEGIN_MS + at_h * HOUR_MS).snapshots(4, 5)
-    records = topic.records()
-    assert [(r.offset, r.superseded) for r in records] == [
-        (0, None),
-        (1, None),
-        (2, None),
-        (4, Superseded(1, 2, 1)),
-    ], name
-    wanted, uncompacted = apply_or_expand(table_records(topic.written), topic)
-    found, table = apply_or_expand(records, topic)
-    assert [letter.value() for letter in found.dead] == [letter.value() for letter in wanted.dead]
-    assert len(found.dead) == 1
-    assert table.state == uncompacted.state
+    """Only its own append time decides, also if the broker's clock jumps. The next snapshot begins a run."""
+    topic = Topic().snapshots(1, 2).add(snapshot(3, **changed), at=BEGIN_MS + at_h * HOUR_MS).snapshots(4, 5, 6)
+    assert topic.kept() == [0, 1, 2, 3, 5], name
 
 
 def test_a_run_may_last_for_days() -> None:
@@ -251,42 +313,15 @@ def test_a_run_may_last_for_days() -> None:
     assert topic.kept() == [0, 4]
 
 
-def test_a_kept_record_has_the_highest_append_time_of_the_dropped_ones() -> None:
-    """So the partition's clock never goes back."""
-    topic = Topic().counts(1)
-    topic.add('{"name":"orders","value":2}', at=BEGIN_MS + 9_000)
-    topic.add('{"name":"orders","value":3}', at=BEGIN_MS + 5_000)
-    last = topic.records()[-1]
-    assert (last.timestamp_ms, last.clock_ms) == (BEGIN_MS + 5_000, BEGIN_MS + 9_000)
-
-
 def test_all_runs_end_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on the number of runs bounds the memory. The next records begin new runs."""
-    monkeypatch.setattr(module, "MAX_RUNS", 3)
-    compactor = module.Compactor("metrics", 0, SETTINGS)
-    first = Topic().counts(1, 2, 3).counts(1, name="b").written
-    second = Topic().counts(4, 5).written
-    kept = [
-        [record.value for record in compactor.add((r.offset, r.timestamp_ms, r.key, r.value) for r in written)]
-        for written in (first, second)
-    ]
-    assert [len(values) for values in kept] == [3, 1]
-    assert len(compactor.end()) == 1
+    monkeypatch.setattr(compaction, "MAX_RUNS", 3)
+    topic = Topic().counts(1, 2, 3).counts(1, name="b").counts(4, 5, 6)
+    assert topic.kept() == [0, 2, 3, 4, 6]
 
 
-def test_a_shard_has_a_clock_of_its_own() -> None:
-    """The clock of a shard depends only on the records of that shard."""
-    topic = Topic().add('{"name":"a","value":1}', key=b"app-1", at=BEGIN_MS + 9_000)
-    topic.add('{"name":"a","value":1}', key=b"app-4", at=BEGIN_MS)
-    assert shard_of(b"app-1", 2) != shard_of(b"app-4", 2)
-    for shards, clock in ((1, BEGIN_MS + 9_000), (2, BEGIN_MS)):
-        compactor = module.Compactor("metrics", 0, SETTINGS, shards)
-        kept = compactor.add((r.offset, r.timestamp_ms, r.key, r.value) for r in topic.written)
-        assert [record.clock_ms for record in kept] == [BEGIN_MS + 9_000, clock]
-
-
-def test_a_clock_record_is_kept_and_ends_all_runs() -> None:
+def test_what_waits_is_applied_before_a_clock_record() -> None:
     """The table forgets lives at it, so it needs the newest record of each life before it. So does an invalid one."""
     for value in (clock_value(BEGIN_MS), b"{}"):
         topic = Topic().snapshots(1, 2, 3).counts(1, 2, 3, key=b"script").add(value, key=CLOCK_KEY)
-        assert topic.snapshots(4, 5, 6).kept() == [0, 2, 3, 5, 6, 7, 9]
+        assert topic.snapshots(4, 5, 6).kept() == [0, 2, 3, 5, 6, 9]

@@ -1,22 +1,22 @@
-"""A batch of one shard: when lives fall silent, and clock records."""
+"""When lives fall silent, and clock records."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
+from support.steps import run
 from support.topic import BEGIN_MS, FIRST, SECOND, counter, gauge
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.table.clock_record import CLOCK_KEY, NO_CLOCK_RECORD, clock_value
 from tallystream_aggregator.table.lives import LifeCounts
 from tallystream_aggregator.table.state import pack, unpack
-from tallystream_aggregator.table.table import run_batch
 
 if TYPE_CHECKING:
     import pytest
 
-    from tallystream_aggregator.table.table import Changes
+    from tallystream_aggregator.table.table import Published
 
 
 def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Record:
@@ -28,8 +28,8 @@ def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Rec
     return Record("metrics", partition, offset, BEGIN_MS + at, key, json.dumps(value).encode())
 
 
-def _living(changes: Changes) -> list[int | None]:
-    """Return the number of lives in the gauge's sum as a list, which is empty if the batch did not publish it."""
+def _living(changes: Published) -> list[int | None]:
+    """Return the number of lives in the gauge's sum as a list, which is empty if the step did not publish it."""
     found = [total for total in changes.totals if total.metric[1] == "g"]
     return [sums.decode(total.value()).number for total in found]
 
@@ -42,17 +42,17 @@ def _clock(partition: int, offset: int, at: int) -> Record:
 def test_a_life_falls_silent_by_the_clock_of_its_own_partition() -> None:
     """Records of another partition do not matter. A clock record advances the clock as any record does."""
     table = Table(State())
-    assert _living(run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)])) == [2]
-    assert _living(run_batch(table, [_record(0, 1, 9_000)])) == [2]
-    assert _living(run_batch(table, [_clock(1, 1, 2_999)])) == []
-    assert _living(run_batch(table, [_clock(1, 2, 3_000)])) == [1]
-    assert _living(run_batch(table, [_record(1, 3, 3_000)])) == [2]
+    assert _living(run(table, [_record(0, 0, 0), _record(1, 0, 0)])) == [2]
+    assert _living(run(table, [_record(0, 1, 9_000)])) == [2]
+    assert _living(run(table, [_clock(1, 1, 2_999)])) == []
+    assert _living(run(table, [_clock(1, 2, 3_000)])) == [1]
+    assert _living(run(table, [_record(1, 3, 3_000)])) == [2]
 
 
 def test_a_clock_record_makes_no_life_and_no_row() -> None:
     """Only the shard's own record is written, and it counts the record."""
     table = Table(State())
-    changes = run_batch(table, [_clock(0, 0, 0)])
+    changes = run(table, [_clock(0, 0, 0)])
     assert (changes.totals, changes.dead, changes.events, table.state.lives) == ([], [], [], {})
     assert [row.key for row in changes.rows] == [b'["shard",0]']
     assert table.state.records == 1
@@ -63,32 +63,30 @@ def test_anything_else_with_the_key_of_the_clock_is_a_dead_letter_of_one_shard()
     values = [None, b"", b'{"v":2,"wall_ms":1}', b'{"v":1,"wall_ms":-1}', b'{"v":1,"wall_ms":1} ', b'{"forget":{}}']
     shards = [Table(State(shard=shard, shards=2)) for shard in (0, 1)]
     for offset, value in enumerate([*values, _record(0, 0, 0).value]):
-        changes = [
-            run_batch(table, [Record("metrics", 0, offset, BEGIN_MS + offset, CLOCK_KEY, value)]) for table in shards
-        ]
+        changes = [run(table, [Record("metrics", 0, offset, BEGIN_MS + offset, CLOCK_KEY, value)]) for table in shards]
         assert [[letter.reason for letter in one.dead] for one in changes] == [[NO_CLOCK_RECORD], []]
         assert [table.state.clocks for table in shards] == [{"metrics:0": BEGIN_MS + offset}] * 2
     assert [table.state.records for table in shards] == [7, 0]
 
 
-def test_a_batch_that_leaves_no_life_living_does_not_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_leaves_no_life_living_does_not_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ended lives stay in memory for days. There may be a million of them, so a visit to all would be slow."""
     table = Table(State())
-    run_batch(table, [_record(0, 0, 0)])
-    run_batch(table, [_clock(0, 1, 3_000)])
+    run(table, [_record(0, 0, 0)])
+    run(table, [_clock(0, 1, 3_000)])
     visits: list[int] = []
     monkeypatch.setattr(LifeCounts, "rescan", lambda _: visits.append(1))
-    run_batch(table, [_record(1, 0, 9_000, final=True)])
+    run(table, [_record(1, 0, 9_000, final=True)])
     assert (visits, len(table.state.lives)) == ([], 2)
 
 
-def test_a_batch_that_runs_again_finds_the_same_lives_silent() -> None:
+def test_a_step_from_the_same_state_finds_the_same_lives_silent() -> None:
     """With the same state, its changes and the new state are the same."""
     table = Table(State())
-    run_batch(table, [_record(0, 0, 0), _record(1, 0, 0)])
+    run(table, [_record(0, 0, 0), _record(1, 0, 0)])
     first, again = (Table(unpack(pack(table.state))) for _ in range(2))
     records = [_record(0, 1, 3000), _clock(1, 1, 3000)]
-    changes = run_batch(first, records)
+    changes = run(first, records)
     assert _living(changes) == [1]
-    assert run_batch(again, records) == changes
+    assert run(again, records) == changes
     assert pack(again.state) == pack(first.state)

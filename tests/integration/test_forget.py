@@ -1,0 +1,95 @@
+"""`forget` on a real broker, with a table of several shards: a metric, and an instance while no aggregator runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.aggregator import running_aggregator
+from support.commands import command, run
+from support.exactness import assert_exact
+from support.fleet import Fleet
+from support.kafka import Key, latest_sums, read_topic
+from support.wait import wait_until
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream_cli.servers.broker import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+SHARDS = 3
+
+
+def test_a_metric_and_an_instance_are_forgotten_in_a_table_of_shards(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
+) -> None:
+    """The sums equal the replay's afterwards. What is published while no aggregator runs is applied by the next one."""
+    topics = Topics(topic_prefix)
+    create_topics(admin, topics, shards=SHARDS)
+    options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed=13)
+    fleet.publish(300)
+    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--shards", str(SHARDS)):
+        assert assert_exact(broker, topics)
+        _forget(broker, topics, options)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        _require_stopped(number, broker, topics, options, tmp_path / "forget.log")
+    late = run("forget", *options, "--instance", "orders-3", "--yes", "--timeout", "1")
+    assert late.returncode == 1
+    assert "no aggregator has applied it within 1 s; one that runs or starts does" in late.stderr
+    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path):
+        fleet.publish(100)
+        assert assert_exact(broker, topics)
+
+
+def _forget(broker: KafkaBroker, topics: Topics, options: tuple[str, ...]) -> None:
+    """Forget a metric. A dry run changes nothing. Afterwards its sums are 0, and other sums are unchanged."""
+    keys = [("orders", "calls", "meter", (("part", part),)) for part in "01"]
+    before = _counts(broker, topics, keys)
+    dry = run("forget", *options, "--metric", "calls", "--json")
+    assert (dry.returncode, json.loads(dry.stdout)["published"]) == (0, False), dry.stderr
+    shown = [(one["is"]["count"], one["will_be"]["count"]) for one in json.loads(dry.stdout)["sums"]]
+    assert sorted(shown) == sorted((count, 0) for count in before)
+    assert _counts(broker, topics, keys) == before
+    done = run("forget", *options, "--metric", "calls", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "applied: the sums are published" in done.stderr
+    assert _counts(broker, topics, keys) == [0, 0]
+    assert assert_exact(broker, topics)
+
+
+def _counts(broker: KafkaBroker, topics: Topics, keys: list[Key]) -> list[int]:
+    sums = latest_sums(broker.bootstrap_servers, topics.agg)
+    return [sums[key].count or 0 for key in keys]
+
+
+def _require_stopped(
+    number: signal.Signals, broker: KafkaBroker, topics: Topics, options: tuple[str, ...], log: Path
+) -> None:
+    """Require that a signal ends the wait for an aggregator, and that the log says how many records were published."""
+    before = len(read_topic(broker.bootstrap_servers, topics.metrics))
+    with log.open("wb") as out:
+        process = subprocess.Popen(command("forget", *options, "--metric", "queue", "--yes"), stderr=out)
+    try:
+        wait_until(lambda: "waiting for the aggregator" in log.read_text(), 60, "the records are published")
+        process.send_signal(number)
+        assert process.wait(60) == 130, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+    # One record for each shard in each partition.
+    records = len(read_topic(broker.bootstrap_servers, topics.metrics)) - before
+    assert records > 0
+    assert records % SHARDS == 0
+    assert log.read_text().splitlines()[-1] == (
+        f"stopped: {records} records are published, and an aggregator that runs or starts applies them"
+    )

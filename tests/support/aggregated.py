@@ -1,0 +1,212 @@
+"""A table that loops publish in a cluster in memory, through kills and changes of its layout, and `verify` on it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from support.simulation.checkpoints import Batch
+from support.simulation.direct import Direct
+from support.simulation.system import MAX_SHARDS, TOPICS, Programs
+from support.tables import table_settings
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.layout import loop_id
+from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.positions import by_topic
+from tallystream_aggregator.stream.reshard import NoTableError, Resharder
+from tallystream_aggregator.stream.restore import Begin
+from tallystream_aggregator.table.sum_tags import SumTags
+from tallystream_aggregator.verify import job, reader
+from tallystream_aggregator.verify.decode import RawRecord
+from tallystream_aggregator.verify.lives import Settings
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator, Mapping
+
+    from support.simulation.broker import SimulatedCluster
+    from tallystream_aggregator.stream.epochs import EpochLoop
+    from tallystream_aggregator.verify.check import Outcome
+
+DAY_MS = 86_400_000
+
+
+class Killed(BaseException):
+    """The process was killed."""
+
+
+class Aggregated(Direct):
+    """Applications and the loops of a table of up to three shards, which `chance` runs, kills and changes."""
+
+    def __init__(self, chance: random.Random, *, shards: int = 1, removals: bool = True, kills: float = 0.01) -> None:
+        # A forget record of a metric removes it from forgotten lives of all partitions, so it would depend on the order
+        # of partitions whether a life was forgotten before.
+        self.rules: dict[str, Any] = {
+            "short_form_every_ms": 5_000,
+            "forget_after_ms": 365 * DAY_MS if removals else 50_000,
+        }
+        super().__init__(shards=MAX_SHARDS, partitions=2, table=table_settings(**self.rules))
+        self.cluster.create(TOPICS.ledger, 1)
+        self._chance, self._kills = chance, kills
+        self.shards, self.tags = shards, SumTags()
+        self._programs = Programs(self.cluster.now_ms, shards, removals=removals)
+        self._generation = 0
+        self._ends: dict[Place, int] = {}
+        self.fail = self._kill
+        self.start()
+
+    def _kill(self, what: str) -> None:
+        if self._chance.random() < self._kills:
+            raise Killed(what)
+
+    # The aggregator.
+
+    def start(self, *, keep: bool = True) -> None:
+        """Start loops in a new generation. They continue their stores if `keep`."""
+        self._generation += 1
+        self._batch = 0
+        stores = getattr(self, "_stores", {}) if keep else {}
+        self._stores = {shard: stores.get(shard, Batch(0)) for shard in range(self.shards + 1)}
+        self._loops: dict[int, EpochLoop] = {}
+        self._open()
+
+    def _open(self, **fields: Any) -> None:
+        tags = {"drop_tags": self.tags.drop, "keep_tags": self.tags.keep}
+        self._write("opened", shards=self.shards, forget_after_ms=self.rules["forget_after_ms"], **tags, **fields)
+
+    def _write(self, kind: Any, **fields: Any) -> None:
+        row = LedgerRow(kind=kind, query=QUERY, generation=self._generation, ts=self.cluster.now_ms, **fields)
+        self.cluster.append(Place(TOPICS.ledger, 0), ledger.key(row), ledger.encode(row))
+
+    def _loop(self, shard: int) -> EpochLoop:
+        if shard not in self._loops:
+            if shard == self.shards:
+                combiner = CombinerSettings(TOPICS, self.shards, loop_id(TOPICS, self.shards), 0.1)
+                self._loops[shard] = CombinerLoop(combiner, self.broker, self)
+            else:
+                begin = Begin(shard, self.shards, self.tags, {})
+                settings = LoopSettings(TOPICS, begin, loop_id(TOPICS, shard), self.table, 0.1, max_records=20)
+                self._loops[shard] = ShardLoop(settings, self.broker, self)
+        return self._loops[shard]
+
+    def epoch(self, shard: int, seconds: float = 0.3) -> None:
+        """Run an epoch of a loop. If it is killed, the next one begins with what is stored."""
+        self._batch += 1
+        store = self._stores[shard].copy(self._batch)
+        try:
+            report = self._loop(shard).run_epoch(store, (self._generation, self._batch), seconds)
+        except Killed:
+            del self._loops[shard]
+            if self._chance.random() < 0.2:
+                self._stores[shard] = Batch(0)  # the checkpoint is lost
+            return
+        self._stores[shard] = store
+        if self.shards == 1 and report.positions and report.positions != self._ends:
+            self._ends = report.positions
+            self._write("batch", batch=self._batch, end=by_topic(self._ends))
+
+    @property
+    def loops(self) -> range:
+        """The numbers of the loops, with the combiner's."""
+        return range(self.shards + (self.shards > 1))
+
+    def change(self, shards: int, tags: SumTags) -> None:
+        """Give the table another layout. Nothing happens if it has not begun."""
+        self._generation += 1
+        resharder = Resharder(self.broker, TOPICS, self.table, require_current=lambda: None)
+        kills, self._kills = self._kills, 0
+        with suppress(NoTableError):
+            resharder.run((self._generation, 0), shards=shards, sum_tags=tags)
+            self.shards, self.tags, self._programs.shards = shards, tags, shards
+            self._open(end=by_topic(self.published() or {}))
+        self._kills = kills
+        self.start(keep=False)
+
+    # The applications.
+
+    def feed(self, records: int) -> None:  # type: ignore[override]
+        """Let the applications publish."""
+        for _ in range(records):
+            known = len(self._programs.records)
+            self._programs.step(self._chance.randrange(2**32))
+            for record in self._programs.records[known:]:
+                place = Place(TOPICS.metrics, record.partition)
+                self.cluster.clock_offset_ms[place] = record.timestamp_ms - self.cluster.now_ms
+                self.cluster.append(place, record.key, record.value)
+
+    def step(self, *, changes: bool) -> None:
+        """Let something happen."""
+        self.feed(self._chance.randrange(8))
+        self.epoch(self._chance.choice(self.loops), self._chance.choice([0.05, 0.3]))
+        if changes and self._chance.random() < 0.1:
+            shards = min(MAX_SHARDS, self.shards + self._chance.choice([0, 0, 1]))
+            tags = [SumTags(), SumTags(drop=("a",)), SumTags(keep=("b",)), SumTags(keep=())]
+            self.change(shards, self._chance.choice(tags))
+
+    def finish(self) -> None:
+        """Publish everything."""
+        self._kills = 0
+        for shard in self.loops:
+            self.epoch(shard, 3)
+
+    def has_sums(self) -> bool:
+        """Tell whether something is published, of all shards."""
+        self.flush()
+        agg = self.cluster.partition(Place(TOPICS.agg, 0))
+        return bool(agg.committed(0, agg.end))
+
+    # Verify.
+
+    def verify(self, since: str | None = None) -> Outcome:
+        """Verify what is published, if given since a time. The transactions of killed loops have timed out."""
+        for transaction in self.cluster.open_transactions():
+            self.cluster.expire(transaction.transactional_id)
+        self.flush()
+        settings = job.VerifySettings("memory", rules=Settings(**self.rules), since=since)
+        with _reading(self.cluster):
+            return job.run(settings)
+
+    def tamper(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        """Append a record that no loop has published."""
+        self.cluster.append(Place(topic, 0), key, value)
+
+
+@contextmanager
+def _reading(cluster: SimulatedCluster) -> Iterator[None]:
+    """Let `verify` read the topics of a cluster in memory."""
+
+    def bounds(
+        _: Mapping[str, str], *topics: str, committed: bool = True, timeout: float = 0
+    ) -> dict[str, tuple[int, int]]:
+        del timeout
+        found = cluster.bounds(cluster.places(*topics))
+        return {str(place): (one.first, one.stable if committed else one.end) for place, one in found.items()}
+
+    class Reader:
+        """Reads one partition."""
+
+        def __init__(self, _: Mapping[str, str], partition: str, begin: int, *, committed: bool) -> None:
+            del committed  # no application uses transactions
+            topic, number = reader.split(partition)
+            self._partition, self._next = cluster.partition(Place(topic, number)), begin
+
+        def until(self, end: int) -> Iterator[RawRecord]:
+            """Yield the next records below an offset."""
+            for entry in self._partition.committed(self._next, end):
+                yield RawRecord(entry.offset, entry.time_ms, entry.key, entry.value)
+            self._next = max(end, self._next)
+
+        def close(self) -> None:
+            """Do nothing."""
+
+    with (
+        mock.patch.object(reader, "bounds", bounds),
+        mock.patch.object(reader, "Reader", Reader),
+        mock.patch.object(job, "check_login"),
+        mock.patch.object(job, "VISIBLE_S", 0),
+    ):
+        yield

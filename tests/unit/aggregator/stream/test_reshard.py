@@ -1,0 +1,169 @@
+"""A change of a table's layout: other tags of the sums, a stop before the commit, and counts that the rows lack.
+
+`test_loop_simulation.py` changes the number of shards through kills, pauses and takeovers.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support.simulation.checkpoints import Batch
+from support.simulation.direct import METRICS, TABLE, Direct
+from support.simulation.system import TOPICS
+from tallystream.errors import ConfigError
+from tallystream_aggregator.stream.epochs import StoppedError
+from tallystream_aggregator.stream.layout import Layout, visible_layout
+from tallystream_aggregator.stream.reshard import NoTableError, Resharder
+from tallystream_aggregator.table import rows
+from tallystream_aggregator.table.sum_tags import SumTags
+
+DROP = SumTags(drop=("k",))
+SHARDS = 3
+
+
+class Changed(Direct):
+    """A table of one shard with a counter in two instances, under three tags. `stops_at` is what is said before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster.create(TOPICS.table, SHARDS)
+        self.cluster.create(TOPICS.shards, SHARDS + 1)
+        self.layout, self.said, self.stops_at = Layout(), list[str](), ""
+        for number, key in enumerate((b"app-1", b"app-2", b"app-2")):
+            self.feed_tagged(key, str(number), 10**number)
+        self.run()
+
+    def feed_tagged(self, key: bytes, tag: str, value: int) -> None:
+        """Append a value of a counter with a tag."""
+        self.cluster.append(METRICS, key, b'{"name":"n","tags":{"k":"%s"},"value":%d}' % (tag.encode(), value))
+
+    def run(self, store: Batch | None = None) -> None:
+        """Run all loops for an epoch, as a driver with a higher generation, each with a lost checkpoint."""
+        self.shards = self.layout.shards
+        loops: list[Any] = [self.loop(n, sum_tags=self.layout.sum_tags) for n in range(self.shards)]
+        loops += [self.combiner()] if self.shards > 1 else []
+        self.cluster.now_ms += 1000
+        for number, loop in enumerate(loops):
+            loop.run_epoch(store or Batch(0), (self.cluster.now_ms, number), 1)
+
+    def say(self, line: str) -> None:
+        """Take a line of the progress."""
+        self.said.append(line)
+        self.stopped |= bool(self.stops_at) and line.startswith(self.stops_at)
+
+    def change(self, *, accept_partial: bool = False, **asked: Any) -> Layout:
+        """Change the layout."""
+        resharder = Resharder(
+            self.broker,
+            TOPICS,
+            TABLE,
+            require_current=lambda: None,
+            stopped=lambda: self.stopped,
+            say=self.say,
+            accept_partial=accept_partial,
+        )
+        self.cluster.now_ms += 1000
+        self.layout = resharder.run((self.cluster.now_ms, 0), **asked).new
+        return self.layout
+
+    @property
+    def sums(self) -> dict[str | None, int]:
+        """The newest count on `metrics-agg` by the tag, None for a sum without it."""
+        found = map(json.loads, self.values())
+        return {one.get("tags", {}).get("k"): one["count"] for one in found}
+
+
+def test_other_tags_replace_all_sums_at_once() -> None:
+    """Sums that the table has no longer become 0. What is fed later is added. A change back gives the sums again."""
+    table = Changed()
+    assert table.sums == {"0": 1, "1": 10, "2": 100}
+    assert table.change(sum_tags=DROP) == Layout(1, DROP)
+    assert table.sums == {"0": 0, "1": 0, "2": 0, None: 111}
+    table.feed_tagged(b"app-1", "0", 2)
+    table.run()
+    assert table.sums[None] == 112
+    table.change(sum_tags=SumTags())
+    assert table.sums == {"0": 2, "1": 10, "2": 100, None: 0}
+    table.run()
+    assert table.sums == {"0": 2, "1": 10, "2": 100, None: 0}
+
+
+def test_other_tags_and_more_shards_at_once() -> None:
+    """The combiner publishes the sums with the other tags, also after the next change of the tags alone."""
+    table = Changed()
+    assert table.change(shards=SHARDS, sum_tags=DROP) == Layout(SHARDS, DROP)
+    table.run()
+    assert table.sums == {"0": 0, "1": 0, "2": 0, None: 111}
+    table.feed_tagged(b"app-2", "3", 1000)
+    table.run()
+    assert table.sums[None] == 1111
+    table.change(sum_tags=SumTags())
+    table.run()
+    assert table.sums == {"0": 1, "1": 10, "2": 100, "3": 1000, None: 0}
+
+
+def test_the_layout_that_the_table_has_is_not_written_again() -> None:
+    """A command that is run again after an error finds that all is done."""
+    table = Changed()
+    table.change(shards=2)
+    table.flush()
+    ends = {place: table.cluster.partition(place).end for place in table.cluster.places(TOPICS.table, TOPICS.agg)}
+    assert table.change(shards=2, sum_tags=SumTags()) == Layout(2)
+    assert {place: table.cluster.partition(place).end for place in ends} == ends
+
+
+def test_fewer_shards_and_a_missing_table_are_refused() -> None:
+    """Nothing is written for them."""
+    table = Changed()
+    table.change(shards=3)
+    with pytest.raises(ConfigError, match="the table has 3; it can be split into more, never into fewer"):
+        table.change(shards=2)
+    empty = Direct()
+    with pytest.raises(NoTableError, match="no positions of shard 0; start the aggregator first"):
+        Resharder(empty.broker, TOPICS, TABLE, require_current=lambda: None).run((1, 0), shards=2)
+
+
+@pytest.mark.parametrize("stops_at", ["shard 0 of 1", "2 lives", "writing"])
+def test_a_stop_before_the_commit_changes_nothing(stops_at: str) -> None:
+    """No transaction stays open, and the table goes on with its old layout."""
+    table = Changed()
+    table.stops_at = stops_at
+    with pytest.raises(StoppedError):
+        table.change(shards=2)
+    table.flush()
+    assert visible_layout(table.broker, TOPICS) == Layout()
+    bounds = table.cluster.bounds(table.cluster.places(TOPICS.table, TOPICS.agg))
+    assert all(found.stable == found.end for found in bounds.values())
+    table.stopped = False
+    table.feed_tagged(b"app-1", "0", 7)
+    table.run()
+    assert table.sums == {"0": 7, "1": 10, "2": 100}
+
+
+def test_lives_whose_rows_are_too_large_lose_their_counts_only_if_that_is_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their rows have only the number of their metrics."""
+    table = Changed()
+    monkeypatch.setattr(rows, "MAX_ROW_BYTES", 100)  # one metric
+    table.feed_tagged(b"app-2", "2", 101)
+    table.run()
+    with pytest.raises(ConfigError, match=r"--accept-partial.*rows of 1 lives were too large.*app-2"):
+        table.change(sum_tags=DROP)
+    assert table.sums == {"0": 1, "1": 10, "2": 101}
+    table.change(sum_tags=DROP, accept_partial=True)
+    assert table.sums[None] == 1
+
+
+def test_an_old_checkpoint_does_not_hide_the_change() -> None:
+    """Its state has another layout, so the table is that of the rows."""
+    table = Changed()
+    stored = Batch(0)
+    table.run(stored)
+    table.change(sum_tags=DROP)
+    table.feed_tagged(b"app-1", "0", 5)
+    table.run(Batch(1, stored.stored_head, dict(stored.entries)))
+    assert table.sums[None] == 115

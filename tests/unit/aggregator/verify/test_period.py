@@ -1,0 +1,125 @@
+"""What verify reads from the ledger, and the moments of positions rows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from support.undecodable import UNDECODABLE
+from tallystream.errors import ConfigError
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.verify.advance import Advance, Change
+from tallystream_aggregator.verify.decode import RawRecord
+from tallystream_aggregator.verify.job import otlp_topics_of
+from tallystream_aggregator.verify.ledger import Ledger, Limit
+from tallystream_aggregator.verify.published import Moment, moment
+from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.tags import Tags
+
+ZERO, ONE = "metrics:0", "metrics:1"
+BEGIN_MS = 1_700_000_000_000
+
+
+def opened(generation: int, *, partial: bool = False, start: int | None = None) -> LedgerRow:
+    """Return the row of a driver with its generation."""
+    begin = {} if start is None else {"metrics": {"0": start}}
+    return LedgerRow(
+        kind="opened", query="aggregate", generation=generation, ts=generation, partial=partial, start=begin, shards=1
+    )
+
+
+def epoch(end: int, *, query: str = "aggregate") -> LedgerRow:
+    """Return the row of an epoch that ended at an offset. Its time is that of its end."""
+    return LedgerRow(kind="batch", query=query, generation=1, batch=end, ts=end, end={"metrics": {"0": end}})
+
+
+def test_the_ends_of_a_period_are_the_last_epochs_before_its_limits() -> None:
+    """A limit is a time in the ledger, or the offsets of the records of that time. Other queries are ignored."""
+    rows = [opened(1), epoch(10), epoch(20), epoch(21, query="other"), epoch(30)]
+    by_time = Ledger(rows, to=Limit(25), since=Limit(19))
+    assert (by_time.end, by_time.begin) == ({ZERO: 20}, {ZERO: 10})
+    by_offset = Ledger(rows, to=Limit(0, {ZERO: 29}), since=Limit(0, {ZERO: 9}))
+    assert (by_offset.end, by_offset.begin) == ({ZERO: 20}, None)
+
+
+def test_a_table_began_where_the_last_driver_with_a_start_says() -> None:
+    """Drivers that continue it have no start."""
+    first, second = opened(1, partial=True, start=7), opened(3, start=0)
+    assert Ledger([first, epoch(10), opened(2), epoch(20)]).opened == first
+    assert Ledger([first, epoch(10), second, opened(4)]).opened == second
+    assert Ledger([opened(2), epoch(20)]).opened is None
+
+
+def test_settings_change_at_the_end_of_the_last_epoch_or_where_the_row_says() -> None:
+    """A table that begins has those of its first driver, and no earlier ones."""
+    split = replace(opened(4), shards=3, forget_after_ms=5, end={"metrics": {"0": 25}})
+    rows = [opened(1, start=0), epoch(10), opened(2, start=7), epoch(20), opened(3), split, epoch(30)]
+    assert Ledger(rows).changes == [Change({ZERO: 7}, 1, 0), Change({ZERO: 20}, 1, 0), Change({ZERO: 25}, 3, 5)]
+
+
+def test_the_tags_of_a_period_are_those_of_its_last_driver() -> None:
+    """All that sums have had are known."""
+    kept = replace(opened(2), keep_tags=("region", "topic"))
+    ledger = Ledger([replace(opened(1), drop_tags=("pod",)), epoch(10), kept, epoch(20)], to=Limit(15))
+    pod = Tags(frozenset({"pod"}))
+    assert (ledger.end_tags, ledger.tags) == (pod, {pod, Tags(kept=frozenset({"region", "topic"}))})
+
+
+def test_the_topics_of_otlp_metrics_come_from_the_ledger() -> None:
+    """An option may repeat them, and is needed only for a ledger without epochs. Any other topic is refused."""
+    last = [replace(epoch(10), otlp=["a", "b"])]
+    assert otlp_topics_of((), last) == otlp_topics_of(("b",), last) == ("a", "b")
+    assert otlp_topics_of(("a",), [opened(1)]) == ("a",)
+    assert otlp_topics_of((), [epoch(10)]) == ()
+    with pytest.raises(ConfigError, match="reads OTLP metrics from a, b: leave the option out"):
+        otlp_topics_of(("c",), last)
+    with pytest.raises(ConfigError, match="reads no OTLP metrics: leave the option out"):
+        otlp_topics_of(("c",), [epoch(10)])
+
+
+def test_a_positions_row_has_the_moment_of_a_shard_or_of_all() -> None:
+    """The combiner's has the positions of each. Sums name what all have read. Without shards, none has begun."""
+    row = {"v": 1, "shard": 0, "of": 2, "sum_tags": {"drop": ["pod"]}, "positions": {"metrics": {"0": 3}}}
+    assert moment(json.dumps(row).encode()) == Moment(({ZERO: 3},) * 2, Tags(frozenset({"pod"})))
+    combined = row | {"shard": 2, "shards": {"1": {"metrics": {"0": 4}}, "0": {"metrics": {"0": 3, "1": 1}}}}
+    found = moment(json.dumps(combined).encode())
+    assert found is not None
+    assert (found.shards, found.ends) == (({ZERO: 3, ONE: 1}, {ZERO: 4}), {ZERO: 3})
+    assert moment(json.dumps(row | {"shard": 2}).encode()) is None
+
+
+@pytest.mark.parametrize("value", [None, *UNDECODABLE.values(), b'{"shard":1,"of":2}'])
+def test_what_is_no_positions_row_is_an_error(value: bytes | None) -> None:
+    """Nothing else may be at its key."""
+    with pytest.raises(ValueError, match="no positions row"):
+        moment(value)
+
+
+def snapshot(count: int) -> bytes:
+    """Return a snapshot with one counter."""
+    header = {"v": 1, "app": "shop", "life": "01HF7YAT00" + "A" * 16, "part": 0, "seq": count, "ts": 0}
+    metrics = [{"type": "counter", "name": "n", "count": count}]
+    return json.dumps(header | {"every_ms": 1000, "final": False, "metrics": metrics}).encode()
+
+
+def test_a_forget_record_for_another_number_of_shards_than_the_table_has_is_refused() -> None:
+    """The number is that at the record: the table may be split later."""
+    forget = b'{"v":1,"forget":{"metric":"n","shards":2}}'
+    values = [snapshot(1), forget, snapshot(2), forget]
+    records = [RawRecord(offset, BEGIN_MS + offset, b"app-1", value) for offset, value in enumerate(values)]
+    changes, replay = [Change({}, 1, 0), Change({ZERO: 3}, 2, 0)], Replay()
+
+    def until(_: str, end: int) -> list[RawRecord]:
+        found, records[:] = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
+        return found
+
+    advance = Advance(replay, {ZERO: 0}, until, changes, lambda _: None)
+    counter = ("shop", "counter", "n", ())
+    assert advance.to(Moment(({ZERO: 3},)))
+    assert dict(advance.letters) == {(ZERO, 1): 1}
+    assert replay.sum(counter)["count"] == 2
+    assert advance.to(Moment(({ZERO: 4},) * 2))
+    assert dict(advance.letters) == {(ZERO, 1): 1}
+    assert replay.sum(counter)["count"] == 0
