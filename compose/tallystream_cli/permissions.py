@@ -100,6 +100,7 @@ PERMISSIONS = (
     Permission("rebuild", "group", "tallystream-aggregator-lease", ("Read",), "the lease"),
     Permission("rebuild", "group", "tallystream-reading", ("Read",), _READING),
     Permission("forget", "topic", "metrics-table", ("Read",), "what would be taken out, and what has been"),
+    Permission("forget", "topic", "metrics-shards", ("Read",), "what has been taken out, of several shards"),
     Permission("forget", "topic", "metrics", ("Write",), "forget records, with `--yes`"),
     Permission("forget", "group", "tallystream-reading", ("Read",), _READING),
     Permission("verify", "topic", "metrics", ("Read",), "the records"),

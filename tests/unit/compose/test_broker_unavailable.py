@@ -19,7 +19,7 @@ COMMANDS = [
     "ship --store local:{tmp}/s.db",
     "ship --store prometheus:0",
     "replay --store local:{tmp}/s.db --from 2026-11-20",
-    "rebuild --checkpoint {tmp}/c",
+    "rebuild --shards 2",
     "aggregate --checkpoint {tmp}/c",
 ]
 

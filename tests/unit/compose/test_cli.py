@@ -237,18 +237,23 @@ def test_a_kafka_option_without_a_key_does_not_show_its_value() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("aggregate", "--drop-tag", "pod", "--keep-tags", "topic"), "--keep-tags: 'topic' .*without --drop-tag"),
+        (
+            ("aggregate", "--checkpoint", "{}", "--drop-tag", "pod", "--keep-tags", "topic"),
+            "--keep-tags: 'topic' .*without --drop-tag",
+        ),
         (("rebuild", "--drop-tag", "pod", "--keep-tags", "topic"), "--keep-tags: 'topic' .*without --drop-tag"),
         (
             ("rebuild", "--all-tags", "--drop-tag", "pod"),
             "--all-tags: '--drop-tag pod' .*without --drop-tag and --keep",
         ),
+        (("rebuild", "--shards", "0"), "--shards: 0 .*from 1 to 1024"),
+        (("rebuild", "--shards", "2", "--timeout", "0"), "--timeout: 0.*1 or more"),
     ],
 )
 def test_options_for_the_tags_of_the_sums_exclude_each_other(
     arguments: tuple[str, ...], error: str, tmp_path: Path
 ) -> None:
     """This is found before anything is read."""
-    found = CliRunner().invoke(main.app, [*arguments, "--checkpoint", str(tmp_path / "checkpoint")])
+    found = CliRunner().invoke(main.app, [one.format(tmp_path / "checkpoint") for one in arguments])
     assert isinstance(found.exception, ConfigError)
     assert re.search(error, str(found.exception))

@@ -266,7 +266,6 @@ def test_up_stops_everything_after_its_terminal_was_closed(
     [
         "aggregate --checkpoint {}",
         "ship --store local:s.db --ready-file {}",
-        "rebuild --checkpoint {}",
         "aggregate --checkpoint c --ready-file {}",
         "page --store local:s.db --ready-file {}",
     ],

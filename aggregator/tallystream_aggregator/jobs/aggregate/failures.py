@@ -36,7 +36,6 @@ READING = "HDFSMetadataLog.get("
 MAX_REASON = 2000
 """The most characters of Spark's message."""
 
-
 OTHER_LOOPS = "sources in the checkpoint offsets"
 """Part of Spark's message if the checkpoint has the query of another number of loops: the table was split."""
 
@@ -71,7 +70,9 @@ def failure_of(error: Any, checkpoint: Path) -> Failure:
     reason = _reason(message)
     if DENIED.search(message) or DENIED.search(traces):
         return Failure(Remedy.STOP, reason)
-    if UNREADABLE.search(message) or READING in traces or OTHER_LOOPS in message:
+    if OTHER_LOOPS in message:
+        return Failure(Remedy.SET_ASIDE, f"the table was split, and the checkpoint has the earlier shards ({reason})")
+    if UNREADABLE.search(message) or READING in traces:
         return Failure(Remedy.SET_ASIDE, f"the checkpoint {checkpoint} can't be read ({reason})")
     return Failure(Remedy.AGAIN, reason)
 

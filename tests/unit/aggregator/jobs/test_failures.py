@@ -54,10 +54,10 @@ def test_an_error_of_a_task_is_found_in_the_message_of_spark(error: str, remedy:
     [
         ("Python worker exited unexpectedly (crashed)", "", Remedy.AGAIN),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error", "", Remedy.SET_ASIDE),
+        ("There are [1] sources in the checkpoint offsets and now there are [4] sources", "", Remedy.SET_ASIDE),
         ("Unexpected end-of-input in field name", "", Remedy.SET_ASIDE),
         ("Checksum error: file:/c/commits/1", "", Remedy.SET_ASIDE),
         ("Checksum file not a length multiple of checksum size in file:/c/offsets/5 at 0", "", Remedy.SET_ASIDE),
-        ("There are [1] sources in the checkpoint offsets and now there are [4] sources", "", Remedy.SET_ASIDE),
         ("assertion failed", "at org.apache.HDFSMetadataLog.get(HDFSMetadataLog.scala:1)", Remedy.SET_ASIDE),
         ("[CANNOT_LOAD_STATE_STORE] x", "java.io.IOException: No space left on device", Remedy.STOP),
         ("[CANNOT_LOAD_STATE_STORE] x", "java.nio.file.AccessDeniedException: /data", Remedy.STOP),
