@@ -38,6 +38,7 @@ _GROUPS = {"tallystream-aggregator", "tallystream-aggregator-lease", "tallystrea
 _READING = "librdkafka requires a group ID; nothing is committed"
 
 _OFFSETS = "offsets for lag tools; Delete for a topic that is no longer read"
+_POSITIONS = "membership and positions; Delete for a topic that is no longer read"
 _TRANSACTIONS = "transactions of the shards, the combiner and the lease"
 TRANSACTIONAL_ID = "transactional ID"
 _TOPIC_CHECKS = "partitions, ID, newest timestamp, configuration"
@@ -84,7 +85,7 @@ PERMISSIONS = (
         ("Write", "DescribeConfigs"),
         "its internal metrics; whether the topic has append times",
     ),
-    Permission("ship", "group", "tallystream-shipper", ("Read", "Delete"), _OFFSETS),
+    Permission("ship", "group", "tallystream-shipper", ("Read", "Delete"), _POSITIONS),
     Permission("ship", "group", "tallystream-reading", ("Read",), _READING),
     Permission("replay", "topic", "metrics-agg", ("Read", "DescribeConfigs"), "sums; how long they are kept"),
     Permission("replay", "group", "tallystream-reading", ("Read",), _READING),

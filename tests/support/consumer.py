@@ -59,6 +59,7 @@ class ScriptedConsumer:
     def __init__(self) -> None:
         self.script: list[Message | Callable[[], None]] = []
         self.options: Mapping[str, Any] = {}
+        self.topics: list[str] = []
         self.committed: list[dict[str, int]] = []
         self.paused: list[str] = []
         self.sought: list[tuple[str, int]] = []

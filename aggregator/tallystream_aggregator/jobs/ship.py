@@ -74,6 +74,7 @@ def run(settings: ShipSettings) -> int:
     Delivery: every sum on `metrics-agg` becomes its point, at least once and in order within a series, and so do events
     and rows if the settings include them. A store that is unavailable delays points and loses none. A store of only the
     newest sums gets those from the beginning of the topic at each start, and shows none before its end is reached.
+    There is no standby then: every shipper shows the sums.
 
     Raises:
         ConfigError: a setting can't be used, or the store rejects it.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 log.addFilter(RateLimitFilter())
 
-STORE, BROKERS, SUMS = "the store", "the brokers", "the newest sums"
+STORE, BROKERS, GROUP, SUMS = "the store", "the brokers", "the group", "the newest sums"
 """What the shipper waits for, in the health response."""
 
 UNKNOWN = "the newest sums are not known yet"
@@ -101,6 +101,8 @@ class Shipper:
             self._output.begin()
             if subscription.places:
                 status.run()
+            elif subscription.places is None:
+                status.waiting_for = GROUP
             else:
                 status.stand_by()
                 status.waiting_for = None

@@ -78,12 +78,15 @@ def _ids(admin: AdminClient, topics: Sequence[str], timeout_s: float) -> dict[st
 class Subscription:
     """A member of the group `group` that reads `topics`. For one thread.
 
-    It begins at the group's offsets. A partition without one is read from its beginning; with `from_beginning` every
-    partition is. Kafka deletes the offsets of a topic with the topic, so one that was created again is read from its
-    beginning, too. Only committed transactions are read. Delivery: at least once. The order within a partition is kept.
+    It begins at the group's offsets. A partition without one is read from its beginning. Kafka deletes the offsets of a
+    topic with the topic, so one that was created again is read from its beginning, too. Only committed transactions are
+    read. Delivery: at least once. The order within a partition is kept.
 
-    `places` are this member's partitions, None before the group has decided. `changes` counts the decisions: a record
-    that was read before a change must not be written after it, as another member may have written later ones.
+    With `from_beginning` it is no member: it reads partition 0 of each topic from its beginning, whoever else does, and
+    the group has its offsets only for lag tools.
+
+    `places` are this member's partitions, None while the group has not decided. `changes` counts the decisions: a
+    record that was read before a change must not be written after it, as another member may have written later ones.
 
     Args:
         kafka: librdkafka's options with bootstrap.servers.
@@ -102,7 +105,6 @@ class Subscription:
         connect: Callable[[Mapping[str, Any]], Consumer] = clients.consumer,
         ids: Callable[[AdminClient, Sequence[str], float], dict[str, str]] = _ids,
     ) -> None:
-        self._from_beginning = from_beginning
         self._group, self._topics = group, list(topics)
         self._admin, self._ask_ids = clients.admin(kafka), ids
         self._ids: dict[str, str] = {}
@@ -118,9 +120,13 @@ class Subscription:
         self._is_paused = False
         options = {**_DEFAULTS, **kafka, **_FIXED, "group.id": group, "on_commit": self._on_commit}
         self._consumer = connect(options)
-        self._consumer.subscribe(
-            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+        if from_beginning:
+            self._forget(frozenset(Place(topic, 0) for topic in self._topics))
+            self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._topics])
+        else:
+            self._consumer.subscribe(
+                self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
 
     def read(self, limit: int, timeout_s: float) -> list[Record]:
         """Return at most `limit` next records, of about `MAX_BYTES`. Wait up to `timeout_s` seconds for the first one.
@@ -219,24 +225,20 @@ class Subscription:
     def _partitions(self) -> list[TopicPartition]:
         return [TopicPartition(*place) for place in self.places or ()]
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._forget(frozenset(Place(one.topic, one.partition) for one in partitions))
-        if self._from_beginning:
-            for one in partitions:
-                one.offset = OFFSET_BEGINNING
-            consumer.assign(partitions)
         if not partitions:
             log.info("%s: another member of the group has all partitions; standing by", self._group)
 
     def _on_revoke(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
         self._commit(asynchronous=False)
-        self._forget(frozenset())
+        self._forget(None)
 
     def _on_lost(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
         log.warning("%s: the group has excluded this member; joining it again", self._group)
-        self._forget(frozenset())
+        self._forget(None)
 
-    def _forget(self, places: frozenset[Place]) -> None:
+    def _forget(self, places: frozenset[Place] | None) -> None:
         self.places = places
         self.changes += 1
         self._records, self._bytes = [], 0

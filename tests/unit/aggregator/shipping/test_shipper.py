@@ -199,11 +199,14 @@ def test_what_waited_for_the_store_is_dropped_if_another_shipper_takes_over(benc
     bench.subscription.on_wait = [1]
     assert not bench.step(record(1))
     assert bench.log == []
-    bench.subscription.places = frozenset()
-    assert not bench.step()
-    assert bench.reason() == "standing by"
-    assert bench.health.status.unhealthy_reason() is None
-    bench.subscription.places, bench.subscription.changes = frozenset({AGG}), 3
+    for places, reason in ((None, "waiting for the group"), (frozenset(), "standing by")):
+        bench.subscription.places = places
+        bench.subscription.changes += 1
+        assert not bench.step()
+        assert bench.reason() == reason
+        assert bench.health.status.unhealthy_reason() is None
+    bench.subscription.places = frozenset({AGG})
+    bench.subscription.changes += 1
     assert bench.step(record(5))
     assert bench.log == ["5", "done"]
 
@@ -304,14 +307,14 @@ def test_the_newest_sums_are_withdrawn_if_no_later_end_is_reached(latest: Bench,
     assert prometheus.metrics().status == 200
 
 
-def test_a_standby_shows_no_sums_and_later_shows_the_newest(latest: Bench, prometheus: PrometheusSink) -> None:
-    """When it has the partition again, it reads it from the beginning."""
+def test_no_sums_are_shown_while_a_topic_that_was_created_again_is_read(
+    latest: Bench, prometheus: PrometheusSink
+) -> None:
+    """When its end is reached, the newest are shown."""
     assert not latest.step(end=1)
+    latest.now_s += 3
     assert latest.step(record(1), end=1)
-    latest.subscription.places, latest.subscription.changes = frozenset(), 2
-    assert not latest.step()
-    assert prometheus.metrics().status == 503
-    latest.subscription.places, latest.subscription.changes, latest.subscription.at = frozenset({AGG}), 3, -1
+    latest.subscription.changes, latest.subscription.at = 2, -1
     assert not latest.step(record(0), end=3)
     assert prometheus.metrics().status == 503
     assert latest.step(record(7), end=3)

@@ -89,7 +89,7 @@ def test_what_is_written_is_committed_before_the_partitions_go_to_another_member
     member.consumer.revoke()
     assert member.read() == []
     assert member.consumer.committed == [{"t": 5}, {"t": 6}]
-    assert (member.subscription.places, member.subscription.changes) == (frozenset(), changes + 1)
+    assert (member.subscription.places, member.subscription.changes) == (None, changes + 1)
 
 
 def test_an_excluded_member_commits_nothing(member: Member) -> None:
@@ -99,7 +99,7 @@ def test_an_excluded_member_commits_nothing(member: Member) -> None:
     member.subscription.done()
     member.consumer.lose()
     assert member.read() == []
-    assert member.subscription.places == frozenset()
+    assert member.subscription.places is None
     member.ship()
     assert member.consumer.committed == []
 
@@ -143,14 +143,14 @@ def test_while_it_waits_it_reads_nothing_and_hears_of_the_group(member: Member) 
     assert member.subscription.changes == changes + 1
 
 
-def test_every_partition_is_read_from_its_beginning_if_that_is_wanted() -> None:
-    """At every assignment."""
+def test_topics_are_read_from_their_beginning_without_the_group_if_that_is_wanted() -> None:
+    """The group has the offsets for lag tools."""
     member = Member(from_beginning=True)
-    for _ in range(2):
-        member.consumer.assign_topics("t")
-        member.read()
-        assert [(one.topic, one.offset) for one in member.consumer.assigned] == [("t", OFFSET_BEGINNING)]
-        member.consumer.assigned = []
+    assert [(one.topic, one.offset) for one in member.consumer.assigned] == [(t, OFFSET_BEGINNING) for t in "tu"]
+    assert (member.subscription.places, member.consumer.topics) == ({Place("t", 0), Place("u", 0)}, [])
+    assert member.read(Message("t", 0)) == [("t", 0)]
+    member.ship()
+    assert member.consumer.committed == [{"t": 1}]
 
 
 def test_a_topic_that_is_created_again_is_read_from_its_beginning(member: Member) -> None:

@@ -293,7 +293,7 @@ class Unchecked(Restorer):
     """Takes every table, without asking what is published and what it has counted."""
 
     def _replay(self, table: Any, published: Any, source: Any, *, skip_lost: bool = False) -> None:
-        read_to(table, self._settings, by_place(published.positions), source, self._stopped, skip_lost=skip_lost)
+        read_to(table, by_place(published.positions), source, self._stopped, skip_lost=skip_lost)
         table.outputs()
 
 

@@ -109,8 +109,9 @@ class ReplaysAloud(ShardLoop):
     """Publishes what a replay gives."""
 
     def _table_at(self, store: Any, source: Any) -> Any:  # noqa: ARG002
-        stored = self._restorer._from_state(store) if self._last is not None else self._restorer.new_table()
-        return stored or self._restorer.new_table()
+        last, restorer = self._last, self._restorer
+        stored = None if last is None else restorer._from_state(store, last.topics.get(self._settings.rows.topic, ""))
+        return stored or restorer.new_table()
 
 
 class StoresWithoutRows(ShardLoop):

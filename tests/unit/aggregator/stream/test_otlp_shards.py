@@ -18,7 +18,7 @@ def read(key: bytes | None, value: bytes | None) -> tuple[int, int]:
     letters = records = 0
     for shard in range(SHARDS):
         table = Table(State(shard=shard, shards=SHARDS, published=True), SETTINGS)
-        step = StepRecords(table, SETTINGS)
+        step = StepRecords(table)
         step.add(Chunk(Place("otlp", 0), [(0, BEGIN_MS, key, value)], 1))
         step.end()
         letters, records = letters + len(table.outputs().dead), records + table.state.records
