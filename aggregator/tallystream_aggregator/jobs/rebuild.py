@@ -102,8 +102,8 @@ def _change(
     settings: RebuildSettings, topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object], stop: StopRequest
 ) -> bool:
     """Change the table. The lease is held."""
-    timeouts = Timeouts(commit_s=settings.timeout_s, transaction_s=settings.timeout_s)
-    broker = KafkaBroker(kafka, Selection(topics.metrics), clients.READING, timeouts)
+    selection, timeout_s = Selection(topics.metrics), settings.timeout_s
+    broker = KafkaBroker(kafka, selection, clients.READING)
     old = visible_layout(broker, topics)
     if old is None:
         raise NoTableError(f"topic {topics.table}: it has no positions of a table; start the aggregator first.")
@@ -115,7 +115,7 @@ def _change(
     try:
         generation = generations.take(lambda number: _row(opened, number))
         resharder = Resharder(
-            broker,
+            KafkaBroker(kafka, selection, clients.READING, Timeouts(commit_s=timeout_s, transaction_s=timeout_s)),
             topics,
             _table_settings(opened),
             # Only the newest generation can write to the ledger.
