@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration faults fuzz matrix audit images bench-reporter bench-aggregator spark-versions lint format docs lock clean
+.PHONY: help setup demo test unit integration faults fuzz matrix audit brokers images bench-reporter bench-aggregator spark-versions lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ matrix: setup ## the unit tests on each version of Python that is found, and the
 
 audit: setup ## the packages, licences and known vulnerabilities of what each distribution and image installs (six minutes)
 	@exec scripts/audit
+
+brokers: setup ## the loop's tests on a broker of Kafka 3.9, whose jars are downloaded once (ten minutes)
+	@TALLYSTREAM_TESTS_BROKER=broker-3.9 exec $(PYTHON_) -m pytest tests/integration/test_stream_loop.py tests/integration/test_stream_kafka.py $(ARGS)
 
 images: setup ## build the images of compose/images, print their sizes, and run the services of compose.yaml in them (fifteen minutes)
 	@scripts/images $(ARGS)

@@ -25,7 +25,7 @@ BATCHES = 50
 
 def main() -> None:
     """Print the milliseconds of each part."""
-    connector = ",".join(str(path) for path in jars.fetch("spark"))
+    connector = ",".join(str(path) for path in jars.fetch("connector"))
     os.environ["PYSPARK_SUBMIT_ARGS"] = (
         f"--master local[2] --jars {connector} --conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false "
         "--conf spark.driver.host=127.0.0.1 --conf spark.driver.bindAddress=127.0.0.1 pyspark-shell"

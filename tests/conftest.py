@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # A command's internal metrics would add records to topics whose records a test counts.
 os.environ["TALLYSTREAM_NO_OWN_METRICS"] = "true"
 
+BROKER = os.environ.get("TALLYSTREAM_TESTS_BROKER")
+"""The set of jars of the brokers, as in `make brokers`; by default that of the commands."""
+
 # No test fails because a busy machine is slow.
 settings.register_profile("tests", deadline=None, max_examples=round(100 * fuzz.FACTOR))
 settings.load_profile("tests")
@@ -36,6 +39,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     limits = (item.get_closest_marker("timeout") for item in items)
     order = {item: 0 if limit is None else -limit.args[0] for item, limit in zip(items, limits, strict=True)}
     items.sort(key=order.__getitem__)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def broker_version() -> None:
+    """Start brokers of the version that `TALLYSTREAM_TESTS_BROKER` names."""
+    if BROKER:
+        from tallystream_cli.servers.broker import KafkaBroker
+
+        KafkaBroker.jars = BROKER
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +107,7 @@ def topic_prefix() -> str:
 
 @pytest.fixture
 def topics(admin: AdminClient, topic_prefix: str) -> Topics:
-    """The six topics, under this test's own prefix."""
+    """The topics of a system, under this test's own prefix."""
     from tallystream_aggregator.kafka.topics import Topics, create_topics
 
     topics = Topics(topic_prefix)

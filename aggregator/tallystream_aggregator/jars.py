@@ -1,9 +1,9 @@
-"""Fetch the jars of Spark's Kafka connector, of local files, and of a local broker, and find the Java that runs them.
+"""Fetch the jars of local files for Spark, and of a local broker, and find the Java that runs them.
 
 `jars.lock` lists the jars of each set. Missing jars are downloaded with the Ivy inside PySpark, so no build tool is
 needed, into the user's cache. Each call compares every jar with its SHA-256 in the list.
-`python -m tallystream_aggregator.jars spark files broker` fetches the named sets, by default all three. The set
-`opentelemetry`, the SDK for Java, and the set `tools`, Kafka's, are only for tests.
+`python -m tallystream_aggregator.jars files broker` fetches the named sets, by default these two. The others
+are only for tests.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Jar:
 
 
 def read_lock(of: str) -> list[Jar]:
-    """Return the jars of a set (`spark`, `files`, `broker`, `opentelemetry` or `tools`), in the order of the list."""
+    """Return the jars of a set, such as `broker`, in the order of the list."""
     text = (files("tallystream_aggregator") / "jars.lock").read_text(encoding="utf-8")
     jars = []
     for line in text.splitlines():
@@ -151,7 +151,7 @@ def class_path() -> str:
     Raises:
         JarsError: a jar can't be fetched.
     """
-    return ":".join(str(path) for of in ("files", "spark") for path in fetch(of))
+    return ":".join(str(path) for path in fetch("files"))
 
 
 def _missing(jars: list[Jar], folder: Path) -> list[Jar]:
@@ -216,4 +216,4 @@ def main(sets: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or ["spark", "files", "broker"]))
+    sys.exit(main(sys.argv[1:] or ["files", "broker"]))

@@ -26,8 +26,8 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs. `retired`
     counts the forgotten lives. `overflow` tells whether a number exceeds 64 bits or the range of floats. Then it is
     replaced by the largest or smallest number, a gauge has no mean, and there is no sketch. `ts` is the table's clock
-    in epoch ms, the point's time. `offsets` maps topic → partition → the last offset included. Of several rows of one
-    key, a reader keeps the one with the highest (epoch, batch). `sketch` is not decoded, because few readers need it.
+    in epoch ms, the point's time. `offsets` maps topic → partition → the last offset included. The newest committed
+    row of a key is the metric's sum. `sketch` is not decoded, because few readers need it.
     """
 
     v: int = 1
@@ -60,8 +60,6 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     overflow: bool = False
     ts: int
     offsets: dict[str, dict[str, int]] = {}
-    epoch: int = 0
-    batch: int = 0
 
 
 _encoder = msgspec.json.Encoder()

@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# tallystream-page: `tallystream page`, `tallystream lag` and `tallystream verify`. Without Java and without Spark.
+# tallystream-page: `tallystream ship`, `page`, `lag` and `verify`. Without Java and without Spark.
 # Build it from the root of the repository: docker build -f compose/images/page.Dockerfile -t tallystream-page:0.1.0 .
 
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm

@@ -1,12 +1,12 @@
 # syntax=docker/dockerfile:1
-# tallystream-spark: `tallystream aggregate`, `tallystream ship` and what they need: PySpark, a Java runtime, the jars. Without the page.
+# tallystream-spark: `tallystream aggregate` and what it needs: PySpark, a Java runtime. Without the page.
 # Build it from the root of the repository: docker build -f compose/images/spark.Dockerfile -t tallystream-spark:0.1.0 .
 
 ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 ARG JAVA_IMAGE=eclipse-temurin:17.0.15_6-jdk-jammy
 
 FROM ${JAVA_IMAGE} AS java
-# A runtime of the modules that Spark and Kafka's client use (jdeps lists them), and Java's own archive of classes.
+# A runtime of the modules that Spark uses (jdeps lists them), and Java's own archive of classes.
 RUN /opt/java/openjdk/bin/jlink --output /opt/java/runtime --no-header-files --no-man-pages --add-modules \
         java.base,java.compiler,java.desktop,java.instrument,java.logging,java.management,java.naming,java.rmi,java.scripting,java.security.jgss,java.security.sasl,java.sql,java.transaction.xa,java.xml,jdk.crypto.ec,jdk.incubator.vector,jdk.management,jdk.security.auth,jdk.unsupported,jdk.zipfs \
     && /opt/java/runtime/bin/java -Xshare:dump
@@ -29,7 +29,7 @@ COPY dashboards ./dashboards
 COPY compose ./compose
 RUN /opt/tallystream/bin/pip install --no-deps --no-build-isolation --no-index \
         ./reporter ./aggregator ./dashboards ./compose \
-    && /opt/tallystream/bin/python -m tallystream_aggregator.jars spark files \
+    && /opt/tallystream/bin/python -m tallystream_aggregator.jars files \
     && /opt/tallystream/bin/python compose/images/trim_spark.py \
     && /opt/tallystream/bin/pip uninstall --yes hatchling pathspec pluggy setuptools tomlkit trove-classifiers pip \
     && find /opt/tallystream/lib -type d -name tests -prune -exec rm -r {} + \
@@ -55,7 +55,7 @@ WORKDIR /var/lib/tallystream
 VOLUME /var/lib/tallystream
 EXPOSE 9400
 STOPSIGNAL SIGTERM
-# It asks whether the process works, not whether it is ready: a standby, or a shipper without a store, must not be restarted.
+# It asks whether the process works, not whether it is ready: a standby must not be restarted.
 HEALTHCHECK --interval=10s --timeout=6s --start-period=120s --retries=3 \
     CMD ["python", "-m", "tallystream_cli.health_check", "http://127.0.0.1:9400/healthz"]
 ENTRYPOINT ["tallystream"]

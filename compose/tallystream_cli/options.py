@@ -63,14 +63,6 @@ Checkpoint = Annotated[
     Path,
     typer.Option(help="Spark's checkpoint directory: offsets, commits, state.", file_okay=False, callback=_writable),
 ]
-ShipCheckpoint = Annotated[
-    Path | None,
-    typer.Option(
-        help="Spark's checkpoint directory: offsets, commits; not needed with prometheus:….",
-        file_okay=False,
-        callback=_writable,
-    ),
-]
 LocalServers = Annotated[
     str | None,
     typer.Option(
@@ -141,7 +133,6 @@ OtlpTopic = Annotated[
     ),
 ]
 MaxRecords = Annotated[int, typer.Option(help="The maximum number of records in a batch.")]
-TriggerMs = Annotated[int, typer.Option(help="Milliseconds from one batch to the next; 0 starts the next one at once.")]
 Shards = Annotated[
     int | None, typer.Option(help="The number of shards that a new table is split into, by instance; 1 by default.")
 ]

@@ -15,7 +15,7 @@ _START, _END = "<!-- acls -->\n", "<!-- end -->"
 
 
 class Permission(NamedTuple):
-    """The operations that a command performs on a topic or a group, in Kafka's words, and why.
+    """The operations that a command performs on a topic, a group or a transactional ID, in Kafka's words, and why.
 
     A `name` that ends in `*` is a prefix; `*` alone is every name.
     """
@@ -28,7 +28,7 @@ class Permission(NamedTuple):
 
     def with_prefix(self, prefix: str) -> Permission:
         """Return it for a system whose topics have a prefix."""
-        prefixed = self.name != "*" and (self.resource == "topic" or self.name in _GROUPS)
+        prefixed = self.name != "*" and (self.resource != "group" or self.name in _GROUPS)
         return self._replace(name=prefix + self.name) if prefixed else self
 
 
@@ -37,8 +37,10 @@ _GROUPS = {"tallystream-aggregator", "tallystream-aggregator-lease", "tallystrea
 
 _READING = "librdkafka requires a group ID; nothing is committed"
 
-_SPARK = "Spark's reader; nothing is committed"
 _OFFSETS = "offsets for lag tools; Delete for a topic that is no longer read"
+_POSITIONS = "membership and positions; Delete for a topic that is no longer read"
+_TRANSACTIONS = "transactions of the shards, the combiner and the lease"
+TRANSACTIONAL_ID = "transactional ID"
 _TOPIC_CHECKS = "partitions, ID, newest timestamp, configuration"
 
 PERMISSIONS = (
@@ -50,27 +52,16 @@ PERMISSIONS = (
         ("Read", "Write", "DescribeConfigs", "Create"),
         "records; its internal metrics, and clock records; whether the topic has append times",
     ),
-    Permission(
-        "aggregate",
-        "topic",
-        "metrics-agg",
-        ("Read", "Write", "Create"),
-        "sums; the check for records of replaced writers",
-    ),
-    Permission(
-        "aggregate",
-        "topic",
-        "metrics-table",
-        ("Read", "Write", "Create"),
-        "rows; the check for records of replaced writers",
-    ),
+    Permission("aggregate", "topic", "metrics-agg", ("Write", "Create"), "sums"),
+    Permission("aggregate", "topic", "metrics-table", ("Read", "Write", "Create"), "rows, and what is published"),
+    Permission("aggregate", "topic", "metrics-shards", ("Read", "Write", "Create"), "sums of several shards"),
     Permission("aggregate", "topic", "metrics-events", ("Write", "Create"), "events"),
-    Permission("aggregate", "topic", "metrics-ledger", ("Read", "Write", "Create"), "batches, and the epoch"),
+    Permission("aggregate", "topic", "metrics-ledger", ("Read", "Write", "Create"), "epochs, and the generation"),
     Permission("aggregate", "topic", "metrics-dead", ("Write", "Create"), "dead letters"),
+    Permission("aggregate", TRANSACTIONAL_ID, "tallystream-aggregator-*", ("Write", "Describe"), _TRANSACTIONS),
     Permission("aggregate", "group", "tallystream-aggregator", ("Read", "Delete"), _OFFSETS),
     Permission("aggregate", "group", "tallystream-aggregator-lease", ("Read",), "the lease"),
     Permission("aggregate", "group", "tallystream-reading", ("Read",), _READING),
-    Permission("aggregate", "group", "spark-kafka-source-*", ("Read",), _SPARK),
     Permission("ship", "topic", "metrics-agg", ("Read",), "sums"),
     Permission(
         "ship",
@@ -94,30 +85,34 @@ PERMISSIONS = (
         ("Write", "DescribeConfigs"),
         "its internal metrics; whether the topic has append times",
     ),
-    Permission("ship", "topic", "metrics-ledger", ("Read",), "the epochs that aggregators have taken"),
-    Permission("ship", "group", "tallystream-shipper", ("Read", "Delete"), _OFFSETS),
+    Permission("ship", "group", "tallystream-shipper", ("Read", "Delete"), _POSITIONS),
     Permission("ship", "group", "tallystream-reading", ("Read",), _READING),
-    Permission("ship", "group", "spark-kafka-source-*", ("Read",), _SPARK),
-    Permission("replay", "topic", "metrics-ledger", ("Read",), "the batches of the period"),
     Permission("replay", "topic", "metrics-agg", ("Read", "DescribeConfigs"), "sums; how long they are kept"),
     Permission("replay", "group", "tallystream-reading", ("Read",), _READING),
-    Permission("rebuild", "topic", "metrics-table", ("Read",), "rows"),
-    Permission("rebuild", "topic", "metrics-agg", ("Read",), "sums"),
-    Permission("rebuild", "topic", "metrics-ledger", ("Read",), "the last finished batch"),
-    Permission("rebuild", "topic", "metrics", ("Describe",), "which offsets exist"),
+    Permission("rebuild", "topic", "metrics-table", ("Read", "Write"), "rows, and what is published"),
+    Permission("rebuild", "topic", "metrics-agg", ("Read", "Write"), "sums"),
+    Permission("rebuild", "topic", "metrics-shards", ("Read", "Write", "Create"), "sums of several shards"),
+    Permission("rebuild", "topic", "metrics-events", ("Write",), "events up to the new beginning"),
+    Permission("rebuild", "topic", "metrics-dead", ("Write",), "dead letters up to the new beginning"),
+    Permission("rebuild", "topic", "metrics-ledger", ("Read", "Write"), "the generation"),
+    Permission("rebuild", "topic", "metrics", ("Read",), "the records up to the new beginning"),
+    Permission("rebuild", TRANSACTIONAL_ID, "tallystream-aggregator-*", ("Write", "Describe"), _TRANSACTIONS),
+    Permission("rebuild", "group", "tallystream-aggregator-lease", ("Read",), "the lease"),
     Permission("rebuild", "group", "tallystream-reading", ("Read",), _READING),
-    Permission("forget", "topic", "metrics-table", ("Read",), "rows: what would be taken out"),
-    Permission("forget", "topic", "metrics-ledger", ("Read",), "whether the aggregator has applied it"),
+    Permission("forget", "topic", "metrics-table", ("Read",), "what would be taken out, and what has been"),
+    Permission("forget", "topic", "metrics-shards", ("Read",), "what has been taken out, of several shards"),
     Permission("forget", "topic", "metrics", ("Write",), "forget records, with `--yes`"),
     Permission("forget", "group", "tallystream-reading", ("Read",), _READING),
     Permission("verify", "topic", "metrics", ("Read",), "the records"),
     Permission("verify", "topic", "metrics-agg", ("Read",), "sums"),
-    Permission("verify", "topic", "metrics-ledger", ("Read",), "batches"),
+    Permission("verify", "topic", "metrics-table", ("Read",), "the positions that are published"),
+    Permission("verify", "topic", "metrics-shards", ("Read",), "those of the combiner of several shards"),
+    Permission("verify", "topic", "metrics-ledger", ("Read",), "epochs"),
     Permission("verify", "topic", "metrics-dead", ("Read",), "dead letters"),
+    Permission("verify", "topic", "metrics-events", ("Read",), "events"),
     Permission("verify", "group", "tallystream-verify", ("Read",), _READING),
     Permission("verify", "group", "tallystream-reading", ("Read",), "as above"),
     Permission("sums", "topic", "metrics-agg", ("Read",), "sums, without a store"),
-    Permission("sums", "topic", "metrics-ledger", ("Read",), "the epochs that aggregators have taken"),
     Permission("sums", "group", "tallystream-reading", ("Read",), _READING),
     Permission(
         "lag collect",
@@ -135,6 +130,7 @@ PERMISSIONS = (
     Permission("doctor", "topic", "metrics-events", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
     Permission("doctor", "topic", "metrics-ledger", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
     Permission("doctor", "topic", "metrics-dead", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
+    Permission("doctor", "topic", "metrics-shards", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
     Permission("doctor", "group", "tallystream-aggregator-lease", ("Describe",), "whether an aggregator runs"),
 )
 """`Read`, `Write` and `Delete` include `Describe`."""

@@ -137,7 +137,7 @@ def test_a_write_takes_five_seconds(
     """A hundred thousand rows wait on Kafka, not in memory, and every one is written."""
     with SlowProxy(own_influxdb.url, 5.0) as proxy:
         rows, store = max(20_000, round(100_000 * SHARE)), influx_store(own_influxdb, proxy.url)
-        assert_points_wait_on_kafka(broker, topics, tmp_path, store=store, proxy=proxy, rows=rows)
+        assert_points_wait_on_kafka(broker, topics, tmp_path, store=store, proxy=proxy, rows=rows, slow=20_000)
 
 
 def test_the_latest_sums_are_not_shown_while_the_broker_is_down(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, summ
         ("verify", ()),
         ("sums", ("--from-topic",)),
         ("replay", ("--store", f"local:{tmp_path / 'replayed.db'}", "--from", hour_ago)),
-        ("rebuild", ("--checkpoint", str(tmp_path / "rebuilt"))),
+        ("rebuild", ("--drop-tag", "none")),
         ("forget", ("--instance", "orders-1")),
     ):
         done = run(name, *arguments, env=acl_broker.env(name))
@@ -100,7 +100,7 @@ def test_each_command_works_with_its_own_permissions(acl_broker: AclBroker, summ
 
     # Two stores, so that neither waits for transactions of the other.
     sums, lag = (StoreSettings.parse(f"local:{tmp_path / name}.db", env={}) for name in ("sums", "lag"))
-    ship = ("ship", "--rows", "--store", sums.spec, "--checkpoint", str(tmp_path / "ship"))
+    ship = ("ship", "--rows", "--store", sums.spec)
     collect = ("lag", "collect", "--store", lag.spec, "--interval", "1")
     logs = {"ship": tmp_path / "ship.log", "lag collect": tmp_path / "lag.log"}
     with (
@@ -132,7 +132,7 @@ def test_forget_without_the_permission_to_write_is_an_error_of_the_setting(acl_b
     """A user that may read the table but not write `metrics` gets the dry run; no record is published."""
     assert "uthoriz" not in summed
     servers = acl_broker.broker.bootstrap_servers
-    # `rebuild` may describe the topic; `replay` may not, and here it may read the table.
+    # `rebuild` may read the topic; `replay` may not, and here it may read the table.
     reads = Acl("replay", "topic", TOPICS.table, ("READ",)).bindings("User:replay")
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for future in admin.create_acls(reads).values():

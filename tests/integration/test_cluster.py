@@ -10,11 +10,10 @@ import pytest
 
 from support.aggregator import Aggregator
 from support.cluster import Cluster, submit, with_environment
-from support.exactness import assert_as_acknowledged, assert_exact
+from support.exactness import assert_as_acknowledged, assert_exact, assert_published_once
 from support.faults import RECOVERY_S
 from support.fleet import Fleet
 from support.kafka import end_offsets
-from tallystream_aggregator import jars
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,14 +30,16 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_continues(
     """After SIGKILL of the worker with the table, its executor and its Python under load, sums stay exact.
 
     The driver continues, and the other worker loads the table from the shared checkpoint. Then the same job continues
-    under spark-submit on that worker, as in docs/cluster.md: exact by the replay and the journal.
+    under spark-submit on that worker, as in docs/cluster.md: exact by the replay and the journal, and published once.
     """
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, 40)
     fleet.publish(200)
     with Cluster(tmp_path / "cluster") as cluster:
         for name, value in cluster.env.items():
             monkeypatch.setenv(name, value)
-        with Aggregator(broker.bootstrap_servers, topics.prefix, tmp_path, "--master", cluster.url) as aggregator:
+        with Aggregator(
+            broker.bootstrap_servers, topics.prefix, tmp_path, "--master", cluster.url, spark=True
+        ) as aggregator:
             aggregator.start().wait_ready()
             with fleet.publishing():
                 killed = cluster.kill_busy_worker()
@@ -51,11 +52,10 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_continues(
         fleet.publish(100)
         script = tmp_path / "tally.py"
         script.write_text("from tallystream_cli.main import main\n\nmain()\n", encoding="utf-8")
-        connector = ",".join(str(path) for path in jars.fetch("spark"))
         where = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
         done = subprocess.run(
             submit(
-                *("--master", cluster.url, "--executor-memory", "512m", "--jars", connector, str(script)),
+                *("--master", cluster.url, "--executor-memory", "512m", str(script)),
                 *("aggregate", *where, "--checkpoint", str(aggregator.checkpoint), "--catch-up"),
             ),
             env=with_environment({"PYSPARK_PYTHON": sys.executable}),
@@ -67,3 +67,4 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_continues(
         assert done.returncode == 0, done.stderr
     assert_exact(broker, topics)
     assert_as_acknowledged(broker, topics, [fleet])
+    assert_published_once(broker, topics)

@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from support import acls
@@ -151,14 +152,28 @@ def test_an_address_without_a_broker_is_one_failed_check() -> None:
 def test_a_missing_permission_is_named(acl_broker: AclBroker) -> None:
     """Each user has the permissions of its command, and lacks those of another one, which are named."""
     create_topics(AdminClient(acl_broker.kafka("aggregate")), Topics())
+    before = doctor("--command", "aggregate", env=acl_broker.env("aggregate"))
+    assert before.lines["transactions"].status == "not checked"  # to ask would create the topic of transactions
+    # As an aggregator that has run.
+    servers = acl_broker.broker.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "any", "log_level": 0})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(Topics().ledger, b"{}")
+    producer.commit_transaction(60)
     own = doctor("--command", "aggregate", env=acl_broker.env("aggregate"))
     assert own.code == 0, own.failed
     assert own.lines["permissions of aggregate"].status == "ok"
+    assert "transactional ID" not in own.lines["permissions of aggregate"].found
+    assert own.lines["transactions"].status == "ok"
 
     other = doctor("--command", "aggregate", env=acl_broker.env("doctor"))
     assert other.code == 1
     assert set(other.failed) == {"permissions of aggregate"}
     assert "Read/Write on topic metrics," in other.failed["permissions of aggregate"].found
+    ids = "Write/Describe on transactional ID tallystream-aggregator-*"
+    assert ids in other.failed["permissions of aggregate"].found
+    assert other.lines["transactions"].status == "not checked"
     # With its own permissions, doctor sees every topic.
     assert {line.status for check, line in other.lines.items() if check.startswith("topic ")} == {"ok"}
 

@@ -61,7 +61,7 @@ def machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Mach
     """A machine without an environment. What was started is stopped, and the large environment is deleted."""
     began = time.monotonic()
     packages = [download_dependencies(), build_distributions(tmp_path / "dist")]
-    for name in ("spark", "files", "broker"):
+    for name in ("files", "broker"):
         jars.fetch(name)
     with capsys.disabled():
         sys.stdout.write(f"\n{time.monotonic() - began:7.1f} s  downloads, and building the wheels\n")

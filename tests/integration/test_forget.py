@@ -53,7 +53,7 @@ def test_a_metric_and_an_instance_are_forgotten_in_a_table_of_shards(
 
 def _forget(broker: KafkaBroker, topics: Topics, options: tuple[str, ...]) -> None:
     """Forget a metric. A dry run changes nothing. Afterwards its sums are 0, and other sums are unchanged."""
-    keys = [("orders", "calls", "meter", (("part", part),)) for part in "01"]
+    keys: list[Key] = [("orders", "calls", "meter", (("part", part),)) for part in "01"]
     before = _counts(broker, topics, keys)
     dry = run("forget", *options, "--metric", "calls", "--json")
     assert (dry.returncode, json.loads(dry.stdout)["published"]) == (0, False), dry.stderr

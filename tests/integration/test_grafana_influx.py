@@ -20,7 +20,6 @@ from tallystream_dashboards.grafana.settings import Settings, Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from support.stores import Influx
     from tallystream_aggregator.sinks.stores import StoreSettings
@@ -48,10 +47,10 @@ class Filled:
         )
 
 
-def fill(influxdb: Influx, folder: Path, fault: str = "") -> Iterator[Filled]:
+def fill(influxdb: Influx, fault: str = "") -> Iterator[Filled]:
     with influx_bucket(influxdb, f"grafana-{uuid.uuid4().hex[:8]}") as store:
         end_ms = int(time.time() * 1000)
-        points = System(end_ms, folder, fault).points
+        points = System(end_ms, fault).points
         # No rule may read the values of single instances: only the system without a fault has them, to save time.
         assert (
             write(store, [point for point in points if not fault or not point.measurement.startswith(INSTANCE_PREFIX)])
@@ -61,9 +60,9 @@ def fill(influxdb: Influx, folder: Path, fault: str = "") -> Iterator[Filled]:
 
 
 @pytest.fixture(scope="module")
-def healthy(influxdb: Influx, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+def healthy(influxdb: Influx) -> Iterator[Filled]:
     """A system without a fault."""
-    yield from fill(influxdb, tmp_path_factory.mktemp("system"))
+    yield from fill(influxdb)
 
 
 def panels(flavour: Any) -> list[Any]:
@@ -256,9 +255,9 @@ def test_no_rule_fires_without_a_fault(healthy: Filled) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
-def test_a_rule_fires_on_its_fault(influxdb: Influx, tmp_path: Path, rule: Any) -> None:
+def test_a_rule_fires_on_its_fault(influxdb: Influx, rule: Any) -> None:
     """On data with the rule's fault, a value is above the limit, with the labels of the fault."""
-    for filled in fill(influxdb, tmp_path, rule.slug):
+    for filled in fill(influxdb, rule.slug):
         rows = [row for row in measured(filled)[rule.slug] if row["_value"] > rule.limit(LIMITS)]
         assert rows
         labels = {name: row[name] for row in rows[:1] for name in rule.labels}

@@ -37,7 +37,7 @@ BOARDS = resources(SETTINGS).dashboards
 RULE_OF_FAULT = {"aggregator-stuck": "aggregator-down"}
 """Faults without a rule of their own, and the rule that must fire."""
 WATCHED = re.compile(
-    r"(?!tallystream_batch_dur)\w+_(total|start){(?!app=\"tallystream)|tallystream_(living_instances|group_|lag_|last_check|ready)|kafka_.*max_lag_s"
+    r"(?!tallystream_epoch_dur)\w+_(total|start){(?!app=\"tallystream)|tallystream_(living_instances|group_|lag_|published_age|ready)|kafka_.*max_lag_s"
 )
 FIRED: dict[str, tuple[dict[str, str], str]] = {
     "instance-silent": ({"app": "orders"}, "1"),
@@ -61,7 +61,7 @@ def programs() -> None:
         pytest.skip("no prometheus or promtool on the PATH: on Debian, run `apt-get install prometheus`")
 
 
-def system(end_ms: int, folder: Path, fault: str = "", without: str = "") -> System:
+def system(end_ms: int, fault: str = "", without: str = "") -> System:
     """Return a system whose sums the shipper's sink exposes, except those of the app `without`."""
     # Many steps take less than a second, so a text that is kept because its rendering was slow would be outdated.
     sink = PrometheusSink("127.0.0.1", 0, monotonic=ManualClock().monotonic)
@@ -71,7 +71,7 @@ def system(end_ms: int, folder: Path, fault: str = "", without: str = "") -> Sys
         sink.flush()
         return sink.metrics().text
 
-    return System(end_ms, folder, fault, expose)
+    return System(end_ms, fault, expose)
 
 
 class Filled:
@@ -91,7 +91,7 @@ class Filled:
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     """A Prometheus that scraped a system without a fault."""
     folder, end_ms = tmp_path_factory.mktemp("prometheus"), int(time.time() * 1000)
-    with prometheus(folder, system(end_ms, folder).scrapes) as url:
+    with prometheus(folder, system(end_ms).scrapes) as url:
         yield Filled(url, end_ms)
 
 
@@ -164,7 +164,7 @@ def test_rules_fire_on_their_faults_only(tmp_path: Path) -> None:
         {
             "interval": f"{STEP_MS // 1000}s",
             "name": fault or "no fault",
-            "input_series": series(system(end_ms, tmp_path, fault, without="tallystream").scrapes),
+            "input_series": series(system(end_ms, fault, without="tallystream").scrapes),
             "alert_rule_test": [
                 {
                     "eval_time": f"{(STEPS - 1) * STEP_MS // 1000}s",

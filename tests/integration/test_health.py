@@ -55,7 +55,7 @@ def test_internal_metrics_are_right_and_survive_a_kill(
     counter = sums["orders", NAME, "counter", (("part", "0"),)]
     assert found["tallystream_table_instances"] == counter.instances > 10
     assert found["tallystream_table_metrics"] == len(sums) == 8
-    assert found["tallystream_epoch"] == 1
+    assert found["tallystream_generation"] == 1
     monkeypatch.delenv("TALLYSTREAM_NO_OWN_METRICS")
     monkeypatch.setenv("TALLYSTREAM_LOG_FORMAT", "json")
     log.rename(tmp_path / "killed.log")  # the JVM of the killed process may still write to it
@@ -70,7 +70,7 @@ def test_internal_metrics_are_right_and_survive_a_kill(
 
         wait_until(reported, LIMIT_S, "its internal metrics are summed")
         found = internal_metrics(url)
-        assert found["tallystream_epoch"] == 2
+        assert found["tallystream_generation"] == 2
         assert found["tallystream_table_records_total"] >= found["tallystream_input_records_total"] + end
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
@@ -84,6 +84,6 @@ def test_internal_metrics_are_right_and_survive_a_kill(
     assert {record["app"] for record in own} == {"tallystream"}
     assert {metric["name"] for record in own for metric in record["metrics"]} <= set(BY_NAME)
     assert own[-1]["final"]
-    batches = [m["count"] for record in own for m in record["metrics"] if m["name"] == "tallystream.batches"]
-    assert batches == sorted(batches)
+    records = [m["count"] for record in own for m in record["metrics"] if m["name"] == "tallystream.input.records"]
+    assert records == sorted(records)
     assert len(read_topic(broker.bootstrap_servers, topics.dead)) == len(fleet.journal.malformed)

@@ -63,8 +63,8 @@ def test_the_newest_sums_are_shown_after_a_kill_too(
 ) -> None:
     """After a start and after a kill -9, the first response with sums has the newest sum of every metric.
 
-    Sums of a stale aggregator, sums of an epoch that the ledger does not have, and other records are not shown. The
-    group's offset is the end of the topic, the health check is ready, and SIGTERM ends it with exit code 0.
+    Sums of a transaction that is aborted and other records are not shown. The group's offset is the end of the topic,
+    the health check is ready, and SIGTERM ends it with exit code 0.
     """
     wanted = Sums(broker.bootstrap_servers, topics.agg)
     wanted.publish(20_000)
@@ -76,10 +76,8 @@ def test_the_newest_sums_are_shown_after_a_kill_too(
         wanted.publish(300)
         wait_until(lambda: samples(_first(address, log)) == exposed(wanted.latest()), LIMIT_S, "later sums are shown")
         kill_tree(process)
-    wanted.epoch = 2
-    wanted.publish_forged(topics)
     wanted.publish(2_000)
-    wanted.publish(50, epoch=1)
+    wanted.publish_aborted(50)
     wanted.publish_noise()
     with shipper(broker.bootstrap_servers, topic_prefix, tmp_path, STORE, *health) as process:
         address = _address(process, log, 2)
@@ -93,24 +91,21 @@ def test_the_newest_sums_are_shown_after_a_kill_too(
         url = base(log)
         assert ask(url + "/readyz")[0] == 200
         shown = internal_metrics(url)
-        assert (shown["tallystream_ship_stale_total"], shown["tallystream_ship_unreadable_total"]) == (51, 7)
+        assert shown["tallystream_ship_unreadable_total"] >= 1
         assert (tmp_path / "ready").exists()
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 0
-    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_the_newest_sums_are_printed_without_a_store(broker: KafkaBroker, topics: Topics, topic_prefix: str) -> None:
     """`sums` reads them from `metrics-agg`: every sum once, without a rate. A second reading has the changes.
 
-    Sums of a stale aggregator, sums of an epoch that the ledger does not have, and other records are not shown.
+    Sums of a transaction that is aborted and other records are not shown.
     """
     published = Sums(broker.bootstrap_servers, topics.agg)
     published.publish(20_000)
-    published.epoch = 2
-    published.publish_forged(topics)
     published.publish(1_000)
-    published.publish(50, epoch=1)
+    published.publish_aborted(50)
     published.publish_noise()
     options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
     done = run("sums", *options, "--json")

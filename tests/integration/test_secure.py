@@ -17,7 +17,6 @@ from support.certificates import encrypted, self_signed
 from support.commands import run, running
 from support.exactness import assert_exact
 from support.fleet import Fleet
-from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry
 from tallystream_aggregator.kafka.auth import LoginError, check_login
 from tallystream_aggregator.kafka.topics import Topics, create_topics
@@ -113,17 +112,15 @@ def assert_secret(secrets: Sequence[str], *outputs: bytes) -> None:
 
 
 def test_reporter_and_aggregator_over_tls_and_scram(secured: Secured, topic_prefix: str, tmp_path: Path) -> None:
-    """With a client certificate and a password sums are exact in both modes; no secret is in an output or a file."""
+    """With a client certificate and a password sums are exact; no secret is in an output or a file, also of Spark."""
     topics, log = Topics(topic_prefix), tmp_path / "aggregate.log"
     create_topics(AdminClient({"bootstrap.servers": secured.broker.bootstrap_servers}), topics)
     Fleet(secured.broker.bootstrap_servers, topics.metrics, seed=5).publish(500)
     registry = MetricRegistry("orders")
     registry.counter("records.processed").inc(4711)
     options = {**secured.options, "sasl.password": PASSWORD, "ssl.key.password": KEY_PASSWORD}
-    arguments = (*aggregate(secured, topic_prefix, tmp_path), "--max-records", "100")
-    with running(log, *arguments, env=environment(tmp_path, PASSWORD)) as process:
-        # Each mode has its own reader of Kafka.
-        wait_until(lambda: "changing to mode live" in log.read_text() or process.poll(), 300, "the backlog is read")
+    arguments = aggregate(secured, topic_prefix, tmp_path)
+    with running(log, *arguments, env=environment(tmp_path, PASSWORD), spark=True) as process:
         with KafkaReporter(
             registry, bootstrap_servers=secured.servers, instance="orders-1", topic=topics.metrics, options=options
         ) as reporter:

@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 class Acl(NamedTuple):
-    """One row: the operations that a command may perform on a topic or a group."""
+    """One row: the operations that a command may perform on a topic, a group or a transactional ID."""
 
     command: str
     resource: str
@@ -39,7 +39,7 @@ class Acl(NamedTuple):
         """Return its bindings for a principal, such as User:ana, from every host."""
         prefixed = self.name.endswith("*") and self.name != "*"
         kind = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
-        resource = ResourceType[self.resource.upper()]
+        resource = ResourceType[self.resource.upper().replace(" ", "_")]
         name = self.name[:-1] if prefixed else self.name
         return [
             AclBinding(resource, name, kind, principal, "*", AclOperation[operation], AclPermissionType.ALLOW)

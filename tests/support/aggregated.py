@@ -8,15 +8,16 @@ from unittest import mock
 
 from support.simulation.checkpoints import Batch
 from support.simulation.direct import Direct
-from support.simulation.system import IDS, MAX_SHARDS, TOPICS, Programs
+from support.simulation.system import MAX_SHARDS, TOPICS, Programs
 from support.tables import table_settings
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.layout import loop_id
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.positions import by_topic
-from tallystream_aggregator.stream.reshard import Layout, NoTableError, Resharder
+from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.verify import job, reader
@@ -44,7 +45,10 @@ class Aggregated(Direct):
     def __init__(self, chance: random.Random, *, shards: int = 1, removals: bool = True, kills: float = 0.01) -> None:
         # A forget record of a metric removes it from forgotten lives of all partitions, so it would depend on the order
         # of partitions whether a life was forgotten before.
-        self.rules = {"short_form_every_ms": 5_000, "forget_after_ms": 365 * DAY_MS if removals else 50_000}
+        self.rules: dict[str, Any] = {
+            "short_form_every_ms": 5_000,
+            "forget_after_ms": 365 * DAY_MS if removals else 50_000,
+        }
         super().__init__(shards=MAX_SHARDS, partitions=2, table=table_settings(**self.rules))
         self.cluster.create(TOPICS.ledger, 1)
         self._chance, self._kills = chance, kills
@@ -81,11 +85,11 @@ class Aggregated(Direct):
     def _loop(self, shard: int) -> EpochLoop:
         if shard not in self._loops:
             if shard == self.shards:
-                combiner = CombinerSettings(TOPICS, self.shards, IDS.combiner, 0.1)
+                combiner = CombinerSettings(TOPICS, self.shards, loop_id(TOPICS, self.shards), 0.1)
                 self._loops[shard] = CombinerLoop(combiner, self.broker, self)
             else:
                 begin = Begin(shard, self.shards, self.tags, {})
-                settings = LoopSettings(TOPICS, begin, IDS.shard(shard), self.table, 0.1, max_records=20)
+                settings = LoopSettings(TOPICS, begin, loop_id(TOPICS, shard), self.table, 0.1, max_records=20)
                 self._loops[shard] = ShardLoop(settings, self.broker, self)
         return self._loops[shard]
 
@@ -113,10 +117,10 @@ class Aggregated(Direct):
     def change(self, shards: int, tags: SumTags) -> None:
         """Give the table another layout. Nothing happens if it has not begun."""
         self._generation += 1
-        resharder = Resharder(self.broker, TOPICS, IDS, self.table, require_current=lambda: None)
+        resharder = Resharder(self.broker, TOPICS, self.table, require_current=lambda: None)
         kills, self._kills = self._kills, 0
         with suppress(NoTableError):
-            resharder.run(Layout(shards, tags), (self._generation, 0))
+            resharder.run((self._generation, 0), shards=shards, sum_tags=tags)
             self.shards, self.tags, self._programs.shards = shards, tags, shards
             self._open(end=by_topic(self.published() or {}))
         self._kills = kills
@@ -157,12 +161,12 @@ class Aggregated(Direct):
 
     # Verify.
 
-    def verify(self, **period: str) -> Outcome:
-        """Verify what is published, when the transactions of killed loops have timed out."""
+    def verify(self, since: str | None = None) -> Outcome:
+        """Verify what is published, if given since a time. The transactions of killed loops have timed out."""
         for transaction in self.cluster.open_transactions():
             self.cluster.expire(transaction.transactional_id)
         self.flush()
-        settings = job.VerifySettings("memory", rules=Settings(**self.rules), **period)
+        settings = job.VerifySettings("memory", rules=Settings(**self.rules), since=since)
         with _reading(self.cluster):
             return job.run(settings)
 

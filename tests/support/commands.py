@@ -57,14 +57,14 @@ def start(
 
 @contextmanager
 def running(
-    log: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0
+    log: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 300.0, spark: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command until the block ends, then stop it with SIGTERM. `returncode` has its exit code.
 
     Raises:
         AssertionError: it has not ended `timeout` seconds after SIGTERM.
     """
-    process = start(log, *arguments, env=env)
+    process = start(log, *arguments, env=env, spark=spark)
     try:
         yield process
     finally:

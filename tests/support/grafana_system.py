@@ -6,7 +6,6 @@ on a manual clock. It can have one fault: the slug of the alert rule that must f
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from support.lag import Rounds, group, round_of
@@ -16,15 +15,16 @@ from tallystream.registry import MetricRegistry
 from tallystream.testing import ManualClock
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.kafka.ledger import Epochs
+from tallystream_aggregator.health.internal_metrics import EpochNumbers
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.points import PointMapper, Shipped, is_sum
+from tallystream_aggregator.shipping.points import PointMapper, is_sum
+from tallystream_aggregator.shipping.subscription import Record as Read
 from tallystream_aggregator.table import Record, State, Table
+from tallystream_aggregator.table.rows import ShardRow
 from tallystream_dashboards.lag.collector.http_api import LagApi
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from tallystream_aggregator.sinks.base import Point
 
@@ -69,9 +69,7 @@ class System:
     `expose` takes the points of the sums, batch by batch, and returns the text of a scrape.
     """
 
-    def __init__(
-        self, end_ms: int, folder: Path, fault: str = "", expose: Callable[[Sequence[Point]], str] | None = None
-    ) -> None:
+    def __init__(self, end_ms: int, fault: str = "", expose: Callable[[Sequence[Point]], str] | None = None) -> None:
         self.points: list[Point] = []
         self.scrapes: list[tuple[int, str]] = []
         self._fault = fault
@@ -79,7 +77,7 @@ class System:
         self._clock = ManualClock(start_ms)
         self._table, self._offset, self._batch = Table(State()), 0, 0
         self._topics = Topics("")
-        self._mapper = PointMapper(self._topics, folder / f"checkpoint-{fault}", Epochs(lambda: None))
+        self._mapper = PointMapper(self._topics)
         self._expose = expose or (lambda _: "")
         self._health = {name: Health(name, HealthSettings(None), clock=self._clock) for name in ("aggregate", "ship")}
         for health in self._health.values():
@@ -150,31 +148,30 @@ class System:
         ]
         self._offset += len(sent)
         changes = run(self._table, records)
-        shipped = [Shipped(self._topics.agg, at, one.key(), one.value()) for at, one in enumerate(changes.totals)]
-        shipped += [Shipped(self._topics.events, at, one.key(), one.value()) for at, one in enumerate(changes.events)]
+        shipped = [Read(self._topics.agg, at, one.key(), one.value()) for at, one in enumerate(changes.totals)]
+        shipped += [Read(self._topics.events, at, one.key(), one.value()) for at, one in enumerate(changes.events)]
         rows = [one for one in changes.rows if one.key.startswith((b'["life"', b'["shard"'))]
-        shipped += [Shipped(self._topics.table, at, one.key, one.value()) for at, one in enumerate(rows)]
+        shipped += [Read(self._topics.table, at, one.key, one.value()) for at, one in enumerate(rows)]
         points = self._mapper.points(shipped)
         self.points += points
-        shards = [(one.value() or b"").decode() for one in rows if one.key.startswith(b'["shard"')]
-        self._health["aggregate"].progress(self._progress(len(sent), {"metrics": {"0": self._offset}}, shards))
+        positions = {"metrics": {"0": self._offset}}
+        shards = [one.row for one in rows if isinstance(one.row, ShardRow)]
+        self._health["aggregate"].progress.watched(positions, positions, shards, records=self._offset, generation=1)
+        self._health["aggregate"].progress.epoch(self._progress(), EpochNumbers(len(sent), 0, 60.0, 58.0))
+        self._health["aggregate"].status.checked()
         self._health["ship"].internal_metrics.set("tallystream.ship.store_unavailable", 0)
-        for name, n in (("points", len(points)), ("rejected", 0), ("unreadable", 0), ("stale", 0)):
+        for name, n in (("points", len(points)), ("rejected", 0), ("unreadable", 0)):
             self._health["ship"].internal_metrics.add(f"tallystream.ship.{name}", n)
-        self._health["ship"].progress(self._progress(len(shipped), {"metrics-agg": {"0": 20 * self._batch}}, []))
+        self._health["ship"].internal_metrics.add("tallystream.input.records", len(shipped))
+        self._health["ship"].status.checked()
         return self._expose([one for one in points if is_sum(one.measurement)])
 
-    def _progress(self, rows: int, ends: dict[str, dict[str, int]], shards: list[str]) -> dict[str, Any]:
-        """Return Spark's progress of a batch."""
+    def _progress(self) -> dict[str, Any]:
+        """Return Spark's progress of an epoch."""
         return {
-            "timestamp": datetime.fromtimestamp(self._now_ms / 1000, UTC).isoformat(),
             "batchId": self._batch,
-            "numInputRows": rows,
-            "processedRowsPerSecond": rows / 0.5,
-            "durationMs": {"addBatch": 400 + self._batch, "walCommit": 20, "triggerExecution": 500 + self._batch},
+            "durationMs": {"triggerExecution": 60_500 + self._batch},
             "stateOperators": [{"numRowsTotal": 1, "memoryUsedBytes": 8192}],
-            "sources": [{"endOffset": ends, "latestOffset": ends}],
-            "observedMetrics": {"table": {"shards": shards}},
         }
 
     def _collect_lag(self, step: int) -> None:

@@ -70,14 +70,12 @@ Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
 
 
 def latest_sums(bootstrap_servers: str, topic: str) -> dict[Key, sums.Sum]:
-    """Return the newest sum of every key of `metrics-agg`: the one with the highest (epoch, batch)."""
+    """Return the newest sum of every key of `metrics-agg`."""
     newest: dict[Key, sums.Sum] = {}
     for record in read_topic(bootstrap_servers, topic):
         assert record.value is not None
         row = sums.decode(record.value)
-        key = (row.app, row.name, row.type, tuple(sorted(row.tags.items())))
-        if key not in newest or (row.epoch, row.batch) >= (newest[key].epoch, newest[key].batch):
-            newest[key] = row
+        newest[row.app, row.name, row.type, tuple(sorted(row.tags.items()))] = row
     return newest
 
 

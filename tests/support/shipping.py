@@ -14,7 +14,6 @@ from support.stores import NOW_MS, Content, content
 from support.undecodable import UNDECODABLE
 from support.wait import wait_until
 from tallystream_aggregator import sums
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow, LedgerWriter
 from tallystream_aggregator.sinks.http import OTLP_EXPONENTIAL, OTLP_HISTOGRAMS
 
 if TYPE_CHECKING:
@@ -43,24 +42,23 @@ class Sums:
         ("flights in flight", "gauge", {}),
     ]
 
-    def __init__(self, bootstrap_servers: str, topic: str, *, padding: int = 0) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, *, padding: int = 0, begin_ms: int = NOW_MS) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
         self._servers = bootstrap_servers
         self._padding = b" " * padding
-        self._topic = topic
+        self._topic, self._begin_ms = topic, begin_ms
         self._random = random.Random(11)
         self._counts = [0] * len(self.SERIES)
-        self.epoch = 1
         self.rows = 0
         self.points: dict[str, Content] = {name: {} for name, _, _ in self.SERIES}
 
-    def publish(self, rows: int, *, epoch: int | None = None) -> None:
-        """Publish rows of the current epoch, or of an older one, which must not be shipped."""
+    def publish(self, rows: int) -> None:
+        """Publish rows."""
         for _ in range(rows):
             number = self._random.randrange(len(self.SERIES))
             name, kind, tags = self.SERIES[number]
             self._counts[number] += self._random.randrange(2**40)
-            count, ts_ms = self._counts[number], NOW_MS + self.rows
+            count, ts_ms = self._counts[number], self._begin_ms + self.rows
             values: dict[str, Any] = {"count": count}
             if kind == "gauge":
                 values = {"sum": 1.5 * count, "min": 0.5, "max": 1.0 * count, "mean": 0.75, "number": 2}
@@ -73,31 +71,35 @@ class Sums:
                 instances=1,
                 ts=ts_ms,
                 **values,
-                epoch=self.epoch if epoch is None else epoch,
             )
             identity: Identity = (name, kind, tuple(tags.items()))
             self._send(sums.key("orders", identity), sums.encode(row) + self._padding)
-            if epoch is None:
-                series = tuple(sorted({**tags, "app": "orders", "metric_type": kind}.items()))
-                fields = {**values, "lives": 2, "instances": 1, "retired": 0}
-                self.points[name].setdefault(series, {})[ts_ms] = fields
+            series = tuple(sorted({**tags, "app": "orders", "metric_type": kind}.items()))
+            fields = {**values, "lives": 2, "instances": 1, "retired": 0}
+            self.points[name].setdefault(series, {})[ts_ms] = fields
         assert self._producer.flush(60) == 0
 
-    def publish_forged(self, topics: Topics) -> None:
-        """Write the current epoch to the ledger, and publish a sum of an epoch that no aggregator has."""
-        writer = LedgerWriter(topics.ledger, {"bootstrap.servers": self._servers})
-        writer.write([LedgerRow(kind="opened", query=QUERY, epoch=self.epoch, ts=NOW_MS)])
-        self.publish(1, epoch=2**62)
+    def publish_aborted(self, rows: int) -> None:
+        """Publish rows in a transaction that is aborted, which must not be shipped."""
+        producer = Producer({"bootstrap.servers": self._servers, "transactional.id": f"aborted-{self._topic}"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for _ in range(rows):
+            row = sums.Sum(app="orders", name="aborted", type="counter", count=1, ts=NOW_MS)
+            producer.produce(self._topic, key=b"aborted", value=sums.encode(row))
+        producer.flush(60)
+        producer.abort_transaction(60)
+        self.rows += rows + 1  # and the marker
 
     def publish_noise(self) -> None:
         """Publish records that are not sums, which the shipper must skip."""
-        for value in (*UNDECODABLE.values(), b'{"v":1}', None):
+        for value in (None, *UNDECODABLE.values(), b'{"v":1}'):
             self._send(b"noise", value)
         assert self._producer.flush(60) == 0
 
     def publish_rejected(self) -> None:
         """Publish a sum that every store rejects: its count exceeds 64 bits."""
-        row = sums.Sum(app="orders", name="too.large", type="counter", count=2**63, ts=NOW_MS, epoch=self.epoch)
+        row = sums.Sum(app="orders", name="too.large", type="counter", count=2**63, ts=NOW_MS)
         self._send(sums.key("orders", ("too.large", "counter", ())), sums.encode(row))
         assert self._producer.flush(60) == 0
 
@@ -107,15 +109,15 @@ class Sums:
         self.rows += 1
 
     def publish_events_and_rows(self, topics: Topics) -> dict[str, Content]:
-        """Publish an event, rows of a life, and rows of a replaced writer; return their points by measurement."""
+        """Publish an event, rows of a life, and records without a point; return the points by measurement."""
         event = {"v": 1, "kind": "restart", "app": "orders", "instance": "i-1", "life": "L2", "ts": NOW_MS}
         event |= {"topic": "metrics", "partition": 0, "offset": 17}
-        for _ in range(2):  # the batch ran twice
+        for _ in range(2):  # it is one point
             self._producer.produce(topics.events, key=b"k", value=json.dumps(event).encode())
-        for epoch, count in ((2, 7), (1, 9)):
+        for count in (7, 9):
             row = {"v": 1, "app": "orders", "instance": "i-1", "life": "L2", "part": 0, "seq": 3, "topic": "metrics"}
             row |= {"partition": 0, "offset": 17, "last_seen_ms": NOW_MS + count, "every_ms": 1000, "keep_ms": 0}
-            row |= {"metrics": [{"name": "n", "type": "counter", "count": count}], "epoch": epoch}
+            row |= {"metrics": [{"name": "n", "type": "counter", "count": count}]}
             self._producer.produce(topics.table, key=b'["life","orders","i-1","L2",0]', value=json.dumps(row).encode())
         self._producer.produce(topics.table, key=b'["forgotten",0,"a","counter","n",[]]', value=b'{"v":1,"lives":1}')
         self._producer.produce(topics.table, key=b'["life","orders","i-0","L1",0]', value=None)
@@ -126,7 +128,7 @@ class Sums:
             "tallystream.events": {
                 event_series: {NOW_MS: {"text": "restart: i-1", "life": "L2", "partition": 0, "offset": 17}}
             },
-            "instance:n": {row_series: {NOW_MS + 7: {"count": 7, "life": "L2"}}},
+            "instance:n": {row_series: {NOW_MS + count: {"count": count, "life": "L2"} for count in (7, 9)}},
         }
 
     def latest(self) -> Contents:
@@ -158,11 +160,11 @@ class Sums:
 def shipper(
     bootstrap_servers: str, prefix: str, folder: Path, store: StoreSettings, *options: str, timeout: float = 300.0
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `tallystream ship` on the checkpoint in `folder` until the block ends. Yield as soon as it is started."""
+    """Run `tallystream ship` until the block ends. Yield as soon as it is started. `folder` has its log."""
     with running(
         folder / "ship.log",
         *("ship", "--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix),
-        *("--checkpoint", str(folder / "checkpoint"), "--ready-file", str(folder / "ready")),
+        *("--ready-file", str(folder / "ready")),
         *("--store", store.spec, "--org", store.org, "--bucket", store.bucket, *options),
         env={"INFLUXDB_TOKEN": store.token} | ({OTLP_HISTOGRAMS: OTLP_EXPONENTIAL} if store.buckets else {}),
         timeout=timeout,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import threading
 import urllib.error
 import urllib.request
@@ -104,51 +103,35 @@ def assert_points_wait_on_kafka(
     store: StoreSettings,
     proxy: SlowProxy,
     rows: int,
-    batch: int = 20_000,
-    slow: int = 0,
+    slow: int,
     growth_mib: int = 128,
     padding: int = 0,
 ) -> None:
     """Ship `rows` sums to InfluxDB behind the proxy. Memory does not grow, and in the end every point is stored.
 
-    Each request is compressed and has at most the points of one batch for InfluxDB. `padding` makes rows larger. Until
-    `slow` rows are written (0: all except one batch), the shipper has read only the `batch` that it writes. Then the
-    proxy stops delaying.
+    Each request is compressed. `padding` makes rows larger. The proxy delays until `slow` rows are written.
     """
     wanted = Sums(broker.bootstrap_servers, topics.agg, padding=padding)
-    wanted.publish(batch)
-    options = ("--no-events", "--max-records", str(batch))
+    wanted.publish(rows // 8)
     mib: list[float] = []
-    ahead: list[int] = []
-    with shipper(broker.bootstrap_servers, topics.prefix, folder, store, *options) as process:
+    with shipper(broker.bootstrap_servers, topics.prefix, folder, store, "--no-events") as process:
         # The first request reads the settings of the bucket.
         wait_until(lambda: len(proxy.forwarded) >= 2, 300, "a write is answered")
         mib.append(resident_mib(process))
-        wanted.publish(rows - batch)
-        while proxy.written() < (slow or rows - batch):
+        wanted.publish(rows - rows // 8)
+        while proxy.written() < slow:
             before = len(proxy.forwarded)
             wait_until(lambda before=before: len(proxy.forwarded) > before, 120, "another write")  # type: ignore[misc]
-            read = _read_by_spark(folder / "checkpoint", topics.agg)
-            ahead.append(read - proxy.written())
             mib.append(resident_mib(process))
         proxy.delay_s = 0
         wait_until(lambda: wanted.missing(store) == 0, 300, "every point is stored", poll=1)
     assert {(one.status, one.encoding) for one in proxy.writes()} == {(204, "gzip")}
     print(  # noqa: T201
-        f"{rows} rows waited: {mib[0]:.0f} MiB after the first write, at most {max(mib):.0f} MiB; "
-        f"at most {max(ahead)} rows were read and not written"
+        f"{rows} rows waited: {mib[0]:.0f} MiB after the first write, at most {max(mib):.0f} MiB"
     )
     assert max(mib) < mib[0] + growth_mib
-    assert max(ahead) <= batch
-
-
-def _read_by_spark(checkpoint: Path, topic: str) -> int:
-    """Return the end of the newest batch that Spark has started to read."""
-    offsets = checkpoint / "offsets"
-    newest = max(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
-    return int(json.loads((offsets / str(newest)).read_text().splitlines()[-1])[topic]["0"])
 
 
 def resident_mib(process: subprocess.Popen[bytes]) -> float:
-    """Return the resident memory of a command's Python processes in MiB. That of the JVM is limited by its heap."""
-    return float(sum(member.memory_info().rss for member in tree(process.pid) if "java" not in member.name())) / 2**20
+    """Return the resident memory of a command's processes in MiB."""
+    return float(sum(member.memory_info().rss for member in tree(process.pid))) / 2**20

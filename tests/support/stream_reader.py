@@ -25,7 +25,7 @@ from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.table.outputs import Total
@@ -60,7 +60,7 @@ class Reader:
         self._stopped = threading.Event()
         self._read: dict[tuple[str, int], int] = {}
         self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._sums: list[tuple[int, Key, sums.Sum]] = []
+        self._sums: list[tuple[int, Key, sums.Sum]] = []  # with their offsets on metrics-agg
         self._newest: dict[Key, sums.Sum] = {}
         self._rows: list[tuple[int, bytes, bytes | None]] = []
         self._is_cut: dict[int, bool] = {}
@@ -115,7 +115,7 @@ class Reader:
                 for message in consumer.consume(1_000, 0.02):
                     topic, partition, error = message.topic() or "", message.partition() or 0, message.error()
                     if error is None:
-                        self._take(topic, partition, message.key(), message.value())
+                        self._take(topic, partition, message.offset() or 0, message.key(), message.value())
                     elif error.code() == KafkaError._PARTITION_EOF:
                         self._read[topic, partition] = message.offset() or 0
                     # Any other error is an outage, which ends.
@@ -124,7 +124,7 @@ class Reader:
         finally:
             consumer.close()
 
-    def _take(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> None:
+    def _take(self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         topics, key = self._topics, key or b""
         if key.startswith(b'["positions",'):
             self._step(json.loads(value or b""))
@@ -132,7 +132,7 @@ class Reader:
             self._rows.append((partition, key, value))
             self._is_cut[partition] = True
         elif topic == topics.agg:
-            self._sum(sums.decode(value or b""))
+            self._sum(offset, sums.decode(value or b""))
         elif topic == topics.dead:
             letter = json.loads(value or b"")
             self._dead.append((letter["partition"], letter["offset"]))
@@ -165,16 +165,18 @@ class Reader:
                     self.violations.append(f"task {task}: positions went back: {step} after {last}")
         known.append(step)
 
-    def _sum(self, row: sums.Sum) -> None:
+    def _sum(self, offset: int, row: sums.Sum) -> None:
         key = row.app, row.name, row.type, tuple(sorted(row.tags.items()))
         known = self._newest.get(key)
         if known is not None:
-            if known.batch >= row.batch:
-                self.violations.append(f"{key}: step {row.batch} after {known.batch}")
+            for topic, partitions in known.offsets.items():
+                now = row.offsets.get(topic, {})
+                if any(now.get(partition, -1) < at for partition, at in partitions.items()):
+                    self.violations.append(f"{key}: offsets went back: {row.offsets} after {known.offsets}")
             if known.count is not None and (row.count is None or row.count < known.count):
                 self.violations.append(f"{key}: the count fell from {known.count} to {row.count}")
         self._newest[key] = row
-        self._sums.append((row.batch, key, row))
+        self._sums.append((offset, key, row))
 
     def counts(self, app: str, name: str, tag: str) -> dict[str, int | None]:
         """Return the newest counts of a metric by the value of one tag."""
@@ -198,36 +200,62 @@ class Reader:
         assert not self.violations, self.violations[:5]
         records = read_topic(self._servers, self._topics.metrics)
         steps = [step for step in self.steps[self._shards if self._shards > 1 else 0] if self._is_one_moment(step)]
+        published: dict[Key, sums.Sum] = {}
+        transactions = self._transactions()
         for step in _some(steps, compared):
-            _compare(self._sums_at(step.number), _replay(records, step.positions[0]).sums, f"the sums at {step}")
+            self._find(published, transactions, _replay(records, step.positions[0]).sums, f"the sums at {step}")
         wanted = _replay(records, steps[-1].positions[0])
         assert self.dead == wanted.dead
         names = ("kind", "app", "instance", "life", "ts")
         events = [event for event in self._events if event["kind"] != "overflow"]
         assert Counter((*(e[name] for name in names), e.get("detail", "")) for e in events) == wanted.events
         if self._shards > 1:
-            self._compare_rows({shard: len(self._rows) for shard in range(self._shards)}, steps[-1].number)
+            self._compare_rows({shard: len(self._rows) for shard in range(self._shards)}, wanted, "the last rows")
         else:
             cuts = [step for step in self.steps[0] if step.is_cut]
             for step in _some(cuts, compared):
-                self._compare_rows({0: step.rows}, step.number)
+                at = _replay(records, step.positions[0])
+                self._compare_rows({0: step.rows}, at, f"the rows at {step}")
 
     def _is_one_moment(self, step: Step) -> bool:
         """Tell whether all shards are at the same positions."""
         positions = [step.positions.get(shard) for shard in range(self._shards)]
         return positions[0] is not None and all(one == positions[0] for one in positions)
 
-    def _sums_at(self, step: int) -> dict[Key, sums.Sum]:
-        return {key: row for number, key, row in self._sums if number <= step}
+    def _transactions(self) -> Iterator[dict[Key, sums.Sum]]:
+        """Yield the sums of each transaction. The marker at its end takes an offset."""
+        transaction: dict[Key, sums.Sum] = {}
+        for number, (offset, key, row) in enumerate(self._sums):
+            transaction[key] = row
+            if number + 1 == len(self._sums) or self._sums[number + 1][0] > offset + 1:
+                yield transaction
+                transaction = {}
 
-    def _compare_rows(self, up_to: Mapping[int, int], step: int) -> None:
-        """Require that the rows restore a table with the sums that were published at a step."""
+    @staticmethod
+    def _find(
+        published: dict[Key, sums.Sum],
+        transactions: Iterator[dict[Key, sums.Sum]],
+        wanted: Mapping[Key, Mapping[str, Any]],
+        what: str,
+    ) -> None:
+        """Add transactions to `published` until it has these sums.
+
+        Raises:
+            AssertionError: no transaction ends with them.
+        """
+        while not _is_equal(published, wanted):
+            transaction = next(transactions, None)
+            assert transaction is not None, f"{what}: no transaction ends with {wanted}"
+            published |= transaction
+
+    def _compare_rows(self, up_to: Mapping[int, int], wanted: oracle.Outcome, what: str) -> None:
+        """Require that the rows restore a table with the oracle's sums."""
         latest = LatestRows()
         for number, (shard, key, value) in enumerate(self._rows):
             if number < up_to[shard]:
                 latest.add(key, value, partition=shard)
-        found = {total.metric: dict(total.totals) for total in _totals(latest)}
-        _compare(self._sums_at(step), found, f"the rows at step {step}")
+        found = {total.metric: sums.decode(total.value()) for total in _totals(latest)}
+        assert _is_equal(found, wanted.sums), f"{what}: {found}, not {wanted.sums}"
 
 
 def _totals(latest: LatestRows) -> list[Total]:
@@ -254,7 +282,7 @@ def _replay(records: Iterable[TopicRecord], positions: Positions) -> oracle.Outc
     return oracle.replay(sorted(mine, key=lambda record: (record.partition, record.offset)))
 
 
-def _compare(found: Mapping[Key, sums.Sum], wanted: Mapping[Key, Mapping[str, Any]], what: str) -> None:
-    assert found.keys() == wanted.keys(), what
-    for key, fields in wanted.items():
-        assert {name: getattr(found[key], name) for name in fields} == fields, f"{what}: {key}"
+def _is_equal(found: Mapping[Key, sums.Sum], wanted: Mapping[Key, Mapping[str, Any]]) -> bool:
+    return found.keys() == wanted.keys() and all(
+        {name: getattr(found[key], name) for name in fields} == fields for key, fields in wanted.items()
+    )

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from support.scripted_producer import KafkaBench
 from support.simulation.direct import METRICS, TOPICS, Direct
 from tallystream import MetricRegistry, record
-from tallystream_aggregator.kafka.ledger import Epochs
-from tallystream_aggregator.shipping.points import PointMapper, Shipped
+from tallystream_aggregator.shipping.points import PointMapper
+from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
 
@@ -115,7 +115,7 @@ def test_the_path_from_inc_to_produce_is_the_documented_one() -> None:
     bench.reporter.stop()
 
 
-def test_the_path_from_metrics_to_a_point_is_the_documented_one(tmp_path: Path) -> None:
+def test_the_path_from_metrics_to_a_point_is_the_documented_one() -> None:
     """A record's value passes the modules of the page, in its order, until InfluxDB has its sum."""
     metrics: list[record.Metric] = [record.Counter(name="n", count=VALUE)]
     snapshot = record.Snapshot(app="a", life="0" * 26, part=0, seq=1, ts=0, every_ms=1000, final=False, metrics=metrics)
@@ -125,7 +125,7 @@ def test_the_path_from_metrics_to_a_point_is_the_documented_one(tmp_path: Path) 
     settings = EpochSettings(topics=TOPICS, generation=1, stop_file="/none", begin={})
     processor = EpochProcessor(settings, lambda _: direct.broker, claim=lambda generation: (generation, 0))
     job = TwsTester(processor, outputMode="Update")
-    mapper = PointMapper(TOPICS, tmp_path / "checkpoint", Epochs(lambda: 1))
+    mapper = PointMapper(TOPICS)
     with ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:
         server.bodies = []  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -133,7 +133,7 @@ def test_the_path_from_metrics_to_a_point_is_the_documented_one(tmp_path: Path) 
         with _traced() as entered:
             job.testInPandas("0", pd.DataFrame({"shard": [0]}))
             records = direct.records(TOPICS.agg)
-            shipped = [Shipped(TOPICS.agg, number, key, value) for number, (key, value) in enumerate(records)]
+            shipped = [Record(TOPICS.agg, number, key, value) for number, (key, value) in enumerate(records)]
             store.write(mapper.points(shipped))
         server.shutdown()
     assert entered == _listed("From `metrics` to a point in InfluxDB")

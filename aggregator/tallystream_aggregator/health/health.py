@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError
@@ -15,9 +15,8 @@ from tallystream_aggregator.health.internal_metrics import InternalMetrics, Prog
 from tallystream_aggregator.health.server import HealthServer, Response, health_response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from tallystream_aggregator.table.rows import ShardRow
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +119,7 @@ class Health:
         self.internal_metrics.set_function("tallystream.ready", lambda: int(self.status.unready_reason() is None))
         self.internal_metrics.set_function("tallystream.last_check_age_seconds", self.status.silence_s)
         self._settings = settings
-        self._progress = Progress(self.internal_metrics)
+        self.progress = Progress(self.internal_metrics, clock)
         self._server: HealthServer | None = None
         self._reporter: KafkaReporter | None = None
 
@@ -155,35 +154,6 @@ class Health:
             options=kafka,
             own_metrics=False,
         ).start()
-
-    def progress(self, progress: Mapping[str, Any]) -> None:
-        """Record the progress of a batch, as Spark reports it."""
-        self.status.checked(self._progress.observe(progress))
-
-    def epoch(self, progress: Mapping[str, Any], *, records: int) -> None:
-        """Record the progress of an epoch, as Spark reports it, in which `records` were read."""
-        without = {**progress, "sources": [], "observedMetrics": {}, "numInputRows": records}
-        self.status.checked(self._progress.observe(without, counts=False))
-
-    def watched(
-        self,
-        positions: Mapping[str, Mapping[str, int]],
-        ends: Mapping[str, Mapping[str, int]],
-        shards: Iterable[ShardRow],
-        *,
-        records: int,
-        generation: int,
-    ) -> None:
-        """Record what is published: the positions, the ends of the partitions, and the rows of the shards.
-
-        The offsets are by topic and partition. `records` is the number that this process has read, `generation` that
-        of the driver whose tasks published last.
-        """
-        self._progress.watched(positions, ends, shards, records=records, generation=generation)
-
-    def has_living(self) -> bool:
-        """Tell whether a life is living, or none is known yet."""
-        return self._progress.living != 0
 
     def metrics(self) -> Response:
         """Return the internal metrics in Prometheus' text format."""

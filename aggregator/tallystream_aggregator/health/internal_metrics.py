@@ -1,25 +1,22 @@
-"""The internal metrics of a query: their list, and how they follow from Spark's progress of a batch.
+"""The internal metrics of a command: their list, and how those of the aggregator follow from what it published.
 
 One list serves `/metrics`, the reporter and docs/health.md. In Prometheus, `tallystream.table.records` is
-`tallystream_table_records_total`: dots become underscores, a counter ends in `_total`, a timer in `_seconds`. The
-progress of a batch is Spark's StreamingQueryProgress as JSON ("Monitoring Streaming Queries", Structured Streaming
-Programming Guide).
+`tallystream_table_records_total`: dots become underscores, a counter ends in `_total`, a timer in `_seconds`.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tallystream import ExponentiallyDecaying, record
 from tallystream.clock import SYSTEM_CLOCK, Clock
-from tallystream.decoding import json_decoder
 from tallystream.registry import MetricRegistry
 from tallystream_aggregator.health.exposition import Family, Sample
-from tallystream_aggregator.table.rows import ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tallystream_aggregator.table.rows import ShardRow
 
 APP = "tallystream"
 
@@ -55,29 +52,29 @@ _PARTITION = ("topic", "partition")
 INTERNAL_METRICS = (
     InternalMetric("tallystream.alive", "gauge", "1 when /healthz returns 200, 0 otherwise."),
     InternalMetric("tallystream.ready", "gauge", "1 when /readyz returns 200, 0 otherwise."),
-    InternalMetric("tallystream.epoch", "gauge", "Epoch of the writer of the newest batch."),
+    InternalMetric("tallystream.generation", "gauge", "Generation of the driver whose tasks published last."),
     InternalMetric(
         "tallystream.last_check_age_seconds",
         "gauge",
-        "Seconds since the query finished a batch or checked for records.",
-    ),
-    InternalMetric("tallystream.batches", "counter", "Batches that this process finished."),
-    InternalMetric("tallystream.batch.number", "gauge", "Number of the newest batch in the checkpoint."),
-    InternalMetric("tallystream.batch.time_seconds", "gauge", "Start of the newest batch, in epoch seconds."),
-    InternalMetric(
-        "tallystream.batch.records_per_second", "gauge", "Records of the newest batch, divided by its duration."
+        "Seconds since the aggregator read what is published, or the shipper looked for records.",
     ),
     InternalMetric(
-        "tallystream.batch.duration",
+        "tallystream.published_age_seconds",
+        "gauge",
+        "Seconds since the published positions moved, 0 while nothing waits to be read.",
+    ),
+    InternalMetric("tallystream.epochs", "counter", "Epochs that this process finished: checkpoints of the state."),
+    InternalMetric(
+        "tallystream.epoch.duration",
         "timer",
-        "Duration of the batches by Spark's phase. The phase triggerExecution is the whole batch.",
+        "Duration of the epochs by phase: work (read, apply, publish), wait (for records), spark (between two epochs).",
         ("phase",),
     ),
+    InternalMetric("tallystream.steps", "counter", "Transactions that the loops committed."),
+    InternalMetric("tallystream.restarts", "counter", "Times that a loop began again after an error."),
     InternalMetric("tallystream.input.records", "counter", "Records that this process read."),
-    InternalMetric("tallystream.offset", "gauge", "Next offset that the query reads.", _PARTITION),
-    InternalMetric(
-        "tallystream.end_offset", "gauge", "End of the partition at the start of the newest batch.", _PARTITION
-    ),
+    InternalMetric("tallystream.offset", "gauge", "Position up to which everything is published.", _PARTITION),
+    InternalMetric("tallystream.end_offset", "gauge", "End of the partition.", _PARTITION),
     InternalMetric("tallystream.state.rows", "gauge", "Values in Spark's state store."),
     InternalMetric("tallystream.state.memory_bytes", "gauge", "Memory of Spark's state store, in bytes."),
     InternalMetric("tallystream.table.records", "total", "Records of any kind that the table has read since it began."),
@@ -93,18 +90,13 @@ INTERNAL_METRICS = (
     InternalMetric(
         "tallystream.table.metrics", "gauge", "Metrics that the table has ever seen, by app, name and tags."
     ),
-    InternalMetric("tallystream.table.state_bytes", "gauge", "Bytes of the state that the newest batch wrote."),
+    InternalMetric("tallystream.table.state_bytes", "gauge", "Bytes of the state that the newest epoch wrote."),
     InternalMetric(
         "tallystream.table.clock_seconds", "gauge", "Newest append time of the partition, in epoch seconds.", _PARTITION
     ),
     InternalMetric("tallystream.ship.points", "counter", "Points that this process wrote to the store."),
     InternalMetric("tallystream.ship.rejected", "counter", "Points that the store rejected permanently."),
     InternalMetric("tallystream.ship.unreadable", "counter", "Records that this process could not decode."),
-    InternalMetric(
-        "tallystream.ship.stale",
-        "counter",
-        "Records that this process skipped: of a replaced or unknown writer, or of a lost executor.",
-    ),
     InternalMetric(
         "tallystream.ship.store_unavailable", "gauge", "1 while the store is unavailable and points wait, 0 otherwise."
     ),
@@ -171,60 +163,49 @@ def _samples(metric: record.Metric) -> Iterable[Sample]:
         yield Sample(metric.value, metric.tags)
 
 
-OBSERVED = "table"
-"""The name of the observed metrics with the shards' records of a batch: `{"table": {"shards": [JSON, …]}}`."""
-
-READ = "read"
-"""The name of the observed metrics of a catch-up batch: `{"read": {"records": N}}`, including compacted records."""
-
 _TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "forgotten": "forgotten"}
 _NOW = ("lives", "living", "instances", "rows", "state_bytes")
-_decode_shard = json_decoder(ShardRow)
+
+
+class EpochNumbers(NamedTuple):
+    """What the loops did in an epoch: all steps and restarts, and the seconds and the waiting of the busiest loop."""
+
+    steps: int
+    restarts: int
+    seconds: float
+    waited_s: float
 
 
 class Progress:
-    """Updates the internal metrics after each batch. A shard without records in a batch keeps its last values."""
+    """Updates the internal metrics of the aggregator."""
 
-    def __init__(self, internal_metrics: InternalMetrics) -> None:
+    def __init__(self, internal_metrics: InternalMetrics, clock: Clock = SYSTEM_CLOCK) -> None:
         self._metrics = internal_metrics
+        self._clock = clock
         self._shards: dict[int, ShardRow] = {}
-        self._batch: int | None = None
+        self._published: Mapping[str, Mapping[str, int]] = {}
+        self._moved_s: float | None = None
 
-    def observe(self, progress: Mapping[str, Any], *, counts: bool = True) -> int | None:
-        """Record one progress event. Return the batch's number, None if the trigger had no records.
-
-        `counts` is False if `watched` counts the records.
+    def epoch(self, progress: Mapping[str, Any], numbers: EpochNumbers) -> None:
+        """Record a finished epoch. `progress` is Spark's StreamingQueryProgress.
 
         Raises:
-            KeyError, ValueError, msgspec.DecodeError: the event does not have the format that Spark writes.
+            KeyError, ValueError: the progress does not have the format that Spark writes.
         """
-        durations, number = progress["durationMs"], int(progress["batchId"])
-        if "addBatch" not in durations:  # a trigger without records
-            return None
-        internal_metrics = self._metrics
-        if number != self._batch:
-            internal_metrics.add("tallystream.batches", 1)
-            if counts:
-                internal_metrics.add("tallystream.input.records", _records(progress))
-            self._batch = number
-        internal_metrics.set("tallystream.batch.number", number)
-        internal_metrics.set(
-            "tallystream.batch.time_seconds", datetime.fromisoformat(progress["timestamp"]).timestamp()
-        )
-        if took_ms := durations.get("triggerExecution"):
-            internal_metrics.set("tallystream.batch.records_per_second", _records(progress) * 1000 / took_ms)
-        for phase, ms in durations.items():
-            internal_metrics.observe("tallystream.batch.duration", ms / 1000, phase=phase)
-        self._offsets(progress["sources"])
+        add, observe = self._metrics.add, self._metrics.observe
+        add("tallystream.epochs", 1)
+        add("tallystream.steps", numbers.steps)
+        add("tallystream.restarts", numbers.restarts)
+        spark_s = progress["durationMs"].get("triggerExecution", 0) / 1000 - numbers.seconds
+        for phase, seconds in (
+            ("work", numbers.seconds - numbers.waited_s),
+            ("wait", numbers.waited_s),
+            ("spark", spark_s),
+        ):
+            observe("tallystream.epoch.duration", max(seconds, 0.0), phase=phase)
         operators = progress.get("stateOperators") or []
-        if operators:
-            internal_metrics.set("tallystream.state.rows", sum(int(one["numRowsTotal"]) for one in operators))
-            internal_metrics.set(
-                "tallystream.state.memory_bytes", sum(int(one["memoryUsedBytes"]) for one in operators)
-            )
-        observed = (progress.get("observedMetrics") or {}).get(OBSERVED, {}).get("shards") or ()
-        self._table([_decode_shard(text) for text in observed])
-        return number
+        for name, field in (("rows", "numRowsTotal"), ("memory_bytes", "memoryUsedBytes")):
+            self._metrics.set(f"tallystream.state.{name}", sum(int(one[field]) for one in operators))
 
     def watched(
         self,
@@ -236,22 +217,24 @@ class Progress:
         generation: int,
     ) -> None:
         """Record the published positions, the ends of the partitions, the rows of the shards, and what was read."""
-        self._metrics.set("tallystream.epoch", generation)
+        self._metrics.set("tallystream.generation", generation)
         self._metrics.raise_to("tallystream.input.records", records)
-        self._offsets([{"endOffset": positions, "latestOffset": ends}])
+        for name, offsets in (("tallystream.offset", positions), ("tallystream.end_offset", ends)):
+            for topic, partitions in offsets.items():
+                for partition, offset in partitions.items():
+                    self._metrics.set(name, offset, topic=topic, partition=partition)
+        if self._moved_s is None:
+            self._metrics.set_function("tallystream.published_age_seconds", self._published_age_s)
+        if self._moved_s is None or positions != self._published or positions == ends:
+            self._published, self._moved_s = positions, self._clock.monotonic()
         self._table(list(shards))
 
-    @property
-    def living(self) -> int | None:
-        """The number of living lives, None before the first batch."""
-        return sum(row.living for row in self._shards.values()) if self._shards else None
+    def _published_age_s(self) -> float:
+        return 0.0 if self._moved_s is None else self._clock.monotonic() - self._moved_s
 
-    def _offsets(self, sources: Iterable[Mapping[str, Any]]) -> None:
-        for source in sources:
-            for name, ends in (("tallystream.offset", "endOffset"), ("tallystream.end_offset", "latestOffset")):
-                for topic, partitions in (source.get(ends) or {}).items():
-                    for partition, offset in partitions.items():
-                        self._metrics.set(name, int(offset), topic=topic, partition=str(partition))
+    def has_living(self) -> bool:
+        """Tell whether a life is living, or none is known yet."""
+        return not self._shards or any(row.living for row in self._shards.values())
 
     def _table(self, rows: Sequence[ShardRow]) -> None:
         if not rows:
@@ -270,8 +253,3 @@ class Progress:
         for name, clock in clocks.items():
             topic, _, partition = name.rpartition(":")
             internal_metrics.set("tallystream.table.clock_seconds", clock / 1000, topic=topic, partition=partition)
-
-
-def _records(progress: Mapping[str, Any]) -> int:
-    read = (progress.get("observedMetrics") or {}).get(READ)
-    return int(progress["numInputRows"] if read is None else read["records"] or 0)

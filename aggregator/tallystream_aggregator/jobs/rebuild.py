@@ -1,5 +1,7 @@
 """`tallystream rebuild`: gives a table more shards, or other tags of its sums, while no aggregator runs.
 
+Without either it publishes all sums and rows again, as after the topic `metrics-agg` was lost.
+
 It takes the lease and a generation, as an aggregator does, so none can run beside it. It needs no checkpoint and no
 Spark: the table is read from `metrics-table`, and written there again in one transaction. The next start of the
 aggregator makes its checkpoint of that.
@@ -16,6 +18,7 @@ import msgspec
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.jobs.aggregate.generations import Generations
+from tallystream_aggregator.jobs.aggregate.settings import MAX_SHARDS
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import GROUP, Lease, LeaseError
@@ -37,13 +40,14 @@ if TYPE_CHECKING:
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.table.sum_tags import SumTags
 
-MAX_SHARDS = 1024
 MAX_LEDGER_ROWS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildSettings:
     """Settings of `tallystream rebuild`. What is None stays as it is: the number of `shards`, the tags of the sums.
+
+    If both are None, everything is published again.
 
     `timeout_s` is the longest time of the transaction. `accept_partial` accepts that lives lose counts that are not on
     the topic.
@@ -58,9 +62,6 @@ class RebuildSettings:
     accept_partial: bool = False
 
     def __post_init__(self) -> None:
-        if self.shards is None and self.sum_tags is None:
-            remedy = "give the number of shards, or the tags of the sums: --drop-tag, --keep-tags or --all-tags"
-            raise ConfigError("--shards", "", remedy)
         if self.shards is not None and not 1 <= self.shards <= MAX_SHARDS:
             raise ConfigError("--shards", self.shards, f"give a whole number from 1 to {MAX_SHARDS}")
         if self.timeout_s < 1:
@@ -101,8 +102,8 @@ def _change(
     settings: RebuildSettings, topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object], stop: StopRequest
 ) -> bool:
     """Change the table. The lease is held."""
-    timeouts = Timeouts(commit_s=settings.timeout_s, transaction_s=settings.timeout_s)
-    broker = KafkaBroker(kafka, Selection(topics.metrics), clients.READING, timeouts)
+    selection, timeout_s = Selection(topics.metrics), settings.timeout_s
+    broker = KafkaBroker(kafka, selection, clients.READING)
     old = visible_layout(broker, topics)
     if old is None:
         raise NoTableError(f"topic {topics.table}: it has no positions of a table; start the aggregator first.")
@@ -114,7 +115,7 @@ def _change(
     try:
         generation = generations.take(lambda number: _row(opened, number))
         resharder = Resharder(
-            broker,
+            KafkaBroker(kafka, selection, clients.READING, Timeouts(commit_s=timeout_s, transaction_s=timeout_s)),
             topics,
             _table_settings(opened),
             # Only the newest generation can write to the ledger.
@@ -129,7 +130,7 @@ def _change(
             return False
         except BrokerError as error:
             raise BrokerError(f"{error} The table is as it was, or has changed as a whole: run this again.") from error
-        if done.new == done.old:
+        if not done.positions:
             say(f"the table has {done.old} already: nothing is changed")
             return True
         say(f"the table had {done.old}; it has {done.new} now")

@@ -59,7 +59,7 @@ def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:
 def reading_consumer(
     kafka: Mapping[str, Any], group: str = READING, options: Mapping[str, Any] | None = None
 ) -> Consumer:
-    """Return a consumer that joins no group, commits nothing and reports the ends of its partitions.
+    """Return a consumer of committed records that joins no group, commits nothing and reports its partitions' ends.
 
     If retention deletes the offset where it begins, it reads the records that are left; librdkafka's default would read
     none. `options` take precedence over those of the user in `kafka`.
@@ -67,7 +67,12 @@ def reading_consumer(
     Raises:
         ConfigError: librdkafka rejects an option.
     """
-    fixed = {"enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+    fixed = {
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+    }
     return consumer({**kafka, "group.id": group, **fixed, **(options or {})})
 
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, NewTopic
 
 from tallystream.errors import ConfigError
@@ -26,7 +26,7 @@ _ALLOWED = re.compile(r"[A-Za-z0-9._-]{0,200}")
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The names of the six topics. A prefix separates several systems on one broker."""
+    """The names of the seven topics. A prefix separates several systems on one broker."""
 
     prefix: str = ""
     otlp: tuple[str, ...] = ()
@@ -51,18 +51,20 @@ def policies(topics: Topics) -> dict[str, dict[str, str]]:
     """Return the configuration of each topic by name. docs/topics.md gives the reasons."""
     week, year = str(7 * DAY_MS), str(365 * DAY_MS)
     read = {"cleanup.policy": "delete", "retention.ms": week, "message.timestamp.type": "LogAppendTime"}
+    compacted = {
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": str(HOUR_MS),
+        "max.message.bytes": str(TABLE_RECORD_BYTES),
+    }
     return {
         topics.metrics: read,
         **dict.fromkeys(topics.otlp, read),
         topics.agg: {"cleanup.policy": "compact", "min.compaction.lag.ms": week},
-        topics.table: {
-            "cleanup.policy": "compact",
-            "min.compaction.lag.ms": str(HOUR_MS),
-            "max.message.bytes": str(TABLE_RECORD_BYTES),
-        },
+        topics.table: compacted,
         topics.events: {"cleanup.policy": "delete", "retention.ms": year},
         topics.ledger: {"cleanup.policy": "delete", "retention.ms": year},
         topics.dead: {"cleanup.policy": "delete", "retention.ms": week},
+        topics.shards: compacted,
     }
 
 
@@ -80,8 +82,9 @@ def create_topics(
     the broker's defaults. What is set for the topic itself stays.
 
     `partitions` is the number for `metrics`. `metrics-table` has one for each of the table's `shards`, the others have
-    one. The replication factor is the brokers' default. Several commands may call this at the same time. It returns
-    when the brokers know the partitions of every topic.
+    one. `metrics-shards` is left to `create_shards_topic`: a table of one shard does not use it. The replication factor
+    is the brokers' default. Several commands may call this at the same time. It returns when the brokers know the
+    partitions of every topic.
 
     Raises:
         ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
@@ -89,24 +92,12 @@ def create_topics(
     """
     # Only missing topics are created: without the permission to create, the broker rejects existing ones, too.
     known = admin.list_topics(timeout=TIMEOUT_S).topics
-    numbers = {topics.metrics: partitions, topics.table: shards}
-    missing = [
-        NewTopic(name, numbers.get(name, 1), config=dict(config))
-        for name, config in policies(topics).items()
-        if name not in known
-    ]
-    created: list[str] = []
-    futures = admin.create_topics(missing, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S) if missing else {}
-    for name, future in futures.items():
-        try:
-            future.result()
-            created.append(name)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-    _wait_until_known(admin, policies(topics))
+    wanted = dict.fromkeys(policies(topics), 1) | {topics.metrics: partitions, topics.table: shards}
+    del wanted[topics.shards]
+    created = _create(admin, topics, {name: number for name, number in wanted.items() if name not in known})
+    _wait_until_known(admin, wanted)
     if correct:
-        _correct(admin, topics, set(policies(topics)) - set(created))
+        _correct(admin, topics, set(wanted) - set(created))
     if topics.metrics not in created:
         require_append_time(admin, [topics.metrics])
     return created
@@ -121,18 +112,26 @@ def create_shards_topic(admin: AdminClient, topics: Topics, shards: int) -> None
     """
     known = admin.list_topics(timeout=TIMEOUT_S).topics
     if topics.shards not in known:
-        config = {"cleanup.policy": "compact", "max.message.bytes": str(TABLE_RECORD_BYTES)}
-        new = NewTopic(topics.shards, shards + 1, config=config)
-        future = admin.create_topics([new], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)[topics.shards]
-        try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+        _create(admin, topics, {topics.shards: shards + 1})
         _wait_until_known(admin, [topics.shards])
     elif len(known[topics.shards].partitions) <= shards:
         remedy = f"add partitions, as with kafka-topics.sh --alter --topic {topics.shards} --partitions {shards + 1}"
         raise ConfigError(f"partitions of the topic {topics.shards}", len(known[topics.shards].partitions), remedy)
+
+
+def _create(admin: AdminClient, topics: Topics, numbers: Mapping[str, int]) -> list[str]:
+    """Create topics with these numbers of partitions. Return the names, without those that another command created."""
+    of, created = policies(topics), list[str]()
+    new = [NewTopic(name, number, config=dict(of[name])) for name, number in numbers.items()]
+    futures = admin.create_topics(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S) if new else {}
+    for name, future in futures.items():
+        try:
+            future.result()
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    return created
 
 
 def require_partitions(admin: AdminClient, topics: Topics, *, shards: int) -> None:
@@ -199,6 +198,22 @@ def _wait_until_known(admin: AdminClient, names: Iterable[str]) -> None:
         missing = {name for name in missing if name not in known or not known[name].partitions}
         if missing:
             time.sleep(0.05)
+
+
+def topic_ids(admin: AdminClient, topics: Iterable[str], *, timeout_s: float) -> dict[str, str]:
+    """Return the ID of each topic that exists. A topic that is deleted and created again gets another one.
+
+    Raises:
+        KafkaException: the broker did not answer in time, or rejected the request.
+    """
+    found: dict[str, str] = {}
+    for topic, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s).items():
+        try:
+            found[topic] = str(future.result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+    return found
 
 
 def require_append_time(admin: AdminClient, topics: Iterable[str]) -> None:

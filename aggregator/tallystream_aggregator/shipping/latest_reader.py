@@ -10,17 +10,20 @@ from confluent_kafka import KafkaException, TopicPartition
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.ledger import epochs_of
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.reader import read_from
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.latest import CHUNK, LatestSums
+from tallystream_aggregator.shipping.points import PointMapper, newest
+from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.sinks.base import Series, SinkUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import Point
+
+CHUNK = 10_000
+"""The most records that are decoded at a time."""
 
 TIMEOUT_S = 20.0
 """The longest wait for a record or a response, in seconds."""
@@ -38,7 +41,7 @@ class LatestReader:
         self._topics = Topics(cluster.topic_prefix)
         self._kafka = {**cluster.kafka, "bootstrap.servers": cluster.bootstrap_servers}
         check_login(self._kafka)
-        self._latest = LatestSums(epochs_of(self._topics.ledger, self._kafka, timeout=TIMEOUT_S))
+        self._mapper = PointMapper(self._topics)
         self._newest: dict[str, dict[tuple[tuple[str, str], ...], Point]] = {}
         self._position = 0
 
@@ -46,7 +49,7 @@ class LatestReader:
         """Read up to the end of the topic, the first time from its beginning.
 
         Raises:
-            SinkUnavailableError: the topic or the ledger can't be read now.
+            SinkUnavailableError: the topic can't be read now.
         """
         consumer = clients.reading_consumer(self._kafka)
         try:
@@ -56,7 +59,8 @@ class LatestReader:
                 return self
             records = read_from(consumer, self._topics.agg, {0: start}, {0: end}, timeout=TIMEOUT_S)
             while chunk := list(islice(records, CHUNK)):
-                for point in self._latest.points(chunk):
+                read = (Record(self._topics.agg, record.offset, record.key, record.value) for record in chunk)
+                for point in self._mapper.points(newest(read)):
                     self._newest.setdefault(point.measurement, {})[tuple(sorted(point.tags.items()))] = point
                 self._position = chunk[-1].offset + 1
         except KafkaException as error:

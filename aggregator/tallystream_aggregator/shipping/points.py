@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import logging
-from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tallystream.decoding import json_decoder
 from tallystream_aggregator import sums
-from tallystream_aggregator.shipping.fence import Fence
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, RESERVED, Field, Point, free
-from tallystream_aggregator.table.rows import LifeRow, ShardRow
+from tallystream_aggregator.table.rows import LifeRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
-    from tallystream_aggregator.kafka.ledger import Epochs
     from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.shipping.subscription import Record
     from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table.rows import MetricRow
 
@@ -112,23 +109,10 @@ def event_point(value: bytes) -> Point:
     return Point(EVENTS, {name: value for name, value in tags.items() if value}, fields, row.ts)
 
 
-T = TypeVar("T")
-
-LIFE, SHARD = b'["life",', b'["shard",'
-"""The prefixes of the keys of `metrics-table` that are read. A shard's record has the epoch of the writer."""
+LIFE = b'["life",'
+"""The prefix of the keys of `metrics-table` that are shipped."""
 
 _decode_life = json_decoder(LifeRow)
-_decode_shard = json_decoder(ShardRow)
-
-
-class Shipped(NamedTuple):
-    """A record of one of the topics, as it was read."""
-
-    topic: str
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    partition: int = 0
 
 
 def is_sum(measurement: str) -> bool:
@@ -137,62 +121,40 @@ def is_sum(measurement: str) -> bool:
 
 
 class PointMapper:
-    """Turns batches of records into points. `unreadable` counts records that can't be decoded.
+    """Turns records into points. `unreadable` counts records that can't be decoded."""
 
-    Sums and rows of replaced writers, and of epochs that no writer has taken, are skipped; `dropped` counts them.
-    Events need no fence, as every aggregator writes the same events for the same records. `checkpoint` is the
-    shipper's. The files of the fences are beside it.
-    """
-
-    def __init__(self, topics: Topics, checkpoint: Path, epochs: Epochs) -> None:
+    def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._sums: Fence[sums.Sum] = Fence(checkpoint.with_name(checkpoint.name + ".epoch"), epochs)
-        self._rows: dict[int, Fence[LifeRow | ShardRow]] = {}
-        self._checkpoint, self._epochs = checkpoint, epochs
         self.unreadable = 0
 
-    @property
-    def dropped(self) -> int:
-        """The number of records that were skipped because of their epoch."""
-        return self._sums.dropped + sum(fence.dropped for fence in self._rows.values())
-
-    def points(self, records: Iterable[Shipped]) -> list[Point]:
-        """Return the points of a batch, in the order of offsets within each partition."""
-        by_topic: dict[str, list[Shipped]] = {}
-        for record in sorted(records, key=lambda record: (record.topic, record.partition, record.offset)):
-            by_topic.setdefault(record.topic, []).append(record)
-        summed = list(self._read(by_topic.get(self._topics.agg, ()), "a sum", lambda r: sums.decode(r.value or b"")))
-        points = [point(row) for row in self._sums.admit(summed)]
-        events = by_topic.get(self._topics.events, ())
-        points += [event for _, event in self._read(events, "an event", lambda r: event_point(r.value or b""))]
-        # A deletion means that a life was forgotten. Its points are in the store already.
-        rows = [record for record in by_topic.get(self._topics.table, ()) if record.value is not None]
-        for partition, of_partition in groupby(rows, key=lambda record: record.partition):
-            for row in self._fence(partition).admit(list(self._read(of_partition, "a row", _row))):
-                if isinstance(row, LifeRow):
-                    points += row_points(row)
-        return points
-
-    def _fence(self, partition: int) -> Fence[LifeRow | ShardRow]:
-        """Return the fence of a partition of `metrics-table`: the order of writers differs by partition."""
-        if partition not in self._rows:
-            path = self._checkpoint.with_name(f"{self._checkpoint.name}.rows-epoch-{partition}")
-            self._rows[partition] = Fence(path, self._epochs)
-        return self._rows[partition]
-
-    def _read(self, records: Iterable[Shipped], what: str, decode: Callable[[Shipped], T]) -> Iterator[tuple[int, T]]:
+    def points(self, records: Iterable[Record]) -> list[Point]:
+        """Return the points of records, in the same order."""
+        points: list[Point] = []
         for record in records:
             try:
-                yield record.offset, decode(record)
+                points += self._points_of(record)
             except msgspec.DecodeError as error:
                 self.unreadable += 1
-                log.warning("%s, offset %d is not %s and is not shipped: %s", record.topic, record.offset, what, error)
+                log.warning("%s, offset %d can't be read and is not shipped: %s", record.topic, record.offset, error)
+        return points
+
+    def _points_of(self, record: Record) -> Iterable[Point]:
+        if record.value is None:  # a deletion: of a sum without a metric, or of a life that was forgotten
+            return ()
+        if record.topic == self._topics.agg:
+            return [point(sums.decode(record.value))]
+        if record.topic == self._topics.events:
+            return [event_point(record.value)]
+        return row_points(_life(record.value)) if (record.key or b"").startswith(LIFE) else ()
 
 
-def _row(record: Shipped) -> LifeRow | ShardRow:
-    if (record.key or b"").startswith(SHARD):
-        return _decode_shard(record.value or b"")
-    row = _decode_life(record.value or b"")
+def _life(value: bytes) -> LifeRow:
+    row = _decode_life(value)
     for metric in row.metrics:
         sums.require_floats(*(getattr(metric, name) for name in ROW_FLOATS))
     return row
+
+
+def newest(records: Iterable[Record]) -> list[Record]:
+    """Return the last record of each key."""
+    return list({(record.topic, record.key): record for record in records}.values())

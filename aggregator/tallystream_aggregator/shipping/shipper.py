@@ -1,82 +1,168 @@
-"""Writes points to a store: waits while it is unavailable, and sends points that it rejects to `metrics-dead`."""
+"""The loop of `tallystream ship`: read records, write their points to a store, commit the offsets."""
 
 from __future__ import annotations
 
-import json
 import logging
-import random
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import KafkaException
 
-from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
+from tallystream.log_throttle import RateLimitFilter
+from tallystream_aggregator.shipping.points import newest
+from tallystream_aggregator.shipping.rejected import LettersUnavailableError
+from tallystream_aggregator.shipping.retries import StoppedError, retry
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Sequence
 
     from tallystream.signals import SignalSafeEvent
     from tallystream_aggregator.health import Health
-    from tallystream_aggregator.shipping.points import PointMapper, Shipped
+    from tallystream_aggregator.shipping.points import PointMapper
+    from tallystream_aggregator.shipping.rejected import RejectedPoints
+    from tallystream_aggregator.shipping.subscription import Subscription
     from tallystream_aggregator.sinks.base import Point, Sink
+    from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 
 log = logging.getLogger(__name__)
+log.addFilter(RateLimitFilter())
 
-STORE = "the store"
-"""What the shipper waits for while points wait on Kafka, in the health response."""
+STORE, BROKERS, GROUP, SUMS = "the store", "the brokers", "the group", "the newest sums"
+"""What the shipper waits for, in the health response."""
 
-MIN_PAUSE_S, MAX_PAUSE_S = 0.2, 15.0
+UNKNOWN = "the newest sums are not known yet"
 
+MAX_RECORDS = 5_000
+"""The most records in one write."""
 
-class StoppedError(Exception):
-    """A stop was requested while the store was unavailable. The batch runs again after a restart."""
+POLL_S = 0.2
+"""The longest wait for records in seconds, and so for a stop."""
 
+END_INTERVAL_S, END_TIMEOUT_S = 2.0, 0.5
+"""How often the end of a partition is read, and how long a broker may take to answer."""
 
-def retry(write: Callable[[], None], stop: SignalSafeEvent) -> None:
-    """Call `write` until it does not raise SinkUnavailableError, with growing pauses.
-
-    A pause is at least as long as the store requests.
-
-    Raises:
-        StoppedError: `stop` was set during a pause.
-    """
-    attempt = 0
-    while True:
-        try:
-            write()
-        except SinkUnavailableError as error:
-            attempt += 1
-            requested_s = error.retry_after_s
-            if attempt == 1:
-                log.warning("%s Points wait on Kafka and are written when it is available again.", error)
-        else:
-            if attempt:
-                log.info("available again after %d attempts", attempt + 1)
-            return
-        if stop.wait(max(requested_s, pause_s(attempt))):
-            raise StoppedError
+MAX_AGE_S = 30.0
+"""The age in seconds up to which an answer of the brokers is recent: so long are sums shown without another one."""
 
 
-def pause_s(attempt: int) -> float:
-    """Return the pause in seconds after attempt 1, 2, 3 …: doubled each time, capped, with jitter in its upper half.
+class Output(Protocol):
+    """Where the points go: a store of every point, or one of only the newest."""
 
-    Source: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015 (equal jitter).
-    """
-    longest = min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(attempt - 1, 30))
-    return random.uniform(longest / 2, longest)
+    latest: bool
+
+    def begin(self) -> None:
+        """Note that the group has decided anew: nothing of what was read before is this shipper's any more."""
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Return when the points are written.
+
+        Raises:
+            StoppedError: the write was given up. Nothing may be committed.
+        """
+
+    def answered(self, now_s: float, end: int) -> None:
+        """Note that the brokers said at this time that the partition ends there."""
+
+    def reached(self, position: int, now_s: float) -> str | None:
+        """Note the position. Return what the output waits for, None if nothing."""
 
 
 class Shipper:
-    """Writes batches of records to a sink. Points that the sink rejects permanently go to `rejected`.
+    """Ships what a subscription reads. For one thread.
 
-    Delivery: at least once and in offset order. A batch returns only when the sink has all of it, so it waits while the
-    sink is unavailable, and no later batch starts before.
+    Delivery: at least once, in the order of each partition. Offsets are committed after the output has the points.
     """
 
     def __init__(
-        self, sink: Sink, mapper: PointMapper, rejected: RejectedPoints, *, stop: SignalSafeEvent, health: Health
+        self,
+        subscription: Subscription,
+        mapper: PointMapper,
+        output: Output,
+        *,
+        health: Health,
     ) -> None:
-        self._sink, self._mapper, self._rejected = sink, mapper, rejected
+        self._subscription, self._mapper, self._output, self._health = subscription, mapper, output, health
+        self._changes = 0
+        self._end_due_s = self._answered_s = 0.0
+
+    def step(self) -> bool:
+        """Ship the next records, if there are any. Return whether this shipper has partitions and all is well.
+
+        Raises:
+            KafkaException: the broker forbids to read, or librdkafka has a fatal error.
+            ConfigError: the store rejects the settings.
+        """
+        subscription, status = self._subscription, self._health.status
+        records = subscription.read(MAX_RECORDS, POLL_S)
+        now_s = time.monotonic()
+        if subscription.changes != self._changes:
+            self._changes, self._end_due_s, self._answered_s = subscription.changes, now_s, now_s
+            self._output.begin()
+            if subscription.places:
+                status.run()
+            elif subscription.places is None:
+                status.waiting_for = GROUP
+            else:
+                status.stand_by()
+                status.waiting_for = None
+        if not subscription.places:
+            return False
+        points = self._mapper.points(newest(records) if self._output.latest else records)
+        try:
+            self._output.write(points)
+        except StoppedError:
+            return False
+        subscription.done()
+        self._count(len(records), len(points))
+        return self._check()
+
+    def _check(self) -> bool:
+        """Ask for the end of the first partition, and note whether the brokers answer and the output is up to date."""
+        place, status = min(self._subscription.places or ()), self._health.status
+        now_s = time.monotonic()
+        if now_s >= self._end_due_s:
+            try:
+                self._subscription.check_topics(END_TIMEOUT_S)
+                end = self._subscription.end_of(place, END_TIMEOUT_S)
+            except KafkaException as error:
+                log.warning("topic %s: its end can't be read: %s; trying again", place.topic, error.args[0].str())
+                self._end_due_s = time.monotonic() + END_TIMEOUT_S
+            else:
+                self._end_due_s, self._answered_s = now_s + END_INTERVAL_S, now_s
+                self._output.answered(now_s, end)
+                status.checked()
+        waiting = self._output.reached(self._subscription.position(place), now_s)
+        if waiting is None and now_s - self._answered_s > MAX_AGE_S:
+            waiting = BROKERS
+        status.waiting_for = waiting
+        return status.unready_reason() is None
+
+    def _count(self, records: int, points: int) -> None:
+        internal_metrics = self._health.internal_metrics
+        internal_metrics.add("tallystream.input.records", records)
+        internal_metrics.add("tallystream.ship.points", points)
+        internal_metrics.raise_to("tallystream.ship.unreadable", self._mapper.unreadable)
+
+
+class EveryPoint:
+    """Writes to a store that keeps every point. While the store is unavailable, it waits and stays in the group.
+
+    Points that the store rejects permanently go to `rejected`.
+    """
+
+    latest = False
+
+    def __init__(
+        self,
+        sink: Sink,
+        rejected: RejectedPoints,
+        subscription: Subscription,
+        *,
+        stop: SignalSafeEvent,
+        health: Health,
+    ) -> None:
+        self._sink, self._rejected, self._subscription = sink, rejected, subscription
         self._stop, self._health = stop, health
         self._is_set_up = False
         health.internal_metrics.set_function(
@@ -84,10 +170,10 @@ class Shipper:
         )
 
     def set_up(self) -> None:
-        """Set the sink up if it is available, so that wrong settings are reported before Spark starts.
+        """Set the store up if it is available, so that wrong settings are reported at once.
 
         Raises:
-            ConfigError: the sink rejects the settings.
+            ConfigError: the store rejects the settings.
         """
         try:
             self._set_up_once()
@@ -95,80 +181,113 @@ class Shipper:
             self._health.status.waiting_for = STORE
             log.warning("%s Points wait on Kafka and are written when it is available.", error)
 
-    def ship(self, records: Iterable[Shipped]) -> None:
-        """Write the points of a batch.
+    def write(self, points: Sequence[Point]) -> None:
+        """Write the points; see `Output`.
 
         Raises:
-            StoppedError: a stop was requested while the sink was unavailable. The batch is not finished.
-            ConfigError: the sink rejects the settings.
+            StoppedError: while the store was unavailable, a stop was requested, or the group gave the partitions to
+                another shipper.
+            ConfigError: the store rejects the settings.
         """
-        points = self._mapper.points(records)
+        if points or not self._is_set_up:
+            changes = self._subscription.changes
+            retry(lambda: self._write_once(points), lambda seconds: self._pause(seconds, changes))
+            self._health.internal_metrics.raise_to("tallystream.ship.rejected", self._sink.refusals.number)
 
-        def write() -> None:
-            bad: list[tuple[Point, str]] = []  # of this attempt: the next attempt reports and counts them again
-            counted = self._sink.refusals.number
-            self._sink.refusals.listen = lambda point, reason: bad.append((point, reason))
-            try:
-                self._set_up_once()
-                self._sink.write(points)
-                self._sink.flush()
-                self._rejected.send(bad)
-            except SinkUnavailableError:
-                self._health.status.waiting_for = STORE
-                self._sink.refusals.number = counted
-                raise
-            self._health.status.waiting_for = None
+    def begin(self) -> None:
+        """Do nothing: what is written stays."""
 
-        retry(write, self._stop)
-        internal_metrics = self._health.internal_metrics
-        internal_metrics.add("tallystream.ship.points", len(points))
-        internal_metrics.raise_to("tallystream.ship.rejected", self._sink.refusals.number)
-        internal_metrics.raise_to("tallystream.ship.unreadable", self._mapper.unreadable)
-        internal_metrics.raise_to("tallystream.ship.stale", self._mapper.dropped)
+    def answered(self, now_s: float, end: int) -> None:
+        """Do nothing."""
+
+    def reached(self, position: int, now_s: float) -> str | None:  # noqa: ARG002
+        """Return None: what is written is up to date for its position."""
+        return None
+
+    def _write_once(self, points: Sequence[Point]) -> None:
+        bad: list[tuple[Point, str]] = []  # of this attempt: the next attempt reports and counts them again
+        counted = self._sink.refusals.number
+        self._sink.refusals.listen = lambda point, reason: bad.append((point, reason))
+        try:
+            self._set_up_once()
+            self._sink.write(points)
+            self._sink.flush()
+            self._rejected.send(bad)
+        except SinkUnavailableError as error:
+            is_kafka = isinstance(error, LettersUnavailableError)
+            self._health.status.waiting_for = self._rejected.topic if is_kafka else STORE
+            self._sink.refusals.number = counted
+            raise
+        self._health.status.checked()
+        self._health.status.waiting_for = None
 
     def _set_up_once(self) -> None:
         if not self._is_set_up:
             self._sink.setup()
             self._is_set_up = True
 
+    def _pause(self, seconds: float, changes: int) -> bool:
+        """Wait, and return whether to give up: the points may be older than what another shipper has written since."""
+        until = time.monotonic() + seconds
+        while (left_s := until - time.monotonic()) > 0 and not self._stop.is_set():
+            self._subscription.wait(min(left_s, POLL_S))
+            if self._subscription.changes != changes:
+                return True
+        return self._stop.is_set()
 
-MAX_POINT_CHARS = 65_536
-"""The most characters of a point in its dead letter."""
 
+class NewestPoints:
+    """Shows only the newest sums, while they are up to date: after the position has reached a recent end of the topic.
 
-class RejectedPoints:
-    """Sends the dead letters of one store. `kafka` is a librdkafka configuration with bootstrap.servers.
-
-    Delivery: at least once. A batch ends only after its dead letters are acknowledged.
+    So an old sum is never shown as the newest. Times are those of a monotonic clock, in seconds.
     """
 
-    def __init__(self, topic: str, kafka: Mapping[str, str], store: str) -> None:
-        self._topic, self._kafka, self._store = topic, kafka, store
-        self._producer: RecordProducer | None = None
+    latest = True
 
-    def send(self, points: Iterable[tuple[Point, str]]) -> None:
-        """Send points with the reason for each, and return when the broker has acknowledged all of them.
+    def __init__(self, sink: PrometheusSink, *, health: Health) -> None:
+        self._sink, self._health = sink, health
+        self._ends: list[tuple[float, int]] = []
+        self._fresh_s: float | None = None
+        self._is_shown = self._is_written = False
 
-        Raises:
-            SinkUnavailableError: the broker did not acknowledge one in time. All must be sent again later.
-        """
-        letters = [ProducerRecord(self._topic, *dead_letter(point, reason, self._store)) for point, reason in points]
-        if not letters:
-            return
-        if self._producer is None:
-            self._producer = RecordProducer(self._kafka)
-        try:
-            self._producer.deliver(letters)
-        except KafkaException as error:
-            raise SinkUnavailableError(f"{self._topic}: {error.args[0]}.") from error
+    def begin(self) -> None:
+        """Withdraw the sums until the end of the topic is reached again."""
+        self._ends.clear()
+        self._fresh_s = None
+        self._is_shown = False
+        self._sink.withdraw(UNKNOWN)
 
+    def write(self, points: Sequence[Point]) -> None:
+        """Give the points to the sink, which shows them at the next flush."""
+        self._sink.write(points)
+        self._is_written |= bool(points)
+        self._health.internal_metrics.raise_to("tallystream.ship.rejected", self._sink.refusals.number)
 
-def dead_letter(point: Point, reason: str, store: str) -> tuple[bytes, bytes]:
-    """Return the key and value of a point's dead letter (docs/topics.md). NaN and infinity are written as by Python.
+    def answered(self, now_s: float, end: int) -> None:
+        """Note the end of the topic at a time."""
+        self._ends.append((now_s, end))
 
-    The dead letter has no offset: the table accepted the record.
-    """
-    content = {"measurement": point.measurement, "tags": dict(point.tags), "fields": dict(point.fields)}
-    text = json.dumps(content, ensure_ascii=False)[:MAX_POINT_CHARS]
-    body = {"v": 1, "reason": reason[:1000], "ts": point.ts_ms, "store": store, "point": text}
-    return point.measurement.encode()[:1024], json.dumps(body, ensure_ascii=False).encode()
+    def reached(self, position: int, now_s: float) -> str | None:
+        """Show the sums, or withdraw them. Return what is waited for."""
+        done = [at for at, end in self._ends if end <= position]
+        if done:
+            self._fresh_s = max(done)
+            self._ends = [(at, end) for at, end in self._ends if at > self._fresh_s]
+        reason = self._stale(now_s)
+        if reason is not None:
+            if self._is_shown:
+                log.warning("%s; no sums are shown until then", reason)
+            self._is_shown = False
+            self._sink.withdraw(reason)
+            return SUMS
+        if self._is_written or not self._is_shown:
+            self._sink.flush()
+            self._is_shown, self._is_written = True, False
+        return None
+
+    def _stale(self, now_s: float) -> str | None:
+        """Return why the sums may be out of date, None if they are up to date."""
+        if self._fresh_s is None:
+            return UNKNOWN
+        age_s = now_s - self._fresh_s
+        return None if age_s <= MAX_AGE_S else f"the newest sums were last known {age_s:.0f} s ago"

@@ -68,7 +68,7 @@ def make(say: Callable[[str], object] = lambda _: None) -> Path:
     Raises:
         ConfigError: Java is missing or of a version on which Spark does not run, or this Python's environment is not
             writable.
-        JarsError: the connector's jars can't be fetched.
+        JarsError: the jars can't be fetched.
         TallystreamError: the archive was not written, or not in time.
     """
     java = jars.java_version()

@@ -1,4 +1,4 @@
-"""Start a streaming query, run it until it ends or a signal requests a stop, and explain why it failed."""
+"""Explain why a streaming query failed."""
 
 from __future__ import annotations
 
@@ -6,30 +6,17 @@ import logging
 import re
 import shutil
 import tempfile
-import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
-
 from tallystream.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    from tallystream_aggregator.shutdown import StopRequest
 
 log = logging.getLogger(__name__)
-
-POLL_S = 0.1
-FINISH_S = 60.0
-"""How many seconds a batch may take to finish before it is interrupted. It then runs again at the next start."""
 
 
 @contextmanager
@@ -43,76 +30,6 @@ def checkpoint_errors(checkpoint: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise TallystreamError(f"checkpoint {checkpoint}: {failure_reason(str(error), '', checkpoint)}") from error
-
-
-def start(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:
-    """Start a query on its checkpoint.
-
-    Raises:
-        TallystreamError: Spark can't start it, most likely because a file of the checkpoint is damaged.
-    """
-    try:
-        return writer.start()
-    except (Py4JError, PySparkException) as error:
-        message = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
-        raise TallystreamError(f"the query can't be started: {failure_reason(message, message, checkpoint)}") from error
-
-
-def run_until_stopped(
-    query: StreamingQuery,
-    checkpoint: Path,
-    *,
-    stop: StopRequest,
-    after_batch: Callable[[], None],
-    until: Callable[[], bool] = lambda: False,
-    ready: Path | None = None,
-) -> int:
-    """Block until `query` ends and return 0. After SIGTERM or SIGINT, let its batch finish and stop it.
-
-    The file `ready` is created as soon as the first trigger has run. `stop` was installed earlier, so that a signal
-    during start-up is not missed. `after_batch` is called several times a second and once at the end. `until` is called
-    after it while the query runs; if it returns True, the query is stopped as by a signal.
-
-    Raises:
-        TallystreamError: the query failed; the message has the reason.
-    """
-    if not stop.is_set():
-        stop.install()  # again: PySpark replaced the handler of SIGINT when the session was created
-    while query.isActive and not stop.wait(POLL_S):
-        if ready is not None and query.lastProgress is not None:
-            ready.touch()
-            ready = None
-        after_batch()
-        if until():
-            break
-    if query.isActive:
-        if stop.is_set():
-            log.info("stopping when the batch is finished")
-        _finish(query)
-    after_batch()
-    failure = query.exception()
-    if failure is not None:
-        reason = failure_reason(str(failure), stack_traces(failure), checkpoint)
-        raise TallystreamError(f"query {query.name}: {reason}")
-    return 0
-
-
-def _finish(query: StreamingQuery) -> None:
-    pause, began, finished = threading.Event(), time.monotonic(), _finished(query)
-    # Between two triggers no batch runs, so none is interrupted. If batches take longer than the interval, triggers
-    # follow each other without a pause: then the running batch is waited for. The batch after it is interrupted before
-    # its commit, and the next start runs it again.
-    while query.isActive and query.status["isTriggerActive"] and _finished(query) == finished:
-        if time.monotonic() - began > FINISH_S:
-            break
-        pause.wait(0.01)
-    query.stop()
-
-
-def _finished(query: StreamingQuery) -> int:
-    """Return the number of the last finished batch, -1 before the first one."""
-    progress = query.lastProgress
-    return -1 if progress is None else int(progress["batchId"])
 
 
 FULL = "No space left on device"

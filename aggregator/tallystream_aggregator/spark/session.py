@@ -1,4 +1,4 @@
-"""Start and end the Spark session of a job: with Kafka's connector, state in RocksDB, and this Python for workers."""
+"""Start and end the Spark session of a job: with state in RocksDB, and this Python for workers."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def build_session(
 ) -> SparkSession:
     """Start Spark, or connect to the JVM that spark-submit started, and return the session.
 
-    Under spark-submit, the master and the jars are those of its command line. `conf` overrides all other settings.
+    Under spark-submit, the master is that of its command line. `conf` overrides all other settings.
     `java_options` replace the default options of the JVM.
 
     Raises:
         ConfigError: Java is missing or of a version on which Spark does not run.
-        JarsError: the connector's jars can't be fetched.
+        JarsError: the jars can't be fetched.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -114,8 +114,6 @@ def build_session(
             # Not spark.jars: those are copied and served to executors, and an archive can't include their classes.
             settings |= {**_LOCAL_FILES, **socket_settings(), "spark.driver.extraClassPath": jars.class_path()}
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        else:
-            settings["spark.jars"] = ",".join(str(path) for path in jars.fetch("spark"))
         options = java_options or (jvm_options(java) if local else JVM_OPTIONS)
         settings["spark.driver.extraJavaOptions"] = shlex.join(options)
     for key, value in (settings | dict(conf or {})).items():

@@ -58,6 +58,10 @@ class Bounds(NamedTuple):
     end: int
 
 
+BEGIN_ANEW = "begin a new table: delete the topics metrics-table, metrics-agg and metrics-shards, and start again"
+"""A remedy, for which a person must decide."""
+
+
 class BrokerError(TallystreamError):
     """A call failed, and its effect is unknown. A new writer, and a restart from what is published, mend it."""
 
@@ -91,7 +95,7 @@ class LostRecordsError(TallystreamError):
         remedy = "" if self.first is None else "to continue without them: --on-data-loss continue, or "
         super().__init__(
             f"topic {place.topic}, partition {place.partition}: {has}, and {position} is the next to read, so records "
-            f"were deleted before they were read; {remedy}begin a new table with --from earliest."
+            f"were deleted before they were read; {remedy}{BEGIN_ANEW}."
         )
 
 

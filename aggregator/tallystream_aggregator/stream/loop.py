@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.broker import BEGIN_ANEW, BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
 from tallystream_aggregator.stream.epochs import EpochLoop, Identity
 from tallystream_aggregator.stream.layout import Layout
@@ -152,7 +152,7 @@ class ShardLoop(EpochLoop):
             raise BrokerError(f"topic {rows.topic}, partition {shard}: another task has begun the table.")
         raise TallystreamError(
             f"topic {place.topic}: it has sums, and {rows.topic} has no positions of the table that wrote them in "
-            f"partition {shard}; restore that topic, or delete both and begin a new table with --from earliest."
+            f"partition {shard}; restore that topic, or {BEGIN_ANEW}."
         )
 
     def _discover(self, source: Source, *, first: bool = False) -> None:
@@ -161,9 +161,11 @@ class ShardLoop(EpochLoop):
         found = {Place(topic, p) for topic, ps in self._broker.partitions().items() for p in ps}
         if not found:
             raise BrokerError(f"topic {self._settings.topics.metrics}: it has no partition that can be read.")
-        ids = self._broker.topic_ids({place.topic for place in found})
+        rows = self._settings.rows.topic
+        ids = self._broker.topic_ids({place.topic for place in found} | {rows})
         self._require_same(ids)
         self._topic_ids = self._topic_ids | ids
+        self._table.state.topic_id = self._topic_ids.get(rows, "")
         at = positions_of(self._table.state)
         added = sorted(found - at.keys())
         for place, bounds in (self._broker.bounds(added) if added else {}).items():
@@ -181,7 +183,7 @@ class ShardLoop(EpochLoop):
             if self._topic_ids.get(topic, topic_id) != topic_id:
                 raise TopicChangedError(
                     f"topic {topic}: it was deleted and created again, so the table's positions mean nothing there; "
-                    "begin a new table with --from earliest."
+                    f"{BEGIN_ANEW}."
                 )
 
     def _take_step(self, source: Source, timeout_s: float) -> None:

@@ -30,9 +30,9 @@ class PositionsRow(msgspec.Struct, kw_only=True):
 
     The table has `of` shards, and its sums have the tags `sum_tags`.
 
-    `topics` has the ID of each topic. `records`, `dead` and `stale` count what the table has read since it began: a
-    replay to these positions finds the same numbers. The combiner has the number after the last shard's, positions in
-    `metrics-shards`, and in `shards` the positions of each shard at that moment.
+    `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
+    has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
+    last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment.
     """
 
     v: int = 1

@@ -54,7 +54,7 @@ class NoTableError(TallystreamError):
 class Resharded(NamedTuple):
     """The layout before and after a change, and the positions at which it was changed.
 
-    If the layouts are equal, nothing was written, and there are no positions.
+    If the table had this layout already, nothing was written, and there are no positions.
     """
 
     old: Layout
@@ -106,6 +106,8 @@ class Resharder:
     def run(self, claim: Claim, *, shards: int | None = None, sum_tags: SumTags | None = None) -> Resharded:
         """Change what is given, and keep the rest. `claim` is higher than those of the table's tasks.
 
+        If nothing is given, all sums and rows are published again.
+
         Raises:
             ConfigError: the table has more shards, or the rows lack counts and that is not accepted.
             FencedError: an aggregator was started meanwhile.
@@ -121,7 +123,7 @@ class Resharder:
             if old is None:
                 raise self._no_table(0)
             new = Layout(shards or old.shards, old.sum_tags if sum_tags is None else sum_tags)
-            if new == old:
+            if new == old and (shards is not None or sum_tags is not None):
                 return Resharded(old, new, {})
             if new.shards < old.shards:
                 raise ConfigError(

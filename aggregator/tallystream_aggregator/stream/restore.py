@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BrokerError, Chunk, LostRecordsError, Place, Positions
+from tallystream_aggregator.stream.broker import BEGIN_ANEW, BrokerError, Chunk, LostRecordsError, Place, Positions
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.stream.epochs import StoppedError
 from tallystream_aggregator.stream.positions import by_place, visible_row
@@ -110,7 +110,8 @@ class Restorer:
         for place, position in target.items():
             if place not in bounds or position > bounds[place].end:
                 raise LostRecordsError(place, position, bounds.get(place))
-        stored = None if store is None else self._from_state(store)
+        topic_id = published.topics.get(self._rows.topic, "")
+        stored = None if store is None else self._from_state(store, topic_id)
         if stored is not None:
             try:
                 self._replay(stored.table, published, source)
@@ -127,8 +128,8 @@ class Restorer:
             raise BrokerError(f"shard {self._begin.shard}: another task has published more meanwhile.") from error
         return stored
 
-    def _from_state(self, store: Store) -> StoredTable | None:
-        """Return the stored table, or None if there is none that can be read."""
+    def _from_state(self, store: Store, topic_id: str) -> StoredTable | None:
+        """Return the stored table, or None if there is none that can be read, or that of another `metrics-table`."""
         try:
             stored = storage.load(store, self._settings)
         except StateVersionError as error:
@@ -137,7 +138,8 @@ class Restorer:
         if stored is None:
             return None
         state = stored.table.state
-        return stored if (state.shards, state.sum_tags) == (self._begin.shards, self._begin.sum_tags) else None
+        wanted = (self._begin.shards, self._begin.sum_tags, topic_id)
+        return stored if (state.shards, state.sum_tags, state.topic_id) == wanted else None
 
     def _from_rows(self) -> StoredTable:
         """Return the table of the newest rows.
@@ -152,7 +154,7 @@ class Restorer:
         if not latest.of_kind(ShardRow):
             raise MissingRowsError(
                 f"topic {self._rows.topic}, partition {self._rows.partition}: it has positions, and its rows were "
-                "deleted; begin a new table with --from earliest."
+                f"deleted; {BEGIN_ANEW}."
             )
         found = restore_states(latest, shards=begin.shards)
         self.omitted = found.omitted
@@ -176,8 +178,7 @@ class Restorer:
         if not skipped and (counted[0] != known[0] or (len(target) == 1 and counted != known)):
             raise ReplayError(
                 f"shard {self._begin.shard}: a replay to the published positions counts {counted} (records, dead, "
-                f"stale), and the positions row has {known}: records, rows or settings were changed; begin a new table "
-                "with --from earliest."
+                f"stale), and the positions row has {known}: records, rows or settings were changed; {BEGIN_ANEW}."
             )
 
 

@@ -100,6 +100,8 @@ class State(msgspec.Struct, array_like=True):
 
     `shard` is one of `shards` (table.shards).
 
+    `topic_id` is the ID of `metrics-table`, empty if it is not known: a topic that is created again has another one.
+
     `sum_tags` are the tags that the sums have. `emptied` are sums on `metrics-agg` that the table may lack, because it
     had other tags before. Those that it lacks are published as empty with the first changes.
     """
@@ -119,6 +121,7 @@ class State(msgspec.Struct, array_like=True):
     shards: int = 1
     sum_tags: SumTags = SumTags()
     emptied: list[MetricId] = []
+    topic_id: str = ""
 
     @property
     def out_ms(self) -> int:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from tallystream_aggregator.verify.published import PartitionName
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tallystream_aggregator.verify.decode import RawRecord
-    from tallystream_aggregator.verify.published import Ends, Moment, PartitionName
+    from tallystream_aggregator.verify.published import Ends, Moment
     from tallystream_aggregator.verify.replay import Replay
 
 Place = tuple[str, int]
 """The partition and the offset of a record."""
+
+
+Event = tuple[PartitionName, int, str, str, str, str, int, str]
+"""The partition and the offset of its record, and (kind, app, instance, life, ts, detail)."""
 
 
 class Change(NamedTuple):
@@ -27,8 +33,8 @@ class Change(NamedTuple):
 class Advance:
     """Advances a replay from moment to moment.
 
-    `records` is the number of replayed records, `letters` how many dead letters each record makes, and `reasons` has
-    one for each of these records.
+    `records` is the number of replayed records, `letters` how many dead letters each record makes, and `events` how
+    many events of each kind. `reasons` has one for each record with dead letters.
 
     Args:
         replay: at the offsets `begin`, at which the table began.
@@ -55,6 +61,7 @@ class Advance:
         self.records = 0
         self.letters: Counter[Place] = Counter()
         self.reasons: dict[Place, str] = {}
+        self.events: Counter[Event] = Counter()
 
     def to(self, moment: Moment) -> bool:
         """Replay up to a moment. Return False if it is neither the same nor a later one than the one before."""
@@ -120,6 +127,9 @@ class Advance:
         if refused:
             self.letters[partition, record.offset] += len(refused)
             self.reasons[partition, record.offset] = refused[0]
+        if self._replay.events:
+            self.events.update((partition, record.offset, *event) for event in self._replay.events)
+            self._replay.events.clear()
 
 
 def _is_within(ends: Ends, others: Ends) -> bool:

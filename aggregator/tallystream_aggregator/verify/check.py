@@ -9,9 +9,9 @@ from tallystream_aggregator.verify.lives import STAYING
 from tallystream_aggregator.verify.published import Moment, Unequal, unequal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from tallystream_aggregator.verify.advance import Advance, Place
+    from tallystream_aggregator.verify.advance import Advance, Event, Place
     from tallystream_aggregator.verify.decode import Identity
     from tallystream_aggregator.verify.published import Ends, PartitionName, PublishedSum
     from tallystream_aggregator.verify.replay import Replay
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Difference(NamedTuple):
-    """A field of a sum, or a dead letter, in which the replay differs. None means absent."""
+    """A field of a sum in which the replay differs, or a dead letter or an event. None means absent."""
 
     identity: Identity | None
     field: str
@@ -32,21 +32,24 @@ class Difference(NamedTuple):
 class Outcome:
     """The result of a comparison.
 
-    `records` is the number of replayed records, `sums` that of compared sums, and `letters` that of the dead letters
-    that both the topic and the replay have. `between` counts sums of several shards that were not compared, because the
-    positions of the shards at their moment are not known any more. `compacted` counts metrics whose only sum left is
-    later than the period. `unreadable` counts records of `metrics-agg` that are not sums. `letters_checked` is False if
-    dead letters were deleted. `complete` is true if the check that everything was published was made.
+    `records` is the number of replayed records, `sums` that of compared sums, and `letters` and `events` those of the
+    dead letters and events that both the topic and the replay have. `between` counts sums of several shards that were
+    not compared, because the positions of the shards at their moment are not known any more. `compacted` counts metrics
+    whose only sum left is later than the period. `unreadable` counts records of `metrics-agg` that are not sums.
+    `letters_checked` is False if dead letters were deleted, and `events_checked` if events were. `complete` is true if
+    the check that everything was published was made.
     """
 
     ends: Ends = field(default_factory=dict)
     records: int = 0
     sums: int = 0
     letters: int = 0
+    events: int = 0
     between: int = 0
     compacted: int = 0
     unreadable: int = 0
     letters_checked: bool = True
+    events_checked: bool = True
     complete: bool = False
     differences: list[Difference] = field(default_factory=list)
 
@@ -58,6 +61,7 @@ class Check:
         advance: the replay, at the offsets at which the table began.
         replay: the same.
         letters: how many dead letters each record has, None if dead letters were deleted.
+        events: how often each event is there, None if events were deleted.
         tags: those that sums may have had, beside those of the moment at which everything is compared.
     """
 
@@ -67,15 +71,16 @@ class Check:
         replay: Replay,
         *,
         letters: Mapping[Place, int] | None = None,
+        events: Mapping[Event, int] | None = None,
         tags: Collection[Tags] = (),
     ) -> None:
         self._advance, self._replay = advance, replay
         self._begin = dict(advance.at)
-        self._letters = letters
+        self._letters, self._events = letters, events
         self._tags = {replay.tags, *tags}
         self._waiting: dict[Any, list[PublishedSum]] = {}  # by the offsets that they name
         self._compared: set[int] = set()
-        self.outcome = Outcome(letters_checked=letters is not None)
+        self.outcome = Outcome(letters_checked=letters is not None, events_checked=events is not None)
 
     def run(
         self,
@@ -108,7 +113,13 @@ class Check:
         self.outcome.between, self.outcome.sums = len(left), len(self._compared)
         self.outcome.ends, self.outcome.records = dict(self._advance.at), self._advance.records
         if end is not None:
-            self._compare_letters(end.ends)
+            advance, reasons = self._advance, self._advance.reasons
+            if self._letters is not None:
+                found = self._compare_counts("dead letters", self._letters, advance.letters, end.ends, reasons.get)
+                self.outcome.letters = found
+            if self._events is not None:
+                found = self._compare_counts("events", self._events, advance.events, end.ends, _text)
+                self.outcome.events = found
         return self.outcome
 
     def _compare(self, moment: Moment, following: Moment | None, end: Moment | None) -> None:
@@ -163,20 +174,27 @@ class Check:
             elif any(not life.forgotten or identity[1] in STAYING for life, _ in self._replay.rows(identity)):
                 self._differ(identity, [Unequal("sum", None, "published")], end.ends)
 
-    def _compare_letters(self, ends: Ends) -> None:
-        """Compare the dead letters of the records up to these offsets: each exactly once."""
-        if self._letters is None:
-            return
-        for place in sorted({*self._advance.letters, *self._letters}):
-            partition, offset = place
+    def _compare_counts(
+        self,
+        field: str,
+        published: Mapping[Any, int],
+        replayed: Mapping[Any, int],
+        ends: Ends,
+        describe: Callable[[Any], str | None],
+    ) -> int:
+        """Compare what records up to these offsets have, each exactly once, and return how many both have."""
+        both = 0
+        for one in sorted({*published, *replayed}):
+            partition, offset = one[:2]
             if not self._begin.get(partition, 0) <= offset < ends.get(partition, 0):
                 continue
-            found, wanted = self._letters.get(place, 0), self._advance.letters[place]
-            self.outcome.letters += min(found, wanted)
+            found, wanted = published.get(one, 0), replayed.get(one, 0)
+            both += min(found, wanted)
             if found != wanted:
                 where = f"{partition.replace(':', ', partition ')}, offset {offset}"
-                reason = f"{wanted}, {where}: {self._advance.reasons[place]}" if wanted else None
-                self._differ(None, [Unequal("dead letters", f"{found}, {where}" if found else None, reason)], None)
+                texts = [f"{n}, {where}: {describe(one) or '-'}" if n else None for n in (found, wanted)]
+                self._differ(None, [Unequal(field, *texts)], None)
+        return both
 
     def _differ(self, identity: Identity | None, found: Iterable[Unequal], ends: Ends | None) -> None:
         self.outcome.differences += [Difference(identity, *one, ends) for one in found]
@@ -184,3 +202,7 @@ class Check:
 
 def _key(ends: Ends) -> tuple[tuple[PartitionName, int], ...]:
     return tuple(sorted((partition, end) for partition, end in ends.items() if end))
+
+
+def _text(event: Event) -> str:
+    return " ".join(str(part) for part in event[2:] if part != "")

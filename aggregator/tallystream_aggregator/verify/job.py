@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -22,14 +22,13 @@ from tallystream_aggregator.verify.advance import Advance
 from tallystream_aggregator.verify.check import Check, Difference, Outcome
 from tallystream_aggregator.verify.ledger import Ledger, Limit
 from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import Moment, PublishedSums, by_partition, moment, refused_record
+from tallystream_aggregator.verify.published import Moment, PublishedSums, by_partition, event, moment, refused_record
 from tallystream_aggregator.verify.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
-    from tallystream_aggregator.verify.advance import Place
     from tallystream_aggregator.verify.decode import Identity, RawRecord
     from tallystream_aggregator.verify.published import Ends, PartitionName, PublishedSum
 
@@ -39,6 +38,8 @@ OFFSETS_HINT = 'give the offsets at which the table began, as in {"metrics":{"0"
 
 VISIBLE_S = 5.0
 """How long the newest positions row is waited for, if a sum is later than it."""
+
+Found = TypeVar("Found")
 
 _decode_offsets = json_decoder(dict[str, dict[int, int]])
 
@@ -110,7 +111,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
         sums.add(raw.key, raw.value)
     if not sums.newest:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum of that period")
-    letters = _letters(kafka, topics)
+    letters, events = _counted(kafka, topics.dead, refused_record), _counted(kafka, topics.events, event)
     beyond = published.wait(sums.later)
     readers = {partition: reader.Reader(kafka, partition, begin[partition], committed=False) for partition in ranges}
     try:
@@ -122,7 +123,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
             ledger.changes,
             progress,
         )
-        check = Check(advance, replay, letters=letters, tags=ledger.tags)
+        check = Check(advance, replay, letters=letters, events=events, tags=ledger.tags)
         moments = None if published.shards == 1 else published.moments(all_of_them=since is not None or to is not None)
         outcome = check.run(sums.to_compare(), sums.newest, sums.later, end=end, moments=moments)
     finally:
@@ -213,13 +214,14 @@ def otlp_topics_of(given: tuple[str, ...], last: Sequence[LedgerRow]) -> tuple[s
     return tuple(found)
 
 
-def _letters(kafka: Mapping[str, str], topics: Topics) -> Counter[Place] | None:
-    """Return how many dead letters each record has, None if the topic is missing or retention deleted some of it."""
-    ranges = reader.settled(kafka, topics.dead)
+def _counted(
+    kafka: Mapping[str, str], topic: str, read: Callable[[bytes | None], Found | None]
+) -> Counter[Found] | None:
+    """Return how often each record of a topic is there, None if it is missing or retention deleted some of it."""
+    ranges = reader.settled(kafka, topic)
     if not ranges or any(low > 0 for low, _ in ranges.values()):
         return None
-    found = (refused_record(raw.value) for raw in reader.read_all(kafka, ranges))
-    return Counter(one for one in found if one is not None)
+    return Counter(found for raw in reader.read_all(kafka, ranges) if (found := read(raw.value)) is not None)
 
 
 def _begin(

@@ -144,6 +144,18 @@ def refused_record(value: bytes | None) -> tuple[PartitionName, int] | None:
         return None
 
 
+def event(value: bytes | None) -> tuple[PartitionName, int, str, str, str, str, int, str] | None:
+    """Return (partition, offset, kind, app, instance, life, ts, detail) of an event, None if it is none."""
+    try:
+        content = json.loads(value or b"")
+        texts = (str(content[name]) for name in ("kind", "app", "instance", "life"))
+        place = f"{content['topic']}:{int(content['partition'])}", int(content["offset"])
+        kind, app, instance, life = texts
+        return (*place, kind, app, instance, life, int(content["ts"]), str(content.get("detail", "")))
+    except _NO_SUM:
+        return None
+
+
 QUANTILES = ("p50", "p75", "p95", "p98", "p99", "p999")
 LASTING = ("count", "sum", "min", "max", "start", "position", *QUANTILES, "sketch", "retired")
 """Fields that need no living lives, except for gauges and updowns."""

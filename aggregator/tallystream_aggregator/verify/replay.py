@@ -30,6 +30,9 @@ LATE_MS = 86_400_000
 LifeName = tuple[str, str | None]
 """(app, life) within an instance. None stands for the short form."""
 
+EventName = tuple[str, str, str, str, int, str]
+"""(kind, app, instance, life, ts in epoch ms, detail)"""
+
 MAX_METRIC_LETTERS = 10
 """The most dead letters of single metrics that a record makes. The other metrics share one."""
 
@@ -54,6 +57,17 @@ class Replay:
         self._forgetting_ms: dict[tuple[int, str], int] = {}  # the clocks before which no life is forgotten
         self._forget_after_ms = self._settings.forget_after_ms
         self.stale = 0
+        self.events: list[EventName] = []
+        """The events of the records so far. The caller may clear it."""
+
+    def _event(self, kind: str, app: str, instance: str, life: str | None, detail: str = "") -> None:
+        self.events.append((kind, app, instance, life or "", self._clock, detail))
+
+    def _reached(self, life: Life, name: str | None, limit: str) -> None:
+        """Note the event that a life reaches a limit, once."""
+        if limit not in life.limits:
+            life.limits.add(limit)
+            self._event("limit", life.app, life.instance, name, limit)
 
     def apply(
         self,
@@ -139,7 +153,11 @@ class Replay:
         named = [self._shard(instance.encode()) for instance in instances if instance is not None]
         first = min(named, default=first)
         if len(value) > self._settings.max_record_bytes:
-            return ["the record is too large"] if first in shards else []
+            if first not in shards:
+                return []
+            self._clock = self._clocks[first, partition]
+            self._event("limit", "", "", "", "record size")
+            return ["the record is too large"]
         refused: list[str] = []
         for found, resource in zip(instances, resources, strict=True):
             shard = first if found is None else self._shard(found.encode())
@@ -207,6 +225,7 @@ class Replay:
             self._tombstone(instance, partition)
             return []
         if len(value) > self._settings.max_record_bytes:
+            self._event("limit", "", instance, "", "record size")
             raise RejectedError("the record is too large")
         message = decode.read(value, self._settings.max_metrics)
         if isinstance(message, Forget):
@@ -243,8 +262,10 @@ class Replay:
         life.seqs[snapshot.part] = snapshot.seq
         self._mark_active(life, partition, snapshot.every_ms)
         life.final = snapshot.final
+        if snapshot.over_limit:
+            self._reached(life, snapshot.life, "metrics per record")
         refused = self._replace_all(life, snapshot)
-        return [*refused, "too many metrics in a record"] if snapshot.over_limit else refused
+        return [*refused, "too many metrics per record"] if snapshot.over_limit else refused
 
     def _add_older(self, life: Life, snapshot: Snapshot) -> None:
         """Add the metrics of a stale snapshot that is not complete, or whose life moved.
@@ -295,40 +316,50 @@ class Replay:
             seen.add(metric.identity)
         if len(refused) > MAX_METRIC_LETTERS:
             refused[MAX_METRIC_LETTERS:] = ["more metrics of this record are refused"]
-        return [*refused, *exceeded]
+        for limit in exceeded:
+            self._reached(life, snapshot.life, limit)
+            refused.append(f"too many {limit}")
+        return refused
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
         self._mark_active(life, partition, self._settings.short_form_every_ms)
         before, last = life.rows.get(metric.identity), metric.numbers["count"]
         if before is None and (limit := self._limit(life, metric.identity)):
-            raise RejectedError(limit)
+            self._reached(life, None, limit)
+            raise RejectedError(f"too many {limit}")
         earlier = 0
         if before is not None:
             earlier = before.numbers["earlier"] + (before.numbers["last"] if last < before.numbers["last"] else 0)
         if earlier + last > decode.MAX_INT64:
             raise RejectedError("the sum over its restarts leaves 64 bits")
+        if before is not None and last < before.numbers["last"]:
+            self._event("restart", life.app, instance, None, metric.identity[2])
         self._set(life, metric.identity, Row({"count": earlier + last, "earlier": earlier, "last": last}, None, 0, 0))
         return []
 
     def _limit(self, life: Life, identity: Identity) -> str | None:
         """Return the limit that a new row would exceed (rule 11), None if it would exceed none."""
         if len(life.rows) >= self._settings.max_metrics:
-            return "too many metrics in a life"
+            return "metrics per life"
         if identity in self._lives_by_metric:
             return None
         for whose, most in ((life.app, self._settings.max_app_metrics), ("", 4 * self._settings.max_app_metrics)):
             if self._metric_counts[whose] >= most:
-                return f"too many metrics of {whose or 'all apps'}"
+                return f"metrics per {'app' if whose else 'table'}"
             if self._metric_bytes[whose] + _size(identity) > 256 * most:
-                return f"too many bytes of metrics of {whose or 'all apps'}"
+                return f"bytes of metrics per {'app' if whose else 'table'}"
         return None
 
     def _life(self, instance: str, name: LifeName, partition: str, every_ms: int) -> Life:
         """Return a life, a new one if there is none, and note the time of this record."""
-        life = self._instances.setdefault(instance, {}).setdefault(
-            name, Life(name[0], instance, partition, every_ms, self._clock, self._clock, is_short=name[1] is None)
-        )
+        lives = self._instances.setdefault(instance, {})
+        life = lives.get(name)
+        if life is None:
+            if name[1] is not None and any(app == name[0] and other is not None for app, other in lives):
+                self._event("restart", name[0], instance, name[1])
+            life = Life(name[0], instance, partition, every_ms, self._clock, self._clock, is_short=name[1] is None)
+            lives[name] = life
         life.keep_ms = max(self._clock, life.keep_ms)
         return life
 
@@ -353,6 +384,8 @@ class Replay:
         for name, life in list(lives.items()):
             if forget is not None and not forget.has_life(*name):
                 continue
+            if life.rows:
+                self._event("tombstone" if forget is None else "forget", life.app, instance, name[1])
             rows, life.rows = life.rows, {}
             life.final = True  # it is not living until its next snapshot that is not stale
             if life.partition == partition:  # an older snapshot that follows there is stale
@@ -368,6 +401,7 @@ class Replay:
         Forgotten lives of all partitions lose them: the table does not keep the partition of a forgotten life.
         """
         shard = crc32(instance.encode()) % forget.shards
+        forgotten = set[tuple[str, str]]()
         for identity in filter(forget.has_metric, self._lives_by_metric):
             for life in list(self._lives_by_metric[identity]):
                 if crc32(life.instance.encode()) % forget.shards == shard and (
@@ -375,6 +409,9 @@ class Replay:
                 ):
                     del life.rows[identity]
                     del self._lives_by_metric[identity][life]
+                    forgotten.add((life.app, identity[2]))
+        for app, name in forgotten:
+            self._event("forget", app, "", "", name)
 
 
 def _count(numbers: dict[str, Any]) -> Any:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tallystream.errors import ConfigError
 from tallystream_cli import options as o
 from tallystream_cli.local import discovery
 
@@ -20,13 +19,12 @@ if TYPE_CHECKING:
 def ship(
     *,
     store: o.AnyStore,
-    checkpoint: o.ShipCheckpoint = None,
     bootstrap_servers: o.BootstrapServers = "localhost:9092",
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
     group: Annotated[
         str,
-        typer.Option(help="The consumer group for the committed offsets; each shipper needs its own."),
+        typer.Option(help="The consumer group, one for each store; of two shippers of a group, one stands by."),
     ] = "tallystream-shipper",
     org: o.Org = None,
     bucket: o.Bucket = None,
@@ -42,13 +40,6 @@ def ship(
             "--rows", help="Also ship the values of each instance: a series for each metric of each instance."
         ),
     ] = False,
-    max_records: o.MaxRecords = 20_000,
-    trigger_ms: o.TriggerMs = 500,
-    fetch_tries: o.FetchTries = 5,
-    fetch_pause_ms: o.FetchPauseMs = 1000,
-    fetch_timeout_ms: o.FetchTimeoutMs = 120_000,
-    master: o.Master = "local[1]",
-    driver_memory: o.DriverMemory = "512m",
     http_port: o.HttpPort = None,
     http_address: o.HttpAddress = "127.0.0.1",
     no_own_metrics: o.NoOwnMetrics = False,
@@ -56,54 +47,26 @@ def ship(
 ) -> None:
     """Write the sums of metrics-agg, and events, to a store, in order; or serve the newest to Prometheus."""
     from tallystream_aggregator.health import HealthSettings
-    from tallystream_aggregator.sinks.stores import StoreSettings, open_latest
-
-    parsed = StoreSettings.parse(
-        store,
-        org=org,
-        bucket=bucket,
-        retention_days=retention_days,
-        ca_file=influxdb_ca,
-        prefix=graphite_prefix,
-    )
-    health = HealthSettings(http_port, http_address, own_metrics=not no_own_metrics)
-    if parsed.kind == "prometheus":
-        from tallystream_aggregator.jobs import ship_latest
-
-        if rows:
-            raise ConfigError("--rows", True, "Prometheus gets only sums: ship rows to another store")
-        follow = ship_latest.ShipLatestSettings(
-            bootstrap_servers,
-            topic_prefix=topic_prefix,
-            group=group,
-            kafka=o.kafka_options(kafka, os.environ),
-            health=health,
-            ready_file=ready_file,
-        )
-        raise typer.Exit(ship_latest.run(follow, open_latest(parsed)))
-    if checkpoint is None:
-        raise ConfigError("--checkpoint", None, "name a directory for Spark's offsets and commits")
-
-    o.require_spark()
     from tallystream_aggregator.jobs.ship import ShipSettings, run
-    from tallystream_aggregator.spark.kafka_options import Fetch
+    from tallystream_aggregator.sinks.stores import StoreSettings
 
     settings = ShipSettings(
         bootstrap_servers,
-        checkpoint,
-        parsed,
+        StoreSettings.parse(
+            store,
+            org=org,
+            bucket=bucket,
+            retention_days=retention_days,
+            ca_file=influxdb_ca,
+            prefix=graphite_prefix,
+        ),
         topic_prefix=topic_prefix,
         group=group,
         events=events,
         rows=rows,
         kafka=o.kafka_options(kafka, os.environ),
-        max_records_per_trigger=max_records,
-        trigger_ms=trigger_ms,
-        fetch=Fetch(fetch_tries, fetch_pause_ms, fetch_timeout_ms),
-        health=health,
+        health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
         ready_file=ready_file,
-        master=master,
-        driver_memory=driver_memory,
     )
     raise typer.Exit(run(settings))
 
@@ -122,7 +85,7 @@ def replay(
     graphite_prefix: o.GraphitePrefix = "",
     retention_days: o.RetentionDays = 30.0,
 ) -> None:
-    """Write the points of a past period to a store again: the same points, of whole batches."""
+    """Write the points of a past period to a store again: those whose time is in it."""
     from tallystream_aggregator.jobs.replay import ReplaySettings
     from tallystream_aggregator.sinks.stores import StoreSettings
 
@@ -160,14 +123,14 @@ def replay(
 def write_period(settings: ReplaySettings) -> int:
     """Replay, print the number of points, and return 0; 130 if SIGTERM or Ctrl-C stopped it between two writes."""
     from tallystream_aggregator.jobs.replay import run
-    from tallystream_aggregator.shipping.shipper import StoppedError
+    from tallystream_aggregator.shipping.retries import StoppedError
     from tallystream_aggregator.shutdown import StopRequest
 
     stop = StopRequest().install()
     try:
-        replayed = run(settings, stop, lambda sentence: sys.stderr.write(f"{sentence}\n"))
+        points = run(settings, stop, lambda sentence: sys.stderr.write(f"{sentence}\n"))
     except StoppedError:
         sys.stderr.write("stopped: the written points stay, and the next replay writes them again\n")
         return o.INTERRUPTED
-    sys.stdout.write(f"{replayed.points:,} points of {replayed.period.batches} batches are in the store\n")
+    sys.stdout.write(f"{points:,} points are in the store\n")
     return 0

@@ -145,7 +145,8 @@ def rebuild(
 ) -> None:
     """Give the table more shards, or other tags of its sums, while no aggregator runs.
 
-    The table has its earlier layout or the new one, whatever is killed. The next start of the aggregator continues it.
+    Without any of these options all sums are published again, as after metrics-agg was lost. The table has its earlier
+    layout or the new one, whatever is killed. The next start of the aggregator continues it.
     """
     from tallystream_aggregator.jobs.rebuild import RebuildSettings, run
     from tallystream_aggregator.shutdown import stop_on_signals

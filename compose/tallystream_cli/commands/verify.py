@@ -134,10 +134,12 @@ def show(outcome: Outcome, console: Console, max_rows: int) -> None:
 def summary(outcome: Outcome) -> str:
     """Return one sentence: what was compared, and whether it agrees."""
     ends = ", ".join(f"{partition}: {end:,}" for partition, end in _short_names(outcome.ends).items())
-    letters = f" and {outcome.letters:,} dead letters" if outcome.letters_checked else ""
+    counts = [f"{outcome.sums:,} sums"]
+    counts += [f"{outcome.letters:,} dead letters"] * outcome.letters_checked
+    counts += [f"{outcome.events:,} events"] * outcome.events_checked
     number = len(outcome.differences)
     result = f"{number:,} difference{'s' if number > 1 else ''}" if number else "all agree"
-    return f"{result}: {outcome.sums:,} sums{letters}, {outcome.records:,} records (partition: next offset {ends})"
+    return f"{result}: {', '.join(counts)}, {outcome.records:,} records (partition: next offset {ends})"
 
 
 def notes(outcome: Outcome) -> list[str]:
@@ -150,6 +152,8 @@ def notes(outcome: Outcome) -> list[str]:
     sentences = [f"{number:,} {what}" for what, number in counts.items() if number]
     if not outcome.letters_checked:
         sentences.append("dead letters were not compared: some have been deleted")
+    if not outcome.events_checked:
+        sentences.append("events were not compared: some have been deleted")
     if not outcome.complete:
         sentences.append("missing sums were not checked: the shards end an epoch at different positions")
     return sentences
@@ -157,9 +161,10 @@ def notes(outcome: Outcome) -> list[str]:
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as it is printed with --json."""
-    keys = ("records", "sums", "letters", "between", "compacted", "unreadable")
+    keys = ("records", "sums", "letters", "events", "between", "compacted", "unreadable")
     content: dict[str, Any] = {"agree": not outcome.differences} | {key: getattr(outcome, key) for key in keys}
-    content |= {"letters_checked": outcome.letters_checked, "complete": outcome.complete, "ends": outcome.ends}
+    content |= {"letters_checked": outcome.letters_checked, "events_checked": outcome.events_checked}
+    content |= {"complete": outcome.complete, "ends": outcome.ends}
     return content | {"differences": [_difference(difference) for difference in outcome.differences]}
 
 

@@ -41,7 +41,7 @@ class Decrease(NamedTuple):
 
 
 class LatestSums:
-    """The latest row of each key: the one with the highest (epoch, batch). `decreases` are those of `counter`."""
+    """The latest row of each key. `decreases` are those of `counter`."""
 
     def __init__(self, counter: str = PROCESSED) -> None:
         self.rows: dict[Key, sums.Sum] = {}
@@ -57,8 +57,6 @@ class LatestSums:
         row = sums.decode(value)
         key = (row.app, row.name, row.type, tuple(sorted(row.tags.items())))
         previous = self.rows.get(key)
-        if previous is not None and (row.epoch, row.batch) < (previous.epoch, previous.batch):
-            return
         if previous is not None and row.name == self._counter and (row.count or 0) < (previous.count or 0):
             self.decreases.append(Decrease(previous.count or 0, row.count or 0))
         self.rows[key] = row
@@ -82,7 +80,7 @@ def positions_covered(values: Mapping[Key, Values]) -> int:
 
 
 class SumsReader:
-    """Reads `metrics-agg` in a thread. `position` is the offset after the last record it read.
+    """Reads `metrics-agg` in a thread. `position` is the next offset to read, after the markers of transactions.
 
     If the thread fails, `error` is its exception.
     """
@@ -121,7 +119,9 @@ class SumsReader:
         if error is None:
             self.sums.add(message.value() or b"")
             self.position = (message.offset() or 0) + 1
-        elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (it has no public name)
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (it has no public name)
+            self.position = message.offset() or 0
+        else:
             raise KafkaException(error)
 
 

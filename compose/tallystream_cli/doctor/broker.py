@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.kafka.lease import GROUP
 from tallystream_aggregator.kafka.topics import policies
+from tallystream_cli.doctor.cluster import TRANSACTION_TIMEOUT_MS, TRANSACTIONS
 from tallystream_cli.doctor.findings import failed, not_checked, ok, warning
 
 if TYPE_CHECKING:
@@ -20,31 +21,65 @@ VERSIONS = (
     ("4.0", "Produce", 12),
     ("3.9", "Fetch", 17),
     ("3.7", "Fetch", 16),
-    ("3.5", "Fetch", 15),
-    ("3.1", "Fetch", 13),
-    ("3.0", "ListOffsets", 7),
+    ("3.6", "AddPartitionsToTxn", 4),
 )
 """Kafka's versions, newest first, by a request that became known with them. A broker does not state its version."""
+
+OLDEST = VERSIONS[-1][0]
 
 REPLICAS = 3
 """The number of brokers from which topics can have more replicas than one."""
 
+MIN_IN_SYNC = 2
+"""So many replicas should have each record of a transaction's state, if there are that many brokers."""
+
 
 def broker(cluster: Cluster) -> Finding:
-    """Check the version of the brokers: the IDs of topics and the newest timestamps need Kafka 3.0."""
-    where = f"{cluster.servers}: cluster {cluster.id}, {_count(cluster.brokers, 'broker')}"
+    """Check the version of the brokers: older ones can leave the transaction of a lost producer open for ever."""
+    where, remedy = (
+        f"{cluster.servers}: cluster {cluster.id}, {_count(cluster.brokers, 'broker')}",
+        f"use {OLDEST} or newer",
+    )
     if not cluster.apis:
-        return warning("broker", f"{where}, of an unknown version", "use Kafka 3.0 or newer")
+        return warning("broker", f"{where}, of an unknown version", remedy)
     for version, request, number in VERSIONS:
         if cluster.apis.get(request, 0) >= number:
             return ok("broker", f"{where}, Kafka {version} or newer")
-    return failed("broker", f"{where}, older than Kafka 3.0", "use Kafka 3.0 or newer")
+    return failed("broker", f"{where}, older than Kafka {OLDEST}", remedy)
+
+
+def transactions(cluster: Cluster) -> Finding:
+    """Check that a transaction can have our timeout, and that the loss of a broker does not stop transactions."""
+    check, opened = "transactions", cluster.transactions
+    if opened is None:
+        return not_checked(check, "no program has used transactions on this cluster yet")
+    if opened.endswith("AUTHORIZATION_FAILED"):
+        return not_checked(check, "this user may not use the aggregator's transactional IDs")
+    if opened == "INVALID_TRANSACTION_TIMEOUT":
+        limit = f"{TRANSACTION_TIMEOUT_MS} or more"
+        return failed(check, f"transaction.max.timeout.ms of the brokers is not {limit}", f"set it to {limit}")
+    if opened:
+        return failed(check, f"no transactional ID can be opened: {opened}", f"check the replicas of {TRANSACTIONS}")
+    return _transaction_state(check, cluster, cluster.topics.get(TRANSACTIONS))
+
+
+def _transaction_state(check: str, cluster: Cluster, found: Topic | None) -> Finding:
+    if found is None:
+        return ok(check, f"they can be begun; this user may not describe {TRANSACTIONS}")
+    in_sync = (found.config or {}).get("min.insync.replicas", "")
+    if cluster.brokers >= REPLICAS and in_sync.isdigit() and int(in_sync) < MIN_IN_SYNC:
+        remedy = f"set min.insync.replicas={MIN_IN_SYNC} on it"
+        return warning(check, f"{TRANSACTIONS} has min.insync.replicas={in_sync}", remedy)
+    copies = _copies(check, cluster, found)
+    return copies if copies.remedy else ok(check, f"they can be begun; {_count(min(found.replicas), 'replica')}")
 
 
 def topics(cluster: Cluster, names: Topics) -> Iterator[Finding]:
     """Check each topic: whether it exists, its partitions, its replicas and its configuration."""
     expected = policies(names)
-    if not cluster.refused and not any(name in cluster.topics for name in expected):
+    if names.shards not in cluster.topics:  # a table of one shard does not have it
+        del expected[names.shards]
+    if not cluster.refused - {TRANSACTIONS} and not any(name in cluster.topics for name in expected):
         remedy = "start tallystream aggregate, which creates them, or correct --topic-prefix"
         yield warning("topics", f"{', '.join(expected)} do not exist yet", remedy)
         return
@@ -55,7 +90,7 @@ def topics(cluster: Cluster, names: Topics) -> Iterator[Finding]:
         elif name not in cluster.topics:
             yield failed(check, "it does not exist", "start tallystream aggregate, which creates it")
         else:
-            single = name not in (names.metrics, names.table, *names.otlp)
+            single = name not in (names.metrics, names.table, names.shards, *names.otlp)
             yield topic(check, cluster, cluster.topics[name], policy, single=single)
 
 

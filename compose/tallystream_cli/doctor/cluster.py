@@ -1,7 +1,8 @@
 """What the brokers know: topics, consumer groups, and what this user may do with them. Asking creates nothing.
 
 A request about a group makes a broker create the topic of its groups' offsets, and a consumer that reads a topic may
-create that topic. So groups are asked for only if that topic exists, and no record is read.
+create that topic. So groups are asked for only if that topic exists, and no record is read. A transactional ID can be
+asked for only by opening it, which creates the topic of the transactions. So that is tried only if the topic exists.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
+from tallystream_aggregator.stream.kafka_calls import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,6 +30,8 @@ TIMEOUT_S = 5.0
 """The time for one request to the brokers."""
 
 OFFSETS = "__consumer_offsets"
+TRANSACTIONS = "__transaction_state"
+TRANSACTION_TIMEOUT_MS = int(1000 * Timeouts().transaction_s)
 _API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
 _NO_GROUP = {
     KafkaError.GROUP_ID_NOT_FOUND,
@@ -71,6 +75,7 @@ class Cluster:
     """The brokers. `apis` has the highest version of each request. Topics in `refused` may exist.
 
     A group is missing if it can't be asked for, or if this user may not see it, which `refused_groups` has.
+    `transactions` is "" if a transactional ID could be opened, or else the name of Kafka's error; None: none was tried.
     """
 
     servers: str
@@ -81,6 +86,7 @@ class Cluster:
     refused: frozenset[str] = frozenset()
     groups: Mapping[str, Group] = field(default_factory=dict)
     refused_groups: frozenset[str] = frozenset()
+    transactions: str | None = None
 
 
 def fetch(kafka: Mapping[str, str], topics: Iterable[str], groups: Iterable[str]) -> Cluster:
@@ -108,6 +114,19 @@ def fetch(kafka: Mapping[str, str], topics: Iterable[str], groups: Iterable[str]
         groups={name: _group(found) for name, found in group_answers.items()},
         refused_groups=refused_groups,
     )
+
+
+def open_transactional_id(kafka: Mapping[str, str], transactional_id: str) -> str:
+    """Open a transactional ID that nobody uses, with the timeout of the loop's transactions; none is begun.
+
+    Return "", or the name of Kafka's error.
+    """
+    options = {**kafka, "transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+    try:
+        clients.producer(options).init_transactions(TIMEOUT_S)
+    except KafkaException as error:
+        return str(error.args[0].name())
+    return ""
 
 
 def newest(admin: AdminClient, topic: str, partitions: int) -> dict[int, int]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 DISTRIBUTIONS = ("tallystream", "tallystream-aggregator", "tallystream-dashboards", "tallystream-cli")
 SPARK = "tallystream-cli[spark]"
-CONNECTOR = "spark-sql-kafka-0-10_2.13"
 SECONDS = 10.0
 """The time for one check."""
 
@@ -35,7 +34,7 @@ def check_installation() -> Iterator[Finding]:
     yield same_release({name: installed.get(name) for name in DISTRIBUTIONS})
     yield requirements(requirements_of(DISTRIBUTIONS), installed)
     yield page(installed.get("streamlit"))
-    yield spark(installed.get("pyspark"), connector_version())
+    yield spark(installed.get("pyspark"))
     yield from guarded("Java", SECONDS, java)
     yield from guarded("jars", SECONDS, check_jars)
 
@@ -87,14 +86,11 @@ def page(streamlit: str | None) -> Finding:
     return ok("page", f"streamlit {streamlit}")
 
 
-def spark(pyspark: str | None, connector: str) -> Finding:
-    """Check that PySpark is installed and of the series of its Kafka connector."""
+def spark(pyspark: str | None) -> Finding:
+    """Check that PySpark is installed. `requirements` checks its version."""
     if pyspark is None:
-        return warning("Spark", "pyspark is not installed, so aggregate, ship and up can't run", f"pip install {SPARK}")
-    if Version(pyspark).release[:2] != Version(connector).release[:2]:
-        found = f"pyspark {pyspark} and the Kafka connector {connector} are of different series, which is not tested"
-        return warning("Spark", found, f"pip install {SPARK}")
-    return ok("Spark", f"pyspark {pyspark}, Kafka connector {connector}")
+        return warning("Spark", "pyspark is not installed, so aggregate and up can't run", f"pip install {SPARK}")
+    return ok("Spark", f"pyspark {pyspark}")
 
 
 def java() -> list[Finding]:
@@ -106,7 +102,7 @@ def java() -> list[Finding]:
 def check_jars() -> Iterator[Finding]:
     """Check the jars in the cache, and whether there is an archive of Spark's classes for them."""
     complete = True
-    for of, needed_by in (("spark", "aggregate and ship"), ("files", "aggregate and ship"), ("broker", "up and demo")):
+    for of, needed_by in (("files", "aggregate"), ("broker", "up and demo")):
         folder = jars.cache_dir() / "jars" / of
         locked = jars.read_lock(of)
         finding = jar_set(of, needed_by, {one.file_name: one.sha256 for one in locked}, _digests(folder, locked))
@@ -161,11 +157,6 @@ def requires_python() -> str:
     from importlib.metadata import metadata
 
     return metadata("tallystream-cli")["Requires-Python"] or ""
-
-
-def connector_version() -> str:
-    """Return the version of Spark's Kafka connector in the list of jars."""
-    return next(one.revision for one in jars.read_lock("spark") if one.artifact == CONNECTOR)
 
 
 def _version(name: str) -> str | None:

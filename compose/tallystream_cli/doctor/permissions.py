@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.kafka.topics import policies
 from tallystream_cli.doctor.findings import failed, not_checked, ok, warning
-from tallystream_cli.permissions import PERMISSIONS, commands
+from tallystream_cli.permissions import PERMISSIONS, TRANSACTIONAL_ID, commands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,6 +25,11 @@ def group_names(prefix: str) -> set[str]:
     """Return the groups to ask for: those of the table, and an example for each prefix."""
     wanted = (one.with_prefix(prefix) for one in PERMISSIONS if one.resource == "group")
     return {_example(one.name) for one in wanted}
+
+
+def transactional_id(prefix: str) -> str:
+    """Return a transactional ID that the aggregator's permission covers, and that nobody uses."""
+    return f"{prefix}tallystream-aggregator-doctor"
 
 
 def permissions(cluster: Cluster, topics: Topics, named: Iterable[str]) -> Iterator[Finding]:
@@ -73,10 +78,18 @@ def missing(cluster: Cluster, topics: Topics, command: str) -> tuple[list[str], 
         where = f"{one.resource} {one.name}"
         # An existing topic need not be created, and a missing one can't be asked for.
         needed = [operation for operation in one.operations if operation != "Create"]
+        if one.resource == TRANSACTIONAL_ID:
+            if cluster.transactions is None:
+                unknown.append(where)
+            elif cluster.transactions.endswith("AUTHORIZATION_FAILED"):
+                lacking.append(f"{'/'.join(needed)} on {where}")
+            continue
         for name in policies(topics) if (one.resource, one.name) == ("topic", "*") else [_example(one.name)]:
             if name in (cluster.refused if one.resource == "topic" else cluster.refused_groups):
                 lacking.append(f"{'/'.join(needed)} on {where}")
                 break
+            if name == topics.shards and name not in cluster.topics and cluster.topics:
+                break  # a table of one shard does not have it
             found = (cluster.topics if one.resource == "topic" else cluster.groups).get(name)
             if found is None or found.operations is None:
                 unknown.append(where)

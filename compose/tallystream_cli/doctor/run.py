@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
@@ -42,20 +42,19 @@ class DoctorSettings:
 
 
 def run(settings: DoctorSettings) -> Iterator[Finding]:
-    """Check everything, and change nothing. A check that fails is a finding.
+    """Check everything. A check that fails is a finding. Nothing is changed, but a transactional ID may be opened.
 
     Raises:
         ConfigError: librdkafka rejects an option.
     """
     yield from check_installation()
-    found: cluster.Cluster | None = None
     try:
         found = within(BROKER_S, lambda: _fetch(settings))
     except Exception as error:
         if isinstance(error, ConfigError) and error.field == "--kafka":
             raise
         yield of_error("broker", error)
-        for check in ("topics", "permissions", "aggregator", "clock"):
+        for check in ("transactions", "topics", "permissions", "aggregator", "clock"):
             yield not_checked(check, "no broker answers")
     else:
         yield from _broker_findings(settings, found)
@@ -66,16 +65,23 @@ def run(settings: DoctorSettings) -> Iterator[Finding]:
     if (checkpoint := settings.checkpoint) is None:
         yield not_checked("checkpoint", "none is named", "give --checkpoint")
     else:
-        yield from guarded("checkpoint", SECONDS, lambda: check_checkpoint(checkpoint, settings.topics, found))
+        yield from guarded("checkpoint", SECONDS, lambda: check_checkpoint(checkpoint))
 
 
 def _fetch(settings: DoctorSettings) -> cluster.Cluster:
-    groups = permissions.group_names(settings.topics.prefix)
-    return cluster.fetch(settings.kafka, policies(settings.topics), groups)
+    topics = settings.topics
+    groups = permissions.group_names(topics.prefix)
+    found = cluster.fetch(settings.kafka, [*policies(topics), cluster.TRANSACTIONS], groups)
+    ledger = found.topics.get(topics.ledger)
+    if cluster.TRANSACTIONS not in found.topics and (ledger is None or not ledger.records):
+        return found
+    opened = cluster.open_transactional_id(settings.kafka, permissions.transactional_id(topics.prefix))
+    return replace(found, transactions=opened)
 
 
 def _broker_findings(settings: DoctorSettings, found: cluster.Cluster) -> Iterator[Finding]:
     yield broker.broker(found)
+    yield broker.transactions(found)
     yield from broker.topics(found, settings.topics)
     yield from permissions.permissions(found, settings.topics, settings.commands)
     yield broker.lease(found, settings.topics)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-STOP_TIMEOUT_S = 90.0
-"""The time for a command to stop. Spark gets a minute of it to finish its batch."""
+STOP_TIMEOUT_S = 30.0
+"""The time for a command to stop."""
 
 
 class Component(Protocol):

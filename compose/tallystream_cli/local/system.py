@@ -34,7 +34,7 @@ class SystemSettings:
     """The settings of a local system.
 
     Attributes:
-        data: the folder for everything: the broker's data, checkpoints, the local store, logs.
+        data: the folder for everything: the broker's data, the aggregator's checkpoint, the local store, logs.
         broker_port: 0 selects a free port at each start.
         page_port: the same for the page.
         store: None for the local store in `data`.
@@ -180,7 +180,7 @@ class LocalSystem:
         components: list[Component] = [
             self._broker,
             self._command("aggregate", *servers, *own, *otlp, "--checkpoint", str(data / "aggregate")),
-            self._command("ship", *servers, *own, *store, "--rows", "--checkpoint", str(data / "ship")),
+            self._command("ship", *servers, *own, *store, "--rows"),
         ]
         if self._settings.page:
             interval = ("--interval", str(self._settings.lag_interval_s))

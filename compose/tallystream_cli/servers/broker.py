@@ -44,6 +44,8 @@ class KafkaBroker(Server):
     """
 
     name = "broker"
+    jars = "broker"
+    """The set of jars that it runs from. Tests also run another version."""
     start_timeout_s = START_TIMEOUT_S
 
     def __init__(
@@ -86,7 +88,7 @@ class KafkaBroker(Server):
             BrokerError: its data directory can't be formatted.
             JarsError: its jars can't be downloaded.
         """
-        classpath = os.pathsep.join(str(path.absolute()) for path in jars.fetch("broker"))
+        classpath = os.pathsep.join(str(path.absolute()) for path in jars.fetch(self.jars))
         files.make_folder(self._dir)
         self._port = self._port or free_port()
         properties = self._write_properties()

@@ -1,4 +1,4 @@
-"""The state of the pipeline by its points in the store: batches, living instances, dead letters."""
+"""The state of the pipeline by its points in the store: what the aggregator read, living instances, dead letters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HOUR_MS, TEN_MINUTES_MS = 3_600_000, 600_000
 SENT = f"{REPORTER}sent"
 """The metric by which instances are counted: every reporter to Kafka has it."""
-BATCHES, DEAD_LETTERS = BY_NAME["tallystream.batches"].name, BY_NAME["tallystream.table.dead_letters"].name
+RECORDS, DEAD_LETTERS = BY_NAME["tallystream.input.records"].name, BY_NAME["tallystream.table.dead_letters"].name
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class AppInstances:
 class Observed:
     """The state of the pipeline. Times are epoch ms; None: the store does not have it.
 
-    `round_ms` is the time of the collector's newest round, `batch_ms` that of the aggregator's newest batch.
+    `round_ms` is the time of the collector's newest round, `read_ms` when the aggregator last read a record.
     `dead_letters` are those of the last ten minutes, the first of which arrived at `dead_letters_since_ms`.
     """
 
     round_ms: int | None = None
-    batch_ms: int | None = None
+    read_ms: int | None = None
     apps: tuple[AppInstances, ...] = ()
     dead_letters: int = 0
     dead_letters_since_ms: int | None = None
@@ -51,8 +51,8 @@ def read_observed(reader: PointReader, *, end_ms: int, until_ms: int) -> Observe
     Raises:
         SinkUnavailableError: the store does not answer.
     """
-    batches = reader.read(
-        BATCHES,
+    records = reader.read(
+        RECORDS,
         ("count",),
         start_ms=until_ms,
         end_ms=until_ms + 1,
@@ -70,7 +70,7 @@ def read_observed(reader: PointReader, *, end_ms: int, until_ms: int) -> Observe
     sent = reader.read(SENT, ("instances",), start_ms=end_ms - HOUR_MS, end_ms=until_ms, last_before=True)
     count, since_ms = dead_letters(dead)
     return Observed(
-        batch_ms=max((one.times_ms[-1] for one in batches), default=None),
+        read_ms=max((one.times_ms[-1] for one in records), default=None),
         apps=tuple(app_instances(sent)),
         dead_letters=count,
         dead_letters_since_ms=since_ms,

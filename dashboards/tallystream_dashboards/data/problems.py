@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_AGE_MS = 150_000
 """Lag that is older, in ms, says nothing about now. The longest interval of the collector is 60 s."""
 OWN_METRICS_MS = 86_400_000
-"""An aggregator whose last batch is longer ago, in ms, is not judged by it: it may publish no metrics of its own."""
+"""An aggregator that read its last record longer ago, in ms, is not judged: it may publish no metrics of its own."""
 
 _RULES = {rule.slug: rule for rule in RULES}
 _OWN_RULES = {AGGREGATOR: "aggregator-down", SHIPPER: "sink-behind"}
@@ -91,15 +91,15 @@ def _outdated(round_ms: int, now_ms: int) -> Iterator[Problem]:
 
 
 def _aggregator(observed: Observed, now_ms: int, limits: Thresholds) -> Iterator[Problem]:
-    if observed.batch_ms is None:
+    if observed.read_ms is None:
         return
-    age_ms = now_ms - observed.batch_ms
+    age_ms = now_ms - observed.read_ms
     if limits.aggregator_seconds * 1000 < age_ms < OWN_METRICS_MS:
         yield Problem(
             "No aggregator works",
-            f"The newest batch is {formatting.duration(age_ms / 1000)} old. Records wait on the topic metrics.",
+            f"It last read a record {formatting.duration(age_ms / 1000)} ago. Records wait on the topic metrics.",
             "aggregator-down",
-            since_ms=observed.batch_ms,
+            since_ms=observed.read_ms,
             severity="critical",
             details={"view": "pipeline"},
         )

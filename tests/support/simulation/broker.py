@@ -239,12 +239,6 @@ class SimulatedCluster:
         """Return the transactions that have no outcome yet."""
         return [transaction for transaction in self._current.values() if transaction.outcome is None]
 
-    def close_transactions(self) -> None:
-        """Abort all open transactions, and write all markers that are missing."""
-        for transaction in self.open_transactions():
-            self.expire(transaction.transactional_id)
-        self.write_markers()
-
     def write_markers(self) -> None:
         """Write all markers that are missing."""
         for transaction in list(self._current.values()):

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.initial_state import (
-    InitialState,
-    initial_state_path,
-    read_initial_state,
-    write_initial_state,
-)
+from tallystream_aggregator import files
 from tallystream_aggregator.sinks.base import Point
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_cli.local.system import LocalSystem, SystemSettings
@@ -79,16 +74,14 @@ def test_other_files_keep_their_permissions(tmp_path: Path) -> None:
     assert (mode(path), mode(tmp_path)) == ("644", "755")
 
 
-def test_only_the_owner_may_read_an_initial_state(tmp_path: Path) -> None:
-    """It has the complete table. The file of a failed attempt, with wider permissions, is replaced."""
-    checkpoint = tmp_path / "new" / "checkpoint"
-    state = InitialState([b"table"], {}, 1)
-    write_initial_state(initial_state_path(checkpoint), state)
-    assert (mode(tmp_path / "new"), mode(initial_state_path(checkpoint))) == ("700", "600")
-    initial_state_path(checkpoint).with_name("checkpoint.initial-state.new").touch(0o666)
-    write_initial_state(initial_state_path(checkpoint), state)
-    assert mode(initial_state_path(checkpoint)) == "600"
-    assert read_initial_state(initial_state_path(checkpoint)) == state
+def test_only_the_owner_may_read_a_file_that_is_written(tmp_path: Path) -> None:
+    """The file of a failed attempt, with wider permissions, is replaced."""
+    path = tmp_path / "new" / "secret"
+    files.write_file(path, b"one")
+    assert (mode(tmp_path / "new"), mode(path)) == ("700", "600")
+    path.with_name("secret.new").touch(0o666)
+    files.write_file(path, b"two")
+    assert (mode(path), path.read_bytes()) == ("600", b"two")
 
 
 def test_only_the_owner_may_enter_the_folder_of_the_local_system(tmp_path: Path) -> None:

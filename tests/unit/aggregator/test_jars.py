@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("of", ["spark", "files", "broker", "opentelemetry", "tools"])
+@pytest.mark.parametrize("of", ["files", "broker", "opentelemetry", "tools", "broker-3.9", "connector"])
 def test_every_jar_is_pinned_by_revision_and_digest(of: str) -> None:
     """Each has an exact revision and a SHA-256, and is listed once."""
     lock = jars.read_lock(of)
@@ -58,9 +58,9 @@ def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         encoding="utf-8",
     )
     java.chmod(0o755)
-    jar = jars.Jar("spark", "g", "a", "1", hashlib.sha256(b"genuine").hexdigest())
-    monkeypatch.setattr(jars, "read_lock", lambda of: [jar] if of == "spark" else [])
-    path = tmp_path / "jars" / "spark" / "a-1.jar"
+    jar = jars.Jar("files", "g", "a", "1", hashlib.sha256(b"genuine").hexdigest())
+    monkeypatch.setattr(jars, "read_lock", lambda of: [jar] if of == "files" else [])
+    path = tmp_path / "jars" / "files" / "a-1.jar"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"genuine")
     return path
@@ -69,16 +69,16 @@ def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_a_cached_jar_is_not_downloaded(cached: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A full cache needs no Java and no network."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    assert jars.fetch("spark") == [cached]
+    assert jars.fetch("files") == [cached]
 
 
 def test_a_cached_jar_that_was_changed_is_downloaded_again(cached: Path, tmp_path: Path) -> None:
     """Each use compares the SHA-256, also after a change that keeps the size."""
     for content in (b"gen", b"forgery"):
-        assert jars.fetch("spark") == [cached]
+        assert jars.fetch("files") == [cached]
         (tmp_path / "downloaded").unlink(missing_ok=True)
         cached.write_bytes(content)
-        assert jars.fetch("spark") == [cached]
+        assert jars.fetch("files") == [cached]
         assert cached.read_bytes() == b"genuine"
         assert (tmp_path / "downloaded").exists()
 
@@ -90,7 +90,7 @@ def test_a_changed_jar_that_cannot_be_downloaded_is_not_used(
     cached.write_bytes(b"forgery")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
-        jars.fetch("spark")
+        jars.fetch("files")
 
 
 def test_the_error_without_java_names_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_the_error_without_java_names_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setenv("TALLYSTREAM_CACHE", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(jars.JarsError, match="install Java 17 or 21"):
-        jars.fetch("spark")
-    assert not list((tmp_path / "jars" / "spark").glob("*.jar"))
+        jars.fetch("files")
+    assert not list((tmp_path / "jars" / "files").glob("*.jar"))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_jar_that_is_missing_or_forged_is_not_used(
     java.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    jar = jars.Jar("spark", "g", "a", "1", "0" * 64)
+    jar = jars.Jar("files", "g", "a", "1", "0" * 64)
     folder = tmp_path / "cache"
     folder.mkdir()
     with pytest.raises(jars.JarsError, match=message):
@@ -131,7 +131,7 @@ def test_a_jar_that_is_missing_or_forged_is_not_used(
 
 def test_ivy_downloads_only_the_jars_of_the_list() -> None:
     """No dependency is transitive, and special characters are quoted."""
-    text = jars._ivy_xml([jars.Jar("spark", "g", 'a"&', "1", "0" * 64)])
+    text = jars._ivy_xml([jars.Jar("files", "g", 'a"&', "1", "0" * 64)])
     assert text.count("<dependency ") == text.count('transitive="false"') == 1
     assert "'a\"&amp;'" in text
 

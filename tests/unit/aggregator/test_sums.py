@@ -28,11 +28,11 @@ def test_keys_of_hostile_names_do_not_collide() -> None:
 
 def test_a_row_is_decoded_as_it_was_encoded() -> None:
     """Numbers may have 64 bits. Fields that a type does not have stay None."""
-    row = sums.Sum(app="shop", name="n", type="counter", count=2**63 - 1, lives=1, instances=1, ts=5, epoch=2, batch=7)
+    row = sums.Sum(app="shop", name="n", type="counter", count=2**63 - 1, lives=1, instances=1, ts=5)
     row.offsets = {"metrics": {"0": 41}}
     assert sums.decode(sums.encode(row)) == row
     assert json.loads(sums.encode(row)).keys() == {
-        *("v", "app", "name", "type", "count", "lives", "instances", "ts", "offsets", "epoch", "batch")
+        *("v", "app", "name", "type", "count", "lives", "instances", "ts", "offsets")
     }
 
 
@@ -64,7 +64,7 @@ def test_a_published_sum_has_its_version_and_offsets() -> None:
     total = Total(metric, totals, 2, 1, 77, {"metrics": {"0": 3}}, 5)
     row = sums.decode(total.value())
     assert (row.sum, row.min, row.max, row.mean, row.number) == (9, 4, 5, 4.5, 2)
-    assert (row.lives, row.instances, row.retired, row.ts, row.epoch, row.batch) == (2, 1, 5, 77, 4, 6)
+    assert (row.lives, row.instances, row.retired, row.ts) == (2, 1, 5, 77)
     assert (row.offsets, row.tags) == ({"metrics": {"0": 3}}, {"a": "1"})
     assert total.key() == sums.key("shop", ("g", "gauge", (("a", "1"),)))
 

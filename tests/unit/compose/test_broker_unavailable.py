@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 COMMANDS = [
     "verify",
-    "ship --store local:{tmp}/s.db --checkpoint {tmp}/c",
+    "ship --store local:{tmp}/s.db",
     "ship --store prometheus:0",
     "replay --store local:{tmp}/s.db --from 2026-11-20",
-    "rebuild --checkpoint {tmp}/c",
+    "rebuild --shards 2",
     "aggregate --checkpoint {tmp}/c",
 ]
 

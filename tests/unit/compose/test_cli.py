@@ -114,15 +114,13 @@ BAD = [
     ),
     ("aggregate --checkpoint {tmp}/c --on-data-loss weep", "--on-data-loss: 'weep' can't be used; "),
     ("aggregate --checkpoint {tmp}/c --kafka acks", "--kafka: '***' can't be used; give KEY=VALUE"),
-    ("ship --checkpoint {tmp}/c --store tape:x", "--store: 'tape:x' can't be used; give local:PATH"),
-    ("ship --checkpoint {tmp}/c --store local:{tmp}/s.db --max-records 0", "--max-records: 0 can't be used; "),
-    ("ship --store local:{tmp}/s.db", "--checkpoint is not set; name a directory"),
+    ("ship --store tape:x", "--store: 'tape:x' can't be used; give local:PATH"),
     ("ship --store prometheus:0 --rows", "--rows: True can't be used; Prometheus gets only sums"),
     (
-        "ship --checkpoint {tmp}/c --store graphite:h:1 --graphite-prefix a..b",
+        "ship --store graphite:h:1 --graphite-prefix a..b",
         "--graphite-prefix: 'a..b' can't be used; ",
     ),
-    ("ship --checkpoint {tmp}/c --store otlp:localhost:4318", "--store: 'otlp:localhost:4318' can't be used; "),
+    ("ship --store otlp:localhost:4318", "--store: 'otlp:localhost:4318' can't be used; "),
     ("replay --store prometheus:1 --from 2026-11-20", "--store: 'prometheus:127.0.0.1:1' can't be used; it has only"),
     ("page --store graphite:h:2003", "--store: 'graphite:h:2003' can't be used; only ship writes there: "),
     ("page --store otlp:http://h:4318", "--store: 'otlp:http://h:4318' can't be used; only ship writes there: "),
@@ -159,7 +157,7 @@ def test_an_invalid_setting_is_one_sentence(
 
 UNKNOWN = [
     ("aggregate", "aggregate", "'--checkpoint'"),
-    ("ship --checkpoint c", "ship", "'--store'"),
+    ("ship --rows", "ship", "'--store'"),
     ("up --broker-port many", "up", "'--broker-port'"),
     ("up --nonsense", "up", "--nonsense"),
     ("lag collect --nonsense", "lag collect", "--nonsense"),
@@ -239,18 +237,23 @@ def test_a_kafka_option_without_a_key_does_not_show_its_value() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("aggregate", "--drop-tag", "pod", "--keep-tags", "topic"), "--keep-tags: 'topic' .*without --drop-tag"),
+        (
+            ("aggregate", "--checkpoint", "{}", "--drop-tag", "pod", "--keep-tags", "topic"),
+            "--keep-tags: 'topic' .*without --drop-tag",
+        ),
         (("rebuild", "--drop-tag", "pod", "--keep-tags", "topic"), "--keep-tags: 'topic' .*without --drop-tag"),
         (
             ("rebuild", "--all-tags", "--drop-tag", "pod"),
             "--all-tags: '--drop-tag pod' .*without --drop-tag and --keep",
         ),
+        (("rebuild", "--shards", "0"), "--shards: 0 .*from 1 to 1024"),
+        (("rebuild", "--shards", "2", "--timeout", "0"), "--timeout: 0.*1 or more"),
     ],
 )
 def test_options_for_the_tags_of_the_sums_exclude_each_other(
     arguments: tuple[str, ...], error: str, tmp_path: Path
 ) -> None:
     """This is found before anything is read."""
-    found = CliRunner().invoke(main.app, [*arguments, "--checkpoint", str(tmp_path / "checkpoint")])
+    found = CliRunner().invoke(main.app, [one.format(tmp_path / "checkpoint") for one in arguments])
     assert isinstance(found.exception, ConfigError)
     assert re.search(error, str(found.exception))

@@ -205,7 +205,7 @@ def test_status_as_json(
     assert (output["running"], output["up"], output["components"]) == (False, False, [])
 
 
-@pytest.mark.parametrize("line", ["up", "demo", "aggregate --checkpoint c", "ship --checkpoint c --store local:s.db"])
+@pytest.mark.parametrize("line", ["up", "demo", "aggregate --checkpoint c"])
 def test_without_java_a_command_that_needs_it_fails(
     line: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -265,8 +265,7 @@ def test_up_stops_everything_after_its_terminal_was_closed(
     "line",
     [
         "aggregate --checkpoint {}",
-        "ship --store local:s.db --checkpoint {}",
-        "rebuild --checkpoint {}",
+        "ship --store local:s.db --ready-file {}",
         "aggregate --checkpoint c --ready-file {}",
         "page --store local:s.db --ready-file {}",
     ],

@@ -40,10 +40,10 @@ def test_every_command_that_uses_kafka_has_permissions() -> None:
 
 
 def test_only_the_aggregator_may_write_its_topics() -> None:
-    """Only `aggregate` writes sums, rows, events and the ledger."""
+    """Only `aggregate` and `rebuild` write sums, rows, events and the ledger."""
     for acl in acls():
         if acl.resource == "topic" and "WRITE" in acl.operations:
-            assert acl.command == "aggregate" or acl.name in ("metrics", "metrics-dead"), acl
+            assert acl.command in ("aggregate", "rebuild") or acl.name in ("metrics", "metrics-dead"), acl
 
 
 def test_every_operation_exists() -> None:

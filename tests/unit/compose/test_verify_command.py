@@ -29,10 +29,10 @@ def shown(outcome: Outcome, max_rows: int = 50) -> str:
 
 
 def test_the_summary_says_what_was_compared() -> None:
-    """It has the numbers of sums, dead letters and records, and the offsets up to which they were read."""
-    outcome = Outcome({"metrics:1": 9, "metrics:0": 1005}, records=1014, sums=3, letters=2, complete=True)
+    """It has the numbers of sums, dead letters, events and records, and the offsets up to which they were read."""
+    outcome = Outcome({"metrics:1": 9, "metrics:0": 1005}, records=1014, sums=3, letters=2, events=1, complete=True)
     assert summary(outcome) == (
-        "all agree: 3 sums and 2 dead letters, 1,014 records (partition: next offset 0: 1,005, 1: 9)"
+        "all agree: 3 sums, 2 dead letters, 1 events, 1,014 records (partition: next offset 0: 1,005, 1: 9)"
     )
     assert notes(outcome) == []
     assert "(partition: next offset a:2: 7, a:10: 8, b:0: 9)" in summary(Outcome({"b:0": 9, "a:10": 8, "a:2": 7}))
@@ -57,9 +57,9 @@ def test_most_limits_the_table() -> None:
 
 def test_notes_say_what_was_not_compared() -> None:
     """Each kind of record that was not compared has a note with its number."""
-    found = notes(Outcome(between=2, compacted=3, unreadable=4, letters_checked=False))
+    found = notes(Outcome(between=2, compacted=3, unreadable=4, letters_checked=False, events_checked=False))
     assert [note.split()[0] for note in found[:3]] == ["2", "3", "4"]
-    assert len(found) == 5
+    assert len(found) == 6
 
 
 def test_json_has_every_difference() -> None:

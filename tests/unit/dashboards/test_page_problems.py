@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
-WELL = Observed(round_ms=NOW - 2000, batch_ms=NOW - 10_000, apps=(AppInstances("a", 2, 2, NOW),))
+WELL = Observed(round_ms=NOW - 2000, read_ms=NOW - 10_000, apps=(AppInstances("a", 2, 2, NOW),))
 """The state of a pipeline that works."""
 
 
@@ -64,7 +64,7 @@ def test_a_group_has_its_status_reason_and_time() -> None:
 def test_the_worst_is_first() -> None:
     """Outdated lag makes everything else uncertain, so it is first. Critical problems precede warnings."""
     states = [state("a", Status.ERR), state("b", Status.WARN), state("late", seconds=301), state("tallystream-shipper")]
-    observed = replace(WELL, round_ms=NOW - 6 * MINUTE, batch_ms=NOW - 3 * MINUTE, dead_letters=2)
+    observed = replace(WELL, round_ms=NOW - 6 * MINUTE, read_ms=NOW - 3 * MINUTE, dead_letters=2)
     assert listed(*states, observed=observed) == [
         ("No lag has been collected for 6 min", "collector-down"),
         ("No aggregator works", "aggregator-down"),
@@ -93,13 +93,13 @@ def test_the_own_groups_have_their_own_sections(own: str, seconds: float, found:
     assert listed(state(own, seconds=seconds)) == found
 
 
-def test_a_shipper_that_is_behind_hides_the_age_of_the_last_batch() -> None:
-    """The batches of the aggregator are read from the store, so they are old if the shipper writes nothing."""
-    observed = replace(WELL, batch_ms=NOW - 5 * MINUTE)
+def test_a_shipper_that_is_behind_hides_the_age_of_the_last_record() -> None:
+    """What the aggregator read is known from the store, so it is old if the shipper writes nothing."""
+    observed = replace(WELL, read_ms=NOW - 5 * MINUTE)
     assert listed(state("tallystream-shipper", seconds=200), observed=observed) == [
         ("Group tallystream-shipper is 3 min 20 s behind", "sink-behind")
     ]
-    assert listed(observed=replace(WELL, batch_ms=NOW - 25 * 60 * MINUTE)) == [], "it publishes no metrics of its own"
+    assert listed(observed=replace(WELL, read_ms=NOW - 25 * 60 * MINUTE)) == [], "it publishes no metrics of its own"
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_every_problem_has_a_rule_with_an_action() -> None:
 
 
 def test_the_state_of_the_pipeline_is_read(tmp_path: Path) -> None:
-    """The newest batch, living instances and dead letters are read from the store, with their times."""
+    """The newest record that was read, living instances and dead letters are read from the store, with their times."""
     settings = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", retention_days=0)
     sink = open_sink(settings)
     sink.setup()
     own = {"app": "tallystream", "command": "aggregate"}
-    sink.write([Point("tallystream.batches", own | {"metric_type": "counter"}, {"count": 7}, NOW - 40_000)])
+    sink.write([Point("tallystream.input.records", own | {"metric_type": "counter"}, {"count": 7}, NOW - 40_000)])
     for ago, dead, instances in ((2000, 3, 4), (500, 3, 3), (200, 8, 2), (100, 9, 2)):
         ts = NOW - ago * 1000
         sink.write([Point("tallystream.table.dead_letters", own | {"metric_type": "gauge"}, {"max": dead}, ts)])
@@ -195,7 +195,7 @@ def test_the_state_of_the_pipeline_is_read(tmp_path: Path) -> None:
     observed = read_observed(reader, end_ms=period.end_ms, until_ms=period.until_ms)
     reader.close()
     assert observed == Observed(
-        batch_ms=NOW - 40_000,
+        read_ms=NOW - 40_000,
         apps=(AppInstances("orders", 2, 4, NOW - 200_000),),
         dead_letters=6,
         dead_letters_since_ms=NOW - 200_000,

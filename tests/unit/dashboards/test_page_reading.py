@@ -327,7 +327,7 @@ def test_the_lives_of_an_instance_are_added_up(sink: Sink, reader: PointReader) 
 def test_the_systems_own_app_is_not_the_default(sink: Sink, reader: PointReader) -> None:
     """Events and rows of instances are no sums. The system's own metrics are an app, but not the default one."""
     event = Point("tallystream.events", {"app": "a", "kind": "restart"}, {"text": "restart: i"}, NOW)
-    own = counted(1, NOW, "tallystream.batches", "tallystream")
+    own = counted(1, NOW, "tallystream.input.records", "tallystream")
     sink.write([counted(7, NOW, app="zebra"), counted(3, NOW, "instance:records", "a"), event, own])
     view = read_metrics(reader, Selection(), PERIOD, round_ms=None)
     assert (view.apps, view.app) == (("tallystream", "zebra"), "zebra")

@@ -15,7 +15,6 @@ from typer.main import get_command
 
 from support import images
 from support.cluster import SECURE
-from tallystream_aggregator.jars import read_lock
 from tallystream_cli import main
 
 FOLDER = images.ROOT / "deploy" / "kubernetes"
@@ -131,7 +130,7 @@ def test_a_component_is_started_as_in_compose(name: str, services: dict[str, Any
     wanted = {variable.replace("INFLUXDB_TOKEN_FILE", "INFLUXDB_TOKEN") for variable in service["environment"]}
     assert wanted <= given
     grace = f"{workload['spec']['template']['spec']['terminationGracePeriodSeconds']}s"
-    assert grace == service["stop_grace_period"].replace("1m30s", "90s")
+    assert grace == service["stop_grace_period"]
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
@@ -182,12 +181,11 @@ def test_no_manifest_contains_a_secret() -> None:
 
 def test_the_checkpoint_is_kept_when_its_pod_or_set_is_deleted() -> None:
     """The pod's own claim is retained. With a standby, both pods share a claim that several nodes can write."""
-    for name in ("aggregator", "shipper"):
-        spec = workloads(base())[name]["spec"]
-        assert spec["replicas"] == 1
-        assert set(spec["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
-        (claim,) = spec["volumeClaimTemplates"]
-        assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    spec = workloads(base())["aggregator"]["spec"]
+    assert spec["replicas"] == 1
+    assert set(spec["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
+    (claim,) = spec["volumeClaimTemplates"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
     objects = standby()
     spec = workloads(objects)["aggregator"]["spec"]
     assert (spec["replicas"], spec["podManagementPolicy"]) == (2, "Parallel")
@@ -216,14 +214,9 @@ def test_every_selector_matches_pods() -> None:
             assert any(wanted.items() <= labels.items() for labels in pods), one["metadata"]["name"]
 
 
-def test_the_submit_script_names_existing_jars_files_and_options() -> None:
-    """It names every jar of the lock, existing files, claims and accounts, and options of `aggregate`."""
+def test_the_submit_script_names_existing_files_and_options() -> None:
+    """It names existing files, claims and accounts, and options of `aggregate`."""
     script = (FOLDER / "spark" / "submit").read_text(encoding="utf-8")
-    (listed,) = re.findall(r'--jars "(.+)"', script)
-    assert listed.split(",") == [f"$jars/{jar.file_name}" for jar in read_lock("spark")]
-    environment = images.final_stage("spark")["ENV"][-1]
-    (cache,) = re.findall(r"TALLYSTREAM_CACHE=(\S+)", environment)
-    assert f"jars=local://{cache}/jars/spark\n" in script
     for name in re.findall(r'"\$here/([\w.-]+)"', script):
         assert f"spark/{name}" in TEMPLATES
     arguments = script.partition("tally.py")[2].replace("\\\n", " ").replace('"$@"', "").split()

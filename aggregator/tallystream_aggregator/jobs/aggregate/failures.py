@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
+from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
-from tallystream_aggregator.spark.runner import FULL, READING, UNREADABLE, failure_reason, stack_traces
+from tallystream.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 OURS = re.compile(r"^tallystream[\w.]*\.(\w+): (.+)$", re.MULTILINE)
 """The error of a task: the last line of a Python traceback in Spark's message."""
 
+FULL = "No space left on device"
+"""The message of the operating system, which Java repeats."""
+
 DENIED = re.compile(r"Permission denied|AccessDeniedException|Read-only file system|AccessControlException")
 
+UNREADABLE = re.compile(
+    "CANNOT_LOAD_STATE_STORE|Unexpected end-of-input|Unrecognized token|Incomplete log|Malformed|Checksum (error|file)"
+)
+"""Parts of the messages with which Spark reports an unreadable file of the checkpoint without its name."""
+
+READING = "HDFSMetadataLog.get("
+"""If a stack trace has this call, Spark failed to read one of the checkpoint's logs, whatever its message."""
+
+MAX_REASON = 2000
+"""The most characters of Spark's message."""
 
 OTHER_LOOPS = "sources in the checkpoint offsets"
 """Part of Spark's message if the checkpoint has the query of another number of loops: the table was split."""
@@ -48,9 +65,62 @@ def failure_of(error: Any, checkpoint: Path) -> Failure:
     ours = OURS.search(message)
     if ours is not None:
         return Failure(Remedy.FENCED if ours[1] == "FencedError" else Remedy.STOP, ours[2])
-    reason = failure_reason(message, traces, checkpoint)
-    if any(FULL in text or DENIED.search(text) for text in (message, traces)):
+    if FULL in message or FULL in traces:
+        return Failure(Remedy.STOP, _no_space(checkpoint))
+    reason = _reason(message)
+    if DENIED.search(message) or DENIED.search(traces):
         return Failure(Remedy.STOP, reason)
-    if UNREADABLE.search(message) or READING in traces or OTHER_LOOPS in message:
-        return Failure(Remedy.SET_ASIDE, reason)
+    if OTHER_LOOPS in message:
+        return Failure(Remedy.SET_ASIDE, f"the table was split, and the checkpoint has the earlier shards ({reason})")
+    if UNREADABLE.search(message) or READING in traces:
+        return Failure(Remedy.SET_ASIDE, f"the checkpoint {checkpoint} can't be read ({reason})")
     return Failure(Remedy.AGAIN, reason)
+
+
+@contextmanager
+def checkpoint_errors(checkpoint: Path) -> Iterator[None]:
+    """Translate an OSError of the block, which reads or writes files of the checkpoint or beside it.
+
+    Raises:
+        TallystreamError: the block raised OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = _no_space(checkpoint) if FULL in str(error) else str(error)
+        raise TallystreamError(f"checkpoint {checkpoint}: {reason}") from error
+
+
+def stack_traces(failure: Any) -> str:
+    """Return the stack traces of Spark's exception and of all its causes as text."""
+    texts = []
+    while failure is not None:
+        texts.append(str(getattr(failure, "_stackTrace", "")))
+        failure = getattr(failure, "_cause", None)
+    return "\n".join(texts)
+
+
+def _reason(message: str) -> str:
+    """Return Spark's message in one line, without Java's stack and without Python's, but with its exception."""
+    text = message.split("JVM stacktrace", maxsplit=1)[0].split("=== Streaming Query ===", maxsplit=1)[0]
+    before, trace, after = text.partition("Traceback (most recent call last):\n")
+    raised = [line for line in after.splitlines() if line[:1].isalpha()]
+    return " ".join((f"{before} {raised[-1]}" if trace and raised else text).split())[:MAX_REASON]
+
+
+def _no_space(checkpoint: Path) -> str:
+    scratch = Path(tempfile.gettempdir())
+    if _free_bytes(scratch) < _free_bytes(checkpoint):
+        return (
+            f"the disk of {scratch} is full, where Spark keeps temporary files: free some space, or name another "
+            "folder with SPARK_LOCAL_DIRS, and start it again: it continues where it stopped."
+        )
+    return (
+        f"the disk of the checkpoint {checkpoint} is full: free some space, or move the checkpoint to a larger disk, "
+        "and start it again: it continues where it stopped."
+    )
+
+
+def _free_bytes(folder: Path) -> int:
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free

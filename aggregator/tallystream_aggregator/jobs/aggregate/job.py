@@ -9,10 +9,11 @@ from tallystream_aggregator import files
 from tallystream_aggregator.health import Health
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
+from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, last_end
 from tallystream_aggregator.jobs.aggregate.settings import GROUP
-from tallystream_aggregator.jobs.aggregate.table_start import TableStart, table_start
+from tallystream_aggregator.jobs.aggregate.table_start import TableStart, require_restart, table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import check_login
@@ -24,7 +25,6 @@ from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.epochs.access import KafkaAccess
 from tallystream_aggregator.spark.epochs.listener import EpochListener
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
-from tallystream_aggregator.spark.runner import checkpoint_errors
 from tallystream_aggregator.spark.session import build_session, end_session
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(settings: AggregateSettings) -> int:
             create_topics(admin, topics, shards=settings.shards or 1)
             files.make_folder(settings.checkpoint)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
-            begin = _begin(settings, kafka)  # rejected before the wait for the lease
+            begin = _begin(settings, kafka, first=True)  # rejected before the wait for the lease
             require_partitions(admin, topics, shards=begin.shards)
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
@@ -109,7 +109,7 @@ def run(settings: AggregateSettings) -> int:
                 begin=begin.offsets or last_end(rows, {}),
                 otlp=selection.otlp,
                 ends=ends,
-                tick=ClockRecords(kafka, health.has_living).poll,
+                tick=ClockRecords(kafka, health.progress.has_living).poll,
             )
             driver = Driver(
                 session,
@@ -125,8 +125,14 @@ def run(settings: AggregateSettings) -> int:
             return driver.run()
 
 
-def _begin(settings: AggregateSettings, kafka: Mapping[str, str]) -> TableStart:
-    """Return how the table begins, or goes on as it is on `metrics-table` now."""
+def _begin(settings: AggregateSettings, kafka: Mapping[str, str], *, first: bool = False) -> TableStart:
+    """Return how the table begins, or goes on as it is on `metrics-table` now. Another driver may begin it meanwhile.
+
+    Only at the `first` call, `--from` may be refused.
+    """
     with closing(TableTail(settings.topics, 1, kafka)) as tail:
         tail.poll()
-        return table_start(settings, settings.topics, kafka, tail.newest)
+        begin = table_start(settings, settings.topics, kafka, tail.newest)
+    if first and not begin.offsets:
+        require_restart(settings)
+    return begin

@@ -124,7 +124,7 @@ class QueryWatch:
             self._was_ready = True
         elif not self._was_ready:
             self._records = records  # of earlier processes
-        self._health.watched(
+        self._health.progress.watched(
             by_topic(self._published),
             by_topic(ends),
             shards,

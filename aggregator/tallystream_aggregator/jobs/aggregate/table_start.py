@@ -61,8 +61,6 @@ def table_start(
     positions = newest[0].positions
     if positions is None:
         return _new(settings, topics, kafka, read)
-    if settings.start is not None:
-        log.info("%s has a table, which continues; --from %s is for a new one", topics.table, settings.start)
     _require_selected(positions.positions, selection, topics)
     _require_otlp(positions.positions, topics, kafka, selection)
     shards, tags = positions.of, positions.sum_tags
@@ -80,6 +78,25 @@ def table_start(
             f"the sums of the table have {tags}: leave the option out, or run tallystream rebuild with it",
         )
     return TableStart({}, shards, tags)
+
+
+def require_restart(settings: AggregateSettings) -> None:
+    """Require that `--from` is not given for a table that exists, unless its checkpoint says that this is a restart.
+
+    Raises:
+        ConfigError: the user expects a new table.
+    """
+    topics = settings.topics
+    if settings.start is None:
+        return
+    if not (settings.checkpoint / "offsets").exists():
+        raise ConfigError(
+            "--from",
+            settings.start,
+            f"{topics.table} has a table, which continues where it is: leave the option out; or delete the topics "
+            f"{topics.table}, {topics.agg} and {topics.shards}, or use another --topic-prefix, to begin a new table",
+        )
+    log.info("%s has a table, which continues; --from %s is for a new one", topics.table, settings.start)
 
 
 def _new(

@@ -56,7 +56,7 @@ class TableTail:
         self.newest = {number: ShardRows() for number in self._topics}
         self._consumer = clients.reading_consumer(
             kafka,
-            options={"isolation.level": "read_committed", "queued.max.messages.kbytes": 8192, "fetch.wait.max.ms": 100},
+            options={"queued.max.messages.kbytes": 8192, "fetch.wait.max.ms": 100},
         )
 
     def poll(self) -> bool:

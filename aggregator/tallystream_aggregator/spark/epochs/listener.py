@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark import SparkContext
 from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
 
+from tallystream_aggregator.health.internal_metrics import EpochNumbers
 from tallystream_aggregator.spark.epochs.query import rows_of
 
 if TYPE_CHECKING:
@@ -57,7 +58,14 @@ class EpochListener(StreamingQueryListener):
         ts_ms = int(datetime.fromisoformat(parsed["timestamp"]).timestamp() * 1000)
         self.finished.append(Epoch(int(parsed["batchId"]), ts_ms, rows))
         self.epochs += 1
-        self._health.epoch(parsed, records=sum(row.records for row in rows))
+        numbers = EpochNumbers(
+            steps=sum(row.steps for row in rows),
+            restarts=sum(row.restarts for row in rows),
+            seconds=max((row.seconds for row in rows), default=0.0),
+            waited_s=min((row.waited_s for row in rows), default=0.0),
+        )
+        self._health.progress.epoch(parsed, numbers)
+        self._health.status.checked(int(parsed["batchId"]))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing: each batch has a tick."""

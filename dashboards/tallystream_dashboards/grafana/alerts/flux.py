@@ -34,7 +34,7 @@ def queries(settings: Settings) -> dict[str, str]:
         "dead-letters": _dead_letters(start),
         "processed-twice": _processed_twice(start),
         "aggregator-down": _age(
-            start, 'r._measurement == "tallystream.batches" and r.command == "aggregate" and r._field == "count"'
+            start, 'r._measurement == "tallystream.input.records" and r.command == "aggregate" and r._field == "count"'
         ),
         "collector-down": _age(start, 'r._measurement == "tallystream.lag.rounds" and r._field == "groups"'),
         "clock-skew": _clock_skew(start),

@@ -39,8 +39,8 @@ def expressions(settings: Settings) -> dict[str, str]:
             f"sum by (app, metric) ({_named(_COUNTERS)}) "
             f"- sum by (app, metric) ({_position('total')}) + sum by (app, metric) ({_position('start')})"
         ),
-        # An aggregator that starts or stands by has not checked for records yet, so it does not count.
-        "aggregator-down": f"min(tallystream_last_check_age_seconds{_AGGREGATOR} and {_READY})",
+        # An aggregator that starts or stands by is not ready, so it does not count.
+        "aggregator-down": f"min(tallystream_published_age_seconds{_AGGREGATOR} and {_READY})",
         "collector-down": f"time() - max({_ROUND})",
         "clock-skew": "max by (group) (abs(tallystream_lag_skew_seconds))",
     }

@@ -152,7 +152,7 @@ RULES = (
         reason="The shipper does not keep up, or cannot write. Dashboards show old sums. Nothing is lost as long as "
         "metrics-agg keeps every row (7 days by default).",
         action="Read the shipper's /readyz: it names the store that it waits for. When the store is available, the "
-        "shipper continues by itself. If the shipper has ended, start it with the same checkpoint.",
+        "shipper continues by itself. If the shipper has ended, start it again.",
         dashboard="pipeline",
         panel="Age of what is not in the store",
     ),
@@ -194,10 +194,10 @@ RULES = (
         summary="No aggregator has been working for more than %(aggregator_seconds)g s",
         reason="Nothing is summed. Records wait on the topic metrics. Nothing is lost within its retention (7 days by "
         "default).",
-        action="Start tallystream aggregate with the same checkpoint. If it exits, its last line has the reason and "
+        action="Start tallystream aggregate. If it exits, its last line has the reason and "
         "the remedy. If it runs, read its /healthz and /readyz.",
         dashboard="pipeline",
-        panel="Since the last batch",
+        panel="Age of what is published",
         no_data="Alerting",
     ),
     Rule(

@@ -52,19 +52,11 @@ _READY = _stat(
     mappings=(value_mapping({"1": ("ready", GREEN), "0": ("not ready", RED)}),),
     queries=_internal_metrics("ready", legend="{command}"),
 )
-_SINCE = _stat(
-    title="Since the last batch",
-    description="The time since the start of the newest batch. Without new records there are no batches.",
+_PUBLISHED = _stat(
+    title="Age of what is published",
+    description="The time since the aggregator last published a step, 0 while nothing waits to be read.",
     unit="s",
-    queries=queries(
-        legend="{command}",
-        flux=flux.pipe(
-            flux.internal_metric("tallystream.batch.time_seconds"),
-            "last()",
-            "map(fn: (r) => ({r with _value: float(v: uint(v: v.timeRangeStop)) / 1000000000.0 - r._value}))",
-        ),
-        prometheus=f"time() - {promql.internal_metric('tallystream_batch_time_seconds')}",
-    ),
+    queries=_internal_metrics("published_age_seconds", legend="{command}"),
 )
 _STORE = _stat(
     title="Store",
@@ -73,11 +65,11 @@ _STORE = _stat(
     mappings=(value_mapping({"1": ("unavailable", RED), "0": ("available", GREEN)}),),
     queries=_internal_metrics("ship.store_unavailable", legend="{command}"),
 )
-_EPOCH = _stat(
-    title="Epoch",
-    description="The epoch of the newest batch. It increases by one when another aggregator takes over.",
+_GENERATION = _stat(
+    title="Generation",
+    description="It rises with each start of the aggregator's query, and when another aggregator takes over.",
     unit="none",
-    queries=_internal_metrics("epoch", legend="{command}"),
+    queries=_internal_metrics("generation", legend="{command}"),
 )
 _AGE = Panel(
     title="Age of what is not in the store",
@@ -119,7 +111,7 @@ _OFFSET = promql.internal_metric("tallystream_offset", labels=_PARTITION)
 
 _BEHIND = _panel(
     title="Records to read",
-    description="The end of each partition at the start of the newest batch minus the next offset that is read.",
+    description="The end of each partition minus the position up to which everything is published.",
     unit="short",
     queries=queries(
         legend="{topic}/{partition} ({command})", flux=_BEHIND_FLUX, prometheus=f"{_END_OFFSET} - {_OFFSET}"
@@ -128,7 +120,7 @@ _BEHIND = _panel(
 
 # The mean duration in each window: the growth of the sum divided by the growth of the count.
 _DURATION = (
-    'r._measurement == "tallystream.batch.duration" and r.app == "tallystream" and '
+    'r._measurement == "tallystream.epoch.duration" and r.app == "tallystream" and '
     '(r._field == "sum" or r._field == "count")'
 )
 _PHASE_LABELS = ("command", "phase")
@@ -148,29 +140,29 @@ _PHASES_FLUX = flux.pipe(
 )
 
 _PHASES_INFLUXQL = (
-    'SELECT difference(last("sum")) / difference(last("count")) AS "mean" FROM "tallystream.batch.duration" '
+    'SELECT difference(last("sum")) / difference(last("count")) AS "mean" FROM "tallystream.epoch.duration" '
     'WHERE $timeFilter AND "app" = \'tallystream\' GROUP BY time($__interval), "command", "phase" fill(none)'
 )
 
 _SUM, _COUNT = (
-    f'tallystream_batch_duration_seconds_{end}{{metric_type=""}}[$__rate_interval]' for end in ("sum", "count")
+    f'tallystream_epoch_duration_seconds_{end}{{metric_type=""}}[$__rate_interval]' for end in ("sum", "count")
 )
 _PHASES_PROMETHEUS = f"sum by (command, phase) (rate({_SUM})) / sum by (command, phase) (rate({_COUNT}))"
 
 _PHASES = _panel(
-    title="Batch phases",
-    description="The mean duration of Spark's phases of a batch; triggerExecution is the entire batch.",
+    title="Epoch phases",
+    description="The mean duration of the phases of an epoch: work, waiting for records, and Spark between two epochs.",
     unit="s",
     queries=queries(
         legend="{phase} ({command})", flux=_PHASES_FLUX, influxql=_PHASES_INFLUXQL, prometheus=_PHASES_PROMETHEUS
     ),
 )
 _READ = _panel(
-    title="Records and batches a second",
-    description="Records that the aggregator and the shipper read, and their batches, per second.",
+    title="Records and steps a second",
+    description="Records that were read, steps that the aggregator published, and its restarts after an error.",
     unit="cps",
     step=True,
-    queries=_internal_rates("input.records", "batches"),
+    queries=_internal_rates("input.records", "steps", "restarts"),
 )
 _DEAD = _panel(
     title="Dead letters",
@@ -188,7 +180,7 @@ _TABLE = _panel(
 )
 _STATE = _panel(
     title="State",
-    description="The size of the table, which every batch reads and writes, and the memory of Spark's state store.",
+    description="The bytes that the newest epoch wrote to Spark's state, and the memory of Spark's state store.",
     unit="bytes",
     queries=_internal_metrics("table.state_bytes", "state.memory_bytes"),
 )
@@ -201,11 +193,10 @@ _POINTS = _panel(
 )
 _LEFT_OUT = _panel(
     title="Left out by the shipper",
-    description="Points that the store rejected permanently, unreadable records, and records of a replaced writer, per "
-    "second.",
+    description="Points that the store rejected permanently, and unreadable records, per second.",
     unit="cps",
     step=True,
-    queries=_internal_rates("ship.rejected", "ship.unreadable", "ship.stale"),
+    queries=_internal_rates("ship.rejected", "ship.unreadable"),
 )
 
 DASHBOARD = Dashboard(
@@ -214,7 +205,7 @@ DASHBOARD = Dashboard(
     description="Aggregator and shipper: readiness, throughput, lag, and records that they left out.",
     variables=(),
     rows=(
-        Row("Now", (_READY, _SINCE, _STORE, _EPOCH)),
+        Row("Now", (_READY, _PUBLISHED, _STORE, _GENERATION)),
         Row("Keeping up", (_AGE, _BEHIND, _PHASES, _READ)),
         Row("Table", (_DEAD, _TABLE, _STATE)),
         Row("Store", (_POINTS, _LEFT_OUT)),

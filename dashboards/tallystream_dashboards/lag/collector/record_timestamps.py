@@ -53,7 +53,6 @@ class RecordReader:
 
     def _consume(self, positions: Mapping[PartitionId, int]) -> dict[PartitionId, NextRecord]:
         options = {
-            "isolation.level": "read_committed",
             "fetch.message.max.bytes": 65_536,
             "queued.max.messages.kbytes": 4_096,
         }

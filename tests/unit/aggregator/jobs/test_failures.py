@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import CapturedException
 
-from tallystream_aggregator.jobs.aggregate.failures import Failure, Remedy, failure_of
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.jobs.aggregate.failures import (
+    Failure,
+    Remedy,
+    checkpoint_errors,
+    failure_of,
+    stack_traces,
+)
 
 CHECKPOINT = Path("/data/checkpoint")
 TASK = (
@@ -42,8 +54,10 @@ def test_an_error_of_a_task_is_found_in_the_message_of_spark(error: str, remedy:
     [
         ("Python worker exited unexpectedly (crashed)", "", Remedy.AGAIN),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error", "", Remedy.SET_ASIDE),
-        ("Unexpected end-of-input", "", Remedy.SET_ASIDE),
         ("There are [1] sources in the checkpoint offsets and now there are [4] sources", "", Remedy.SET_ASIDE),
+        ("Unexpected end-of-input in field name", "", Remedy.SET_ASIDE),
+        ("Checksum error: file:/c/commits/1", "", Remedy.SET_ASIDE),
+        ("Checksum file not a length multiple of checksum size in file:/c/offsets/5 at 0", "", Remedy.SET_ASIDE),
         ("assertion failed", "at org.apache.HDFSMetadataLog.get(HDFSMetadataLog.scala:1)", Remedy.SET_ASIDE),
         ("[CANNOT_LOAD_STATE_STORE] x", "java.io.IOException: No space left on device", Remedy.STOP),
         ("[CANNOT_LOAD_STATE_STORE] x", "java.nio.file.AccessDeniedException: /data", Remedy.STOP),
@@ -53,3 +67,42 @@ def test_an_error_of_a_task_is_found_in_the_message_of_spark(error: str, remedy:
 def test_only_a_damaged_checkpoint_is_set_aside(message: str, traces: str, remedy: Remedy) -> None:
     """A full disk or a missing right would also make a new checkpoint fail. Anything else is tried again."""
     assert failure_of(QueryError(message, traces), Path("/tmp")).remedy is remedy
+
+
+@pytest.mark.parametrize(("full", "named"), [("/data/checkpoint", "/data/checkpoint"), ("", tempfile.gettempdir())])
+def test_a_full_disk_is_named_with_a_remedy(full: str, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the causes has the system's message. The reason names the folder whose disk has less space."""
+    full = full or named
+    monkeypatch.setattr(Path, "exists", lambda _path: True)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=int(str(path) != full)))
+    failure = failure_of(QueryError("x", "Caused by: java.io.IOException: No space left on device\n at y"), CHECKPOINT)
+    assert named in failure.reason
+    assert "is full" in failure.reason
+    assert "free some space" in failure.reason
+
+
+def test_the_checkpoint_of_a_full_disk_may_be_missing(tmp_path: Path) -> None:
+    """The disk may be full before the folder is created."""
+    with pytest.raises(TallystreamError, match="is full"), checkpoint_errors(tmp_path / "data" / "checkpoint"):
+        raise OSError("No space left on device")
+
+
+def test_another_failure_has_spark_s_message_without_stacks() -> None:
+    """It is one line with a limited length, with the exception of a Python traceback."""
+    message = "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Error writing.\n\nJVM stacktrace:\norg.apache.x"
+    assert (
+        failure_of(QueryError(message), CHECKPOINT).reason == "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Error writing."
+    )
+    assert len(failure_of(QueryError("x " * 9000), CHECKPOINT).reason) == 2000
+    raised = TASK.format("ValueError: nothing was read.")
+    assert failure_of(QueryError(raised), CHECKPOINT).reason.endswith("PythonException: ValueError: nothing was read.")
+
+
+def test_the_stack_traces_of_pyspark_s_exceptions_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their attributes are private, so an upgrade of PySpark may rename them (docs/cluster.md)."""
+    monkeypatch.setattr(SparkContext, "_jvm", object())
+    monkeypatch.setattr(CapturedException, "_log_exception", lambda _failure: None)
+    failure = CapturedException(desc="the query failed", stackTrace="at a")
+    assert failure._cause is None
+    failure._cause = CapturedException(desc="no space", stackTrace="at b")
+    assert stack_traces(failure) == "at a\nat b"

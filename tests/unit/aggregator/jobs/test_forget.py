@@ -142,9 +142,8 @@ def test_it_waits_until_the_sums_of_every_shard_include_the_records() -> None:
     behind, there = {"metrics": {"0": 5, "1": 2}}, {"metrics": {"0": 6, "1": 3}}
 
     def row(of: int, **positions: Any) -> PositionsRow:
-        return PositionsRow(
-            **{"shard": 0, "of": of, "claim": (1, 0), "step": 1, "positions": {}, "topics": {}} | positions
-        )
+        fields: dict[str, Any] = {"shard": 0, "of": of, "claim": (1, 0), "step": 1, "positions": {}, "topics": {}}
+        return PositionsRow(**fields | positions)
 
     assert not has_reached(None, ends)
     assert [has_reached(row(1, positions=one), ends) for one in ({}, behind, there)] == [False, False, True]

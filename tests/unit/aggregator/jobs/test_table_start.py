@@ -9,7 +9,7 @@ import pytest
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate import table_start as module
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
-from tallystream_aggregator.jobs.aggregate.table_start import TableStart, table_start
+from tallystream_aggregator.jobs.aggregate.table_start import TableStart, require_restart, table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
 from tallystream_aggregator.kafka.topic_selection import Selection
@@ -66,6 +66,16 @@ def test_a_table_goes_on_as_it_is(tmp_path: Path) -> None:
     published = positions({"metrics": {"0": 5, "1": 5}}, of=2, sum_tags=REGION)
     for options in ({}, {"shards": 2, "sum_tags": REGION}, {"start": "earliest"}):
         assert start(tmp_path, published, **options) == TableStart({}, 2, REGION)
+
+
+def test_a_position_to_begin_at_is_refused_for_a_table_that_exists(tmp_path: Path) -> None:
+    """Its user expects a new table, and the message says how to begin one. A restart may have the option."""
+    settings = AggregateSettings("b:9092", tmp_path, topic_prefix="t-", start="latest")
+    with pytest.raises(ConfigError, match="leave the option out; or delete the topics t-metrics-table, t-metrics-agg"):
+        require_restart(settings)
+    require_restart(AggregateSettings("b:9092", tmp_path))
+    (tmp_path / "offsets").mkdir()
+    require_restart(settings)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
-from tallystream_aggregator.shipping.shipper import RejectedPoints
+from tallystream_aggregator.shipping.rejected import RejectedPoints
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_aggregator.stream.broker import Place
 

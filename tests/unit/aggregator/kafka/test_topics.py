@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import ConfigResource, ConfigSource
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.kafka.topics import Topics, create_topics, policies, require_partitions
+from tallystream_aggregator.kafka.topics import Topics, create_shards_topic, create_topics, policies, require_partitions
 from tallystream_aggregator.times import DAY_MS
 
 PAGE = Path(__file__).parents[4] / "docs" / "topics.md"
@@ -61,14 +61,16 @@ def test_topics_are_created_with_the_replication_of_the_broker() -> None:
         return {topic.topic: SimpleNamespace(result=lambda: None) for topic in topics}
 
     broker: Any = SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics=known), create_topics=create)
-    assert set(create_topics(broker, Topics())) == set(policies(Topics()))
+    assert set(create_topics(broker, Topics())) == set(policies(Topics())) - {"metrics-shards"}
+    create_shards_topic(broker, Topics(), 4)
+    assert {topic.topic: topic.num_partitions for topic in created if topic.num_partitions > 1} == {"metrics-shards": 5}
     assert {topic.replication_factor for topic in created} == {-1}
 
 
 def test_a_corrected_configuration_is_awaited() -> None:
     """The controller responds before all brokers have the change, so an old configuration is not yet an error."""
     stale = 3
-    wanted = policies(Topics())
+    wanted = {name: config for name, config in policies(Topics()).items() if name != "metrics-shards"}
     known = {name: SimpleNamespace(partitions={0: None}) for name in wanted}
     entry = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     changed: list[str] = []
@@ -108,9 +110,10 @@ def test_the_configuration_has_what_the_guarantees_need() -> None:
     """`metrics` has append times, and compaction keeps every sum for a week, so that the shipper may be unavailable."""
     of = policies(Topics())
     assert of["metrics"]["message.timestamp.type"] == "LogAppendTime"
-    assert of["metrics-agg"]["cleanup.policy"] == of["metrics-table"]["cleanup.policy"] == "compact"
+    compacted = {"metrics-agg", "metrics-table", "metrics-shards"}
+    assert {of[name]["cleanup.policy"] for name in compacted} == {"compact"}
     assert int(of["metrics-agg"]["min.compaction.lag.ms"]) >= 7 * DAY_MS
-    assert {of[name]["cleanup.policy"] for name in of.keys() - {"metrics-agg", "metrics-table"}} == {"delete"}
+    assert {of[name]["cleanup.policy"] for name in of.keys() - compacted} == {"delete"}
 
 
 def test_the_documentation_has_the_configuration_of_every_topic() -> None:

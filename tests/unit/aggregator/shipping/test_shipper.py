@@ -1,236 +1,328 @@
-"""The shipper: retries while the store or the ledger is unavailable, and dead letters of rejected points."""
+"""The loop: write, then commit; outages of the store and the brokers; when the newest sums are shown."""
 
 from __future__ import annotations
 
-import json
-import math
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream.errors import ConfigError, TallystreamError
+from tallystream.errors import ConfigError
 from tallystream.signals import SignalSafeEvent
+from tallystream_aggregator import sums
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.health.internal_metrics import InternalMetrics
-from tallystream_aggregator.jobs.ship import highest_epoch
-from tallystream_aggregator.kafka import ledger
-from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.shipper import (
-    MAX_PAUSE_S,
-    MAX_POINT_CHARS,
-    MIN_PAUSE_S,
-    Shipper,
-    StoppedError,
-    dead_letter,
-    pause_s,
-    retry,
-)
-from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
-from tallystream_aggregator.sinks.sqlite.sink import LocalStore
-from tallystream_aggregator.verify.published import refused_record
+from tallystream_aggregator.shipping import shipper as module
+from tallystream_aggregator.shipping.points import PointMapper
+from tallystream_aggregator.shipping.rejected import LettersUnavailableError
+from tallystream_aggregator.shipping.shipper import EveryPoint, NewestPoints, Shipper
+from tallystream_aggregator.shipping.subscription import Place, Record
+from tallystream_aggregator.sinks.base import Rejections, SinkUnavailableError
+from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Sequence
 
-OPENED = LedgerRow(kind="opened", query=ledger.QUERY, epoch=3, ts=1)
-FAILURES = [KafkaException(KafkaError(KafkaError._TRANSPORT)), TallystreamError("its end was not reached in time")]
+    from tallystream_aggregator.sinks.base import Point
 
-
-class Stop(SignalSafeEvent):
-    """A stop request that keeps the requested pauses without waiting, and is set after `after` of them."""
-
-    def __init__(self, after: int = 1_000_000) -> None:
-        super().__init__()
-        self.pauses: list[float] = []
-        self._after = after
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Return whether it is set, without waiting."""
-        assert timeout is not None
-        self.pauses.append(timeout)
-        if len(self.pauses) == self._after:
-            self.set()
-        return self.is_set()
+AGG = Place("metrics-agg", 0)
 
 
-class Store:
-    """A store that is unavailable for the first `failures` writes."""
+def record(offset: int, name: str = "n", count: int | None = None) -> Record:
+    """A row of `metrics-agg`, whose count is its offset by default."""
+    row = sums.Sum(app="a", name=name, type="counter", count=offset if count is None else count, ts=offset)
+    return Record(AGG.topic, offset, name.encode(), sums.encode(row))
 
-    def __init__(self, failures: int) -> None:
+
+class ScriptedSubscription:
+    """A subscription with `metrics-agg`. `log` has what was written (by the store), and committed."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.places: frozenset[Place] | None = frozenset({AGG})
+        self.changes = 1
+        self.records: list[Record] = []
+        self.at = -1
+        self.end: int | None = 0
+        self.on_wait: list[int] = []
+        self.log = log
+
+    def read(self, limit: int, timeout_s: float) -> list[Record]:
+        """Return the records."""
+        assert (limit, timeout_s) == (module.MAX_RECORDS, module.POLL_S)
+        found, self.records = self.records, []
+        self.at = found[-1].offset + 1 if found else self.at
+        return found
+
+    def done(self) -> None:
+        """Note it."""
+        self.log.append("done")
+
+    def wait(self, seconds: float) -> None:
+        """Let the group decide, if a test wants that."""
+        assert seconds <= module.POLL_S
+        self.changes += self.on_wait.pop(0) if self.on_wait else 0
+
+    def position(self, place: Place) -> int:
+        """Return the next offset."""
+        assert place == AGG
+        return self.at
+
+    def check_topics(self, timeout_s: float) -> None:
+        """Fail while there is no end."""
+        assert timeout_s
+        if self.end is None:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def end_of(self, place: Place, timeout_s: float) -> int:
+        """Return the end."""
+        assert (place, timeout_s) == (AGG, module.END_TIMEOUT_S)
+        assert self.end is not None
+        return self.end
+
+
+class ScriptedSink:
+    """A store that raises `errors` first. A count of 666 is rejected."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log, self.refusals = log, Rejections("Test")
+        self.errors: list[Exception] = []
+        self.setups = 0
+
+    def setup(self) -> None:
+        """Count the calls."""
+        self.setups += 1
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Note the points."""
+        if self.errors:
+            raise self.errors.pop(0)
+        for point in points:
+            if point.fields["count"] == 666:
+                self.refusals.add(point, "no")
+        self.log.append(" ".join(str(point.fields["count"]) for point in points))
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Letters:
+    """`RejectedPoints` whose first `failures` attempts fail."""
+
+    topic = "metrics-dead"
+
+    def __init__(self, failures: int = 0) -> None:
         self.failures = failures
-        self.written = 0
+        self.sent: list[int] = []
 
-    def write(self) -> None:
-        """Write, or raise that the store is unavailable."""
-        if self.failures:
+    def send(self, points: list[tuple[Point, str]]) -> None:
+        """Note how many there are."""
+        self.sent.append(len(points))
+        if points and self.failures:
             self.failures -= 1
-            raise SinkUnavailableError("the store is unavailable.")
-        self.written += 1
+            raise LettersUnavailableError("metrics-dead is unavailable.")
 
 
-def test_a_pause_is_as_long_as_the_store_requests() -> None:
-    """The pause is the time in the error if that is longer than its own. The next one is its own again."""
-    stop = Stop()
-    errors = [SinkUnavailableError("x.", retry_after_s=seconds) for seconds in (60.0, 0.0)]
+class Bench:
+    """A shipper to a store of every point, or with `prometheus` to one of the newest. `now_s` is the time."""
 
-    def write() -> None:
-        if errors:
-            raise errors.pop(0)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, prometheus: PrometheusSink | None = None) -> None:
+        self.log: list[str] = []
+        self.now_s = 100.0
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr("tallystream_aggregator.shipping.retries.pause_s", lambda _: 0.0)
+        self.subscription: Any = ScriptedSubscription(self.log)
+        self.sink, self.letters = ScriptedSink(self.log), Letters()
+        self.stop = SignalSafeEvent()
+        self.health = Health("ship", HealthSettings(own_metrics=False))
+        letters: Any = self.letters
+        self.every = EveryPoint(self.sink, letters, self.subscription, stop=self.stop, health=self.health)
+        output = self.every if prometheus is None else NewestPoints(prometheus, health=self.health)
+        self.shipper = Shipper(self.subscription, PointMapper(Topics()), output, health=self.health)
 
-    retry(write, stop)
-    assert stop.pauses[0] == 60.0
-    assert 0 < stop.pauses[1] < 60.0
+    def step(self, *records: Record, end: int | None = 0) -> bool:
+        """Ship these records, and let the brokers answer with this end."""
+        self.subscription.records, self.subscription.end = list(records), end
+        return self.shipper.step()
 
+    def reason(self) -> str | None:
+        """Return why it is not ready."""
+        return self.health.status.unready_reason()
 
-def test_pauses_double_up_to_a_limit() -> None:
-    """Each pause is random, in the upper half of its range."""
-    for attempt, longest in ((1, MIN_PAUSE_S), (2, 0.4), (3, 0.8), (4, 1.6), (10**9, MAX_PAUSE_S)):
-        assert longest / 2 <= pause_s(attempt) <= longest
-    assert len({pause_s(1) for _ in range(10)}) > 1
-
-
-def test_an_available_store_is_written_once() -> None:
-    """There is no pause."""
-    stop, store = Stop(), Store(failures=0)
-    retry(store.write, stop)
-    assert (store.written, stop.pauses) == (1, [])
-
-
-def test_a_write_is_retried_until_the_store_is_available(caplog: pytest.LogCaptureFixture) -> None:
-    """The pauses grow. The begin and the end of the outage are logged once."""
-    stop, store = Stop(), Store(failures=12)
-    with caplog.at_level("INFO"):
-        retry(store.write, stop)
-    assert store.written == 1
-    assert len(stop.pauses) == 12
-    assert stop.pauses[-1] > stop.pauses[0]
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert "the store is unavailable." in caplog.text
+    def metric(self, name: str) -> float:
+        """Return an internal metric."""
+        samples = {family.name: family.samples for family in self.health.internal_metrics.families()}
+        return samples[name][0].value
 
 
-def test_a_stop_ends_the_retries_but_not_a_write() -> None:
-    """While the store is unavailable, `retry` gives up. A store that is available is written."""
-    store = Store(failures=5)
-    with pytest.raises(StoppedError):
-        retry(store.write, Stop(after=3))
-    assert (store.failures, store.written) == (2, 0)
-    stopped = SignalSafeEvent()
-    stopped.set()
-    available = Store(failures=0)
-    retry(available.write, stopped)
-    assert available.written == 1
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A shipper to a store of every point."""
+    return Bench(monkeypatch)
 
 
-def test_another_error_is_not_retried() -> None:
-    """An error that does not go away by waiting is raised at once."""
-    stop = Stop()
+def test_points_are_written_in_order_and_committed_after_that(bench: Bench) -> None:
+    """Then the shipper is ready."""
+    assert bench.reason() == "starting"
+    assert bench.step(record(1), record(2))
+    assert bench.step(record(3))
+    assert bench.log == ["1 2", "done", "3", "done"]
+    assert bench.reason() is None
+    assert (bench.metric("tallystream_ship_points_total"), bench.sink.setups) == (3, 1)
 
-    def write() -> None:
-        raise ConfigError("--bucket", "x", "create it")
 
+def test_nothing_is_committed_and_nothing_is_read_while_the_store_is_unavailable(bench: Bench) -> None:
+    """The same points are written when it is available again."""
+    reasons: list[str | None] = []
+    bench.sink.errors = [SinkUnavailableError("the store is away.")] * 3
+    wait = bench.subscription.wait
+
+    def waiting(seconds: float) -> None:
+        reasons.append(bench.reason())
+        assert bench.log == []
+        bench.now_s += seconds
+        wait(seconds)
+
+    bench.subscription.wait = waiting
+    for error in bench.sink.errors:
+        error.retry_after_s = 0.1
+    assert bench.step(record(1), record(2))
+    assert reasons == ["waiting for the store"] * 3
+    assert bench.log == ["1 2", "done"]
+
+
+def test_what_waited_for_the_store_is_dropped_if_another_shipper_takes_over(bench: Bench) -> None:
+    """The other one writes it, and later points. An older point must not follow them."""
+    bench.sink.errors = [SinkUnavailableError("the store is away.", retry_after_s=1.0)]
+    bench.subscription.on_wait = [1]
+    assert not bench.step(record(1))
+    assert bench.log == []
+    for places, reason in ((None, "waiting for the group"), (frozenset(), "standing by")):
+        bench.subscription.places = places
+        bench.subscription.changes += 1
+        assert not bench.step()
+        assert bench.reason() == reason
+        assert bench.health.status.unhealthy_reason() is None
+    bench.subscription.places = frozenset({AGG})
+    bench.subscription.changes += 1
+    assert bench.step(record(5))
+    assert bench.log == ["5", "done"]
+
+
+def test_a_stop_ends_the_wait_for_the_store(bench: Bench) -> None:
+    """Nothing is committed. The next start reads the points again."""
+    bench.sink.errors = [SinkUnavailableError("the store is away.")] * 9
+    bench.stop.set()
+    assert not bench.step(record(1))
+    assert bench.log == []
+
+
+def test_wrong_settings_end_the_shipper(bench: Bench) -> None:
+    """Waiting does not help."""
+    bench.sink.errors = [ConfigError("--bucket", "x", "create it")]
     with pytest.raises(ConfigError):
-        retry(write, stop)
-    assert stop.pauses == []
+        bench.step(record(1))
+    assert bench.log == []
 
 
-def test_a_rejected_point_is_counted_once_however_often_the_batch_is_written(tmp_path: Path) -> None:
-    """The batch is written again while its dead letter can't be sent."""
-    bad = Point("bad", {"app": "a"}, {"count": math.nan}, 1)
-    letters: list[list[tuple[Point, str]]] = []
+def test_a_rejected_point_is_counted_once_however_often_it_is_written(bench: Bench) -> None:
+    """It is written again while its dead letter can't be sent. Health names the topic then, not the store."""
+    reasons: list[str | None] = []
+    bench.letters.failures = 5
+    send = bench.letters.send
 
-    def send(points: list[tuple[Point, str]]) -> None:
-        letters.append(points)
-        if len(letters) <= 5:
-            raise SinkUnavailableError("metrics-dead is unavailable.")
+    def sending(points: list[tuple[Point, str]]) -> None:
+        reasons.append(bench.health.status.waiting_for)
+        send(points)
 
-    store = LocalStore(tmp_path / "store.db", retention_ms=0)
-    health = Health("ship", HealthSettings(own_metrics=False))
-    mapper: Any = SimpleNamespace(points=lambda _: [bad], unreadable=0, dropped=0)
-    rejected: Any = SimpleNamespace(send=send)
-    Shipper(store, mapper, rejected, stop=Stop(), health=health).ship([])
-    store.close()
-    assert [len(points) for points in letters] == [1] * 6
-    assert 'tallystream_ship_rejected_total{command="ship"} 1\n' in health.metrics().text
+    bench.letters.send = sending  # type: ignore[method-assign]
+    assert bench.step(record(1, count=666))
+    assert bench.letters.sent == [1] * 6
+    assert set(reasons[1:]) == {"metrics-dead"}
+    assert bench.metric("tallystream_ship_rejected_total") == 1
+    assert bench.log[-1] == "done"
 
 
-def _reads(*results: Any) -> Callable[..., list[LedgerRow]]:
-    """Return a function that reads the ledger with these results in order. An exception is raised."""
-    left = list(results)
-
-    def read(*_args: object, **_options: object) -> list[LedgerRow]:
-        result = left.pop(0)
-        if isinstance(result, Exception):
-            raise result
-        return list(result)
-
-    return read
-
-
-def test_an_unreadable_ledger_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The health response names it while the shipper waits."""
-    monkeypatch.setattr(ledger, "read_rows", _reads(*FAILURES, [OPENED]))
-    seen: list[str | None] = []
-
-    class Status:
-        waiting_for: str | None = None
-
-        def __setattr__(self, name: str, value: str | None) -> None:
-            seen.append(value)
-
-    health: Any = SimpleNamespace(status=Status())
-    assert highest_epoch(Topics(), {}, Stop(after=9), health) == 3
-    assert seen == ["the ledger", "the ledger", None]
-
-
-def test_a_stop_ends_the_wait_for_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch is not finished: it runs again at the next start."""
-    monkeypatch.setattr(ledger, "read_rows", _reads(*FAILURES))
-    health: Any = SimpleNamespace(status=SimpleNamespace(waiting_for=None))
-    with pytest.raises(StoppedError):
-        highest_epoch(Topics(), {}, Stop(after=1), health)
-    assert health.status.waiting_for == "the ledger"
-
-
-def test_the_gauge_of_an_unavailable_store_ignores_the_ledger() -> None:
+def test_the_gauge_of_an_unavailable_store_is_about_the_store_only(bench: Bench) -> None:
     """`tallystream.ship.store_unavailable` is 1 only while the shipper waits for the store."""
-    internal_metrics = InternalMetrics("ship")
-    health: Any = SimpleNamespace(status=SimpleNamespace(waiting_for=None), internal_metrics=internal_metrics)
-    unused: Any = None
-    Shipper(unused, unused, unused, stop=unused, health=health)
-    found: list[float] = []
-    for waiting in (None, "the ledger", "the store"):
-        health.status.waiting_for = waiting
-        found += [sample.value for family in internal_metrics.families() for sample in family.samples]
+    found = []
+    for waiting in (None, "metrics-dead", "the store"):
+        bench.health.status.waiting_for = waiting
+        found.append(bench.metric("tallystream_ship_store_unavailable"))
     assert found == [0, 0, 1]
 
 
-def test_a_dead_letter_has_the_point_the_reason_and_the_store() -> None:
-    """The point is a text, because JSON has no NaN."""
-    point = Point("heat", {"app": "ä"}, {"sum": math.nan, "count": 2**63}, 5)
-    key, value = dead_letter(point, "no good", "influxdb:http://h")
-    assert key == b"heat"
-    assert json.loads(value) == {
-        "v": 1,
-        "reason": "no good",
-        "ts": 5,
-        "store": "influxdb:http://h",
-        "point": '{"measurement": "heat", "tags": {"app": "ä"}, "fields": {"sum": NaN, "count": 9223372036854775808}}',
-    }
+def test_a_shipper_whose_brokers_do_not_answer_is_not_ready(bench: Bench) -> None:
+    """It goes on when they do. For half a minute, this is no reason."""
+    assert bench.step(end=9)
+    bench.now_s += 29
+    assert bench.step(end=None)
+    bench.now_s += 2
+    assert not bench.step(end=None)
+    assert bench.reason() == "waiting for the brokers"
+    bench.now_s += 2
+    assert bench.step(end=9)
+    assert bench.reason() is None
 
 
-def test_verify_ignores_the_dead_letter_of_a_point() -> None:
-    """The table accepted its record."""
-    _, value = dead_letter(Point("m", {}, {"v": 1}, 5), "r", "s")
-    assert refused_record(value) is None
+@pytest.fixture
+def prometheus() -> PrometheusSink:
+    """A sink that listens nowhere."""
+    return PrometheusSink("127.0.0.1", 0)
 
 
-def test_a_dead_letter_has_a_limited_size() -> None:
-    """The measurement, the point and the reason are truncated."""
-    key, value = dead_letter(Point("m" * 10_000, {"k": "v" * 200_000}, {"v": 1}, 5), "r" * 10_000, "s")
-    assert len(key) == 1024
-    assert len(json.loads(value)["point"]) == MAX_POINT_CHARS
-    assert len(json.loads(value)["reason"]) == 1000
+@pytest.fixture
+def latest(monkeypatch: pytest.MonkeyPatch, prometheus: PrometheusSink) -> Bench:
+    """A shipper to a store of the newest sums."""
+    return Bench(monkeypatch, prometheus)
+
+
+def test_the_newest_sums_are_shown_when_an_end_is_reached(latest: Bench, prometheus: PrometheusSink) -> None:
+    """Later ends do not matter. No sum is shown before."""
+    assert not latest.step(record(1), record(2, "m"), record(3), end=5)
+    assert prometheus.metrics().text == "the newest sums are not known yet\n"
+    assert latest.reason() == "waiting for the newest sums"
+    latest.now_s += 3
+    assert latest.step(record(4), end=100)
+    assert " 4\n" in prometheus.metrics().text
+    assert latest.reason() is None
+    assert latest.step(record(6))
+    assert " 6\n" in prometheus.metrics().text
+
+
+def test_the_newest_sums_are_withdrawn_if_no_later_end_is_reached(latest: Bench, prometheus: PrometheusSink) -> None:
+    """The time of the end counts, not the time at which it was reached."""
+    latest.subscription.at = 10
+    assert latest.step(end=10)
+    assert prometheus.metrics().status == 200
+    latest.now_s += 20
+    assert latest.step(end=500)
+    latest.now_s += 11
+    assert not latest.step(end=None)
+    assert prometheus.metrics()[::2] == (503, "the newest sums were last known 31 s ago\n")
+    latest.subscription.at = 500
+    assert latest.step(end=None)
+    assert prometheus.metrics().status == 200
+
+
+def test_no_sums_are_shown_while_a_topic_that_was_created_again_is_read(
+    latest: Bench, prometheus: PrometheusSink
+) -> None:
+    """When its end is reached, the newest are shown."""
+    assert not latest.step(end=1)
+    latest.now_s += 3
+    assert latest.step(record(1), end=1)
+    latest.subscription.changes, latest.subscription.at = 2, -1
+    assert not latest.step(record(0), end=3)
+    assert prometheus.metrics().status == 503
+    assert latest.step(record(7), end=3)
+    assert " 7\n" in prometheus.metrics().text
+
+
+def test_an_empty_topic_is_up_to_date(latest: Bench, prometheus: PrometheusSink) -> None:
+    """Its end is 0, and the position, too."""
+    latest.subscription.at = 0
+    assert latest.step(end=0)
+    assert prometheus.metrics().status == 200

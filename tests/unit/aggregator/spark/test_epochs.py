@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.spark.cds_source import ClassLoadingProcessor
 from tallystream_aggregator.spark.epochs import processor as module
 from tallystream_aggregator.spark.epochs.processor import (
     EPOCH_ROW,
@@ -85,12 +86,12 @@ class Job(TwsTester):
 
 
 def test_a_loop_stays_in_memory_and_its_epochs_grow(loops: list[NotedLoop]) -> None:
-    """The first epoch takes a second, each further one twice as long, up to the limit. Each has its own claim."""
+    """The first epoch takes a second, each further one four times as long, up to the limit. Each has its own claim."""
     job = Job()
     for _ in range(5):
         job.epoch()
     (loop,) = loops
-    assert [seconds for _, seconds in loop.epochs] == [1, 2, 4, 5, 5]
+    assert [seconds for _, seconds in loop.epochs] == [1, 4, 5, 5, 5]
     assert [claim for claim, _ in loop.epochs] == [(3, number) for number in range(1, 6)]
     assert loop.settings.transactional_id == loop_id(TOPICS, 0) == "t-tallystream-aggregator-0"
 
@@ -152,3 +153,13 @@ def test_a_worker_without_its_parent_ends(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "_exit", codes.append)
     stopped()
     assert codes == [1]
+
+
+def test_the_epochs_that_load_spark_s_classes_use_the_state() -> None:
+    """The archive must have the classes of the state, and of the row that each epoch returns."""
+    settings = EpochSettings(topics=TOPICS, generation=0, stop_file="", begin={})
+    tester = TwsTester(ClassLoadingProcessor(settings, lambda _: None), outputMode="Update")  # type: ignore[arg-type, return-value]
+    for _ in range(2):
+        (row,) = tester.testInPandas("0", pd.DataFrame({"shard": [0]})).to_dict("records")
+        assert row["shard"] == 0
+    assert tester.peekMapState("log", "0") == {(1,): (b"entry",)}

@@ -1,4 +1,4 @@
-"""The end of a query: how it is stopped, and the reason that is given when it failed."""
+"""The reason that is given when a query failed."""
 
 from __future__ import annotations
 
@@ -6,59 +6,15 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pyspark import SparkContext
 from pyspark.errors.exceptions.captured import CapturedException
 
-from tallystream_aggregator.shutdown import StopRequest
-from tallystream_aggregator.spark.runner import failure_reason, run_until_stopped, stack_traces
+from tallystream_aggregator.spark.runner import failure_reason, stack_traces
 
 CHECKPOINT = Path("/data/aggregate")
 MESSAGE = "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Error writing state store files.\n\nJVM stacktrace:\norg.apache.x"
-
-
-class Query:
-    """A query in the middle of batch 7, which is finished after its status was read `reads` times."""
-
-    name = "fake"
-
-    def __init__(self, *, reads: int, pause_after: bool) -> None:
-        self.isActive = True
-        self.reads = reads
-        self.pause_after = pause_after
-        self.stopped_after: int | None = None
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """The status: a trigger is active until batch 7 has finished, and also later if there is no pause."""
-        self.reads -= 1
-        assert self.reads > -3, "batch 7 is finished, and the query is not stopped"
-        return {"isTriggerActive": self.reads > 0 or not self.pause_after}
-
-    @property
-    def lastProgress(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """The progress of the last finished batch."""
-        return {"batchId": 6 if self.reads > 0 else 7}
-
-    def stop(self) -> None:
-        """Stop the query."""
-        self.isActive = False
-        self.stopped_after = self.lastProgress["batchId"]
-
-    def exception(self) -> None:
-        """Return no failure."""
-
-
-@pytest.mark.parametrize("pause_after", [True, False])
-def test_a_stop_lets_only_the_running_batch_finish(*, pause_after: bool) -> None:
-    """If the machine is so busy that batches follow each other without a pause, the stop waits for one of them."""
-    query: Any = Query(reads=3, pause_after=pause_after)
-    stop = StopRequest()
-    stop.set()
-    assert run_until_stopped(query, CHECKPOINT, stop=stop, after_batch=lambda: None) == 0
-    assert query.stopped_after == 7
 
 
 @pytest.mark.parametrize(("full", "named"), [("/data/aggregate", "/data/aggregate"), ("", tempfile.gettempdir())])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.simulation.checkpoints import Batch
-from support.simulation.direct import METRICS, ROWS, Direct
+from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import compaction, restore
 from tallystream_aggregator.stream import loop as loop_module
@@ -19,8 +21,15 @@ from tallystream_aggregator.stream.broker import (
 )
 from tallystream_aggregator.stream.epochs import StepFailedError
 from tallystream_aggregator.stream.loop import TopicChangedError
-from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of, newest_row
-from tallystream_aggregator.stream.restore import ReplayError
+from tallystream_aggregator.stream.positions import (
+    HangingTransactionError,
+    PositionsRow,
+    by_place,
+    encode,
+    key_of,
+    newest_row,
+)
+from tallystream_aggregator.stream.restore import ReplayError, Restorer, read_to
 from tallystream_aggregator.table.sum_tags import SumTags
 
 OTHER = Place("metrics", 1)
@@ -280,6 +289,41 @@ def test_a_log_that_was_cut_off_stops_the_loop(skip_lost: bool) -> None:
     assert direct.published() == {METRICS: 3}
 
 
+class Unchecked(Restorer):
+    """Takes every table, without asking what is published and what it has counted."""
+
+    def _replay(self, table: Any, published: Any, source: Any, *, skip_lost: bool = False) -> None:
+        read_to(table, by_place(published.positions), source, self._stopped, skip_lost=skip_lost)
+        table.outputs()
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_state_above_what_is_published_does_not_count(monkeypatch: pytest.MonkeyPatch, checked: bool) -> None:
+    """After a loss of unflushed records, the dead letters that were lost with them are published again.
+
+    A loop that continued the state would leave them out.
+    """
+    if not checked:
+        monkeypatch.setattr(loop_module, "Restorer", Unchecked)
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.flush()
+    outputs = direct.cluster.places("metrics-agg", "metrics-dead", "metrics-table")
+    flushed = {place: direct.cluster.partition(place).end for place in outputs}
+    direct.cluster.append(METRICS, b"app-1", b"{")
+    direct.feed(2)
+    loop.run_epoch(direct.store, (1, 1), 1)
+    assert len(direct.values("metrics-dead")) == 1
+    for place, end in flushed.items():
+        direct.cluster.partition(place).truncate(end)
+    direct.feed(3)
+    direct.loop().run_epoch(direct.store, (2, 0), 1)
+    assert direct.published() == {METRICS: 4}
+    assert len(direct.values("metrics-dead")) == checked
+
+
 def test_rows_are_read_in_a_number_of_requests_that_does_not_depend_on_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compacted topic has many more offsets than rows, and each range of offsets needs a consumer of its own."""
     monkeypatch.setattr(restore, "READ_AT_ONCE", 5)
@@ -445,6 +489,32 @@ def test_a_state_of_other_tags_is_not_used() -> None:
     loop.run_epoch(before.store, (2, 0), 1)
     assert loop._table.state.sum_tags == SumTags()
     assert direct.published() == {METRICS: 2}
+
+
+def test_a_rate_limits_what_is_read() -> None:
+    """A step has at most the records of a second, and the next one waits until they are due. Nothing is left out."""
+    direct = Direct()
+    direct.feed(*range(50))
+    loop = direct.loop(max_rate=10)
+    assert loop.run_epoch(direct.store, (1, 0), 2.5).records == 30
+    assert loop.run_epoch(direct.store, (1, 0), 10).records == 20
+    assert direct.published() == {METRICS: 50}
+
+
+def test_a_state_of_an_earlier_table_is_not_used() -> None:
+    """The topics were deleted and created again, and the checkpoint stayed. It has as many records at its positions."""
+    direct = Direct()
+    direct.feed(5)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    for topic in (TOPICS.metrics, TOPICS.agg, TOPICS.table):
+        direct.cluster.delete(topic)
+        direct.cluster.create(topic, 1)
+    direct.feed(1)
+    direct.loop().run_epoch(Batch(0), (2, 0), 1)
+    direct.feed(2)
+    direct.loop().run_epoch(direct.store, (3, 0), 1)
+    assert b'"count":2' in direct.values()[-1]
+    assert not direct.values(TOPICS.dead)
 
 
 def test_a_state_that_is_ahead_is_not_used(caplog: pytest.LogCaptureFixture) -> None:

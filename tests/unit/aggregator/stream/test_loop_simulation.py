@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.simulation.checkpoints import BatchTakenError
-from support.simulation.choices import RandomChoices
+from support.simulation.checkpoints import Batch, BatchTakenError
+from support.simulation.choices import ListedChoices, RandomChoices
 from support.simulation.client import SimulatedBroker, SimulatedWriter
 from support.simulation.judge import Judge, Violation
+from support.simulation.scheduler import Faults
 from support.simulation.system import FAULTS, Disasters, System
 from tallystream.errors import ConfigError
 from tallystream_aggregator.stream import restore as restore_module
-from tallystream_aggregator.stream.broker import BrokerError, Output
+from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output
 from tallystream_aggregator.stream.loop import LayoutError, ShardLoop
 from tallystream_aggregator.stream.positions import newest_row
 from tallystream_aggregator.stream.reshard import NoTableError
@@ -108,8 +109,9 @@ class ReplaysAloud(ShardLoop):
     """Publishes what a replay gives."""
 
     def _table_at(self, store: Any, source: Any) -> Any:  # noqa: ARG002
-        stored = self._restorer._from_state(store) if self._last is not None else self._restorer.new_table()
-        return stored or self._restorer.new_table()
+        last, restorer = self._last, self._restorer
+        stored = None if last is None else restorer._from_state(store, last.topics.get(self._settings.rows.topic, ""))
+        return stored or restorer.new_table()
 
 
 class StoresWithoutRows(ShardLoop):
@@ -202,3 +204,38 @@ def test_silence_that_goes_on_to_the_end_of_what_was_read_is_seen(monkeypatch: p
     """Silence ends exactly at the published positions: what comes after them was not published."""
     monkeypatch.setattr(restore_module, "_cut", lambda chunk, _: chunk)
     assert found_by()
+
+
+class BeginsAgain(ShardLoop):
+    """Opens a writer again when it is fenced, and makes no claim on the shard."""
+
+    def _require_highest(self, claim: Any, published: Any) -> None:
+        """Accept every claim."""
+
+    def run_epoch(self, store: Any, claim: Any, seconds: float) -> Any:
+        """Run for ever."""
+        while True:
+            try:
+                return super().run_epoch(store, claim, seconds)
+            except FencedError:
+                continue
+
+
+@pytest.mark.parametrize("loop", [ShardLoop, BeginsAgain])
+def test_tasks_that_open_again_when_they_are_fenced_stop_each_other_for_ever(loop: type[ShardLoop]) -> None:
+    """Two tasks that go on by turns commit nothing. If a fenced one ends, the other goes on."""
+    system = System(ListedChoices([]), faults=Faults(), loop=loop)
+    scheduler, cluster = system.scheduler, system.cluster
+    with scheduler:
+        for attempt in range(2):
+            one = system._loop_of(0)
+            scheduler.spawn(f"task {attempt}", lambda p, a=attempt, o=one: o(p).run_epoch(Batch(0), (1, a), 10_000))
+        for number in range(2_000):
+            if number % 20 == 0:
+                system._feed()
+            turn = scheduler.processes[number % len(scheduler.processes)]
+            if turn.is_ready():
+                scheduler.advance(turn)
+            cluster.write_markers()
+    commits = sum(transaction.outcome == "commit" for transaction in cluster.transactions)
+    assert commits == 0 if loop is BeginsAgain else commits > 50

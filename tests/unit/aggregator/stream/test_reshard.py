@@ -14,6 +14,7 @@ from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, TABLE, Direct
 from support.simulation.system import TOPICS
 from tallystream.errors import ConfigError
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.epochs import StoppedError
 from tallystream_aggregator.stream.layout import Layout, visible_layout
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
@@ -113,6 +114,24 @@ def test_the_layout_that_the_table_has_is_not_written_again() -> None:
     ends = {place: table.cluster.partition(place).end for place in table.cluster.places(TOPICS.table, TOPICS.agg)}
     assert table.change(shards=2, sum_tags=SumTags()) == Layout(2)
     assert {place: table.cluster.partition(place).end for place in ends} == ends
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_without_a_change_all_sums_are_published_again(shards: int) -> None:
+    """Somebody has deleted them. One of them does not change any more."""
+    table = Changed()
+    if shards > 1:
+        table.change(shards=shards)
+        table.run()
+    agg = Place(TOPICS.agg, 0)
+    table.flush()
+    table.cluster.partition(agg).delete_before(table.cluster.partition(agg).end)
+    table.feed_tagged(b"app-1", "0", 3)
+    table.run()
+    assert table.sums == {"0": 3}
+    table.change()
+    table.run()
+    assert table.sums == {"0": 3, "1": 10, "2": 100}
 
 
 def test_fewer_shards_and_a_missing_table_are_refused() -> None:

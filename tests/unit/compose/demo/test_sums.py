@@ -6,24 +6,16 @@ from tallystream_aggregator import sums
 from tallystream_cli.demo.sums import Decrease, LatestSums, positions_covered
 
 
-def _row(count: int, *, epoch: int = 1, batch: int = 0, name: str = "flights.processed") -> bytes:
-    return sums.encode(sums.Sum(app="flights", name=name, type="counter", count=count, ts=0, epoch=epoch, batch=batch))
-
-
-def test_the_highest_epoch_and_batch_wins() -> None:
-    """A late row of an older writer or an older batch changes nothing and is not a decrease."""
-    latest = LatestSums()
-    for row in (_row(5, batch=1), _row(9, batch=2), _row(3, batch=1), _row(10, epoch=2), _row(4, batch=9)):
-        latest.add(row)
-    assert latest.count() == 10
-    assert latest.decreases == []
+def _row(count: int) -> bytes:
+    return sums.encode(sums.Sum(app="flights", name="flights.processed", type="counter", count=count, ts=0))
 
 
 def test_a_decrease_is_recorded() -> None:
     """A later row with a lower count is recorded with the counts before and after."""
     latest = LatestSums()
-    for batch, count in enumerate((5, 9, 8, 12)):
-        latest.add(_row(count, batch=batch))
+    for count in (5, 9, 8, 12):
+        latest.add(_row(count))
+    assert latest.count() == 12
     assert latest.decreases == [Decrease(9, 8)]
 
 

@@ -10,7 +10,7 @@ import pytest
 from tallystream_aggregator.kafka.lease import GROUP
 from tallystream_aggregator.kafka.topics import Topics, policies
 from tallystream_cli.doctor import broker, permissions
-from tallystream_cli.doctor.cluster import Cluster, Group, Topic
+from tallystream_cli.doctor.cluster import TRANSACTIONS, Cluster, Group, Topic
 from tallystream_cli.permissions import commands
 
 NAMES = Topics("p-")
@@ -26,7 +26,9 @@ def topic(name: str, **changes: Any) -> Topic:
 def cluster(**changes: Any) -> Cluster:
     """Return a cluster of one broker with all topics and groups, on which everything is allowed."""
     groups = {name: Group(ALL) for name in permissions.group_names(NAMES.prefix)}
-    made = Cluster("b:9092", "c", 1, {"Produce": 13}, {name: topic(name) for name in POLICIES}, groups=groups)
+    made = Cluster(
+        "b:9092", "c", 1, {"Produce": 13}, {name: topic(name) for name in POLICIES}, groups=groups, transactions=""
+    )
     return replace(made, **changes)
 
 
@@ -45,7 +47,8 @@ def finding_of(found: Cluster, name: str) -> Any:
     [
         ({"Produce": 13, "Fetch": 18}, "ok", "Kafka 4.1 or newer"),
         ({"Produce": 11, "Fetch": 17}, "ok", "Kafka 3.9 or newer"),
-        ({"Produce": 9, "ListOffsets": 6}, "failed", "older than Kafka 3.0"),
+        ({"Produce": 9, "Fetch": 15, "AddPartitionsToTxn": 4}, "ok", "Kafka 3.6 or newer"),
+        ({"Produce": 9, "Fetch": 15, "AddPartitionsToTxn": 3}, "failed", "older than Kafka 3.6"),
         ({}, "warning", "of an unknown version"),
     ],
 )
@@ -58,7 +61,7 @@ def test_the_version_follows_from_the_requests_that_a_broker_knows(
 
 
 def test_topics_as_the_aggregator_creates_them_are_ok() -> None:
-    """One line for each of the six topics."""
+    """One line for each topic."""
     findings = list(broker.topics(cluster(), NAMES))
     assert [(one.status, one.check) for one in findings] == [("ok", f"topic {name}") for name in POLICIES]
 
@@ -117,6 +120,43 @@ def test_the_lease_tells_whether_an_aggregator_runs() -> None:
     assert broker.lease(refused, NAMES).status == "not checked"
 
 
+def test_a_table_of_one_shard_has_no_topic_for_shards() -> None:
+    """It is not missed."""
+    rest = {name: found for name, found in cluster().topics.items() if name != NAMES.shards}
+    assert {one.status for one in broker.topics(cluster(topics=rest), NAMES)} == {"ok"}
+    assert permissions.of_command(cluster(topics=rest), NAMES, "aggregate").found == "complete"
+
+
+@pytest.mark.parametrize(
+    ("opened", "brokers", "state", "status", "text"),
+    [
+        (None, 3, {}, "not checked", "no program has used"),
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", 3, {}, "not checked", "may not use"),
+        ("INVALID_TRANSACTION_TIMEOUT", 3, {}, "failed", "transaction.max.timeout.ms of the brokers is not 30000"),
+        ("_TIMED_OUT", 3, {}, "failed", "_TIMED_OUT"),
+        ("", 3, {"replicas": (3,), "in_sync": (3,), "config": {"min.insync.replicas": "2"}}, "ok", "3 replicas"),
+        ("", 3, {"replicas": (3,), "in_sync": (3,), "config": {"min.insync.replicas": "1"}}, "warning", "replicas=1"),
+        ("", 3, {"config": {"min.insync.replicas": "2"}}, "warning", "one replica"),
+        ("", 1, {"config": {"min.insync.replicas": "1"}}, "ok", "1 replica"),
+    ],
+)
+def test_transactions(opened: str | None, brokers: int, state: dict[str, Any], status: str, text: str) -> None:
+    """The timeout must be allowed; with three brokers the state of transactions survives the loss of one."""
+    found = replace(topic(NAMES.agg), **state)
+    finding = broker.transactions(
+        cluster(transactions=opened, brokers=brokers, topics={TRANSACTIONS: found} if state else {})
+    )
+    assert (finding.status, text in finding.found) == (status, True), finding
+
+
+def test_the_permission_to_use_the_transactional_ids() -> None:
+    """Only opening one tells it."""
+    refused = permissions.of_command(cluster(transactions="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"), NAMES, "aggregate")
+    assert refused.found == "this user lacks Write/Describe on transactional ID p-tallystream-aggregator-*"
+    unknown = permissions.of_command(cluster(transactions=None), NAMES, "aggregate")
+    assert (unknown.status, "p-tallystream-aggregator-*" in unknown.found) == ("ok", True)
+
+
 @pytest.mark.parametrize("command", commands())
 def test_a_user_who_may_do_everything_may_run_each_command(command: str) -> None:
     """No permission is missing."""
@@ -127,9 +167,9 @@ def test_each_missing_permission_is_named() -> None:
     """The operation and the topic or group are named, with the prefix of the system."""
     found = permissions.of_command(with_topic(NAMES.agg, operations=ALL - {"Write"}), NAMES, "aggregate")
     assert (found.status, found.found) == ("failed", "this user lacks Write on topic p-metrics-agg")
-    groups = {**cluster().groups, "spark-kafka-source-" + permissions.EXAMPLE: Group(frozenset({"Describe"}))}
-    found = permissions.of_command(cluster(groups=groups), NAMES, "ship")
-    assert found.found == "this user lacks Read on group spark-kafka-source-*"
+    groups = {**cluster().groups, permissions.EXAMPLE: Group(frozenset())}
+    found = permissions.of_command(cluster(groups=groups), NAMES, "lag collect")
+    assert found.found == "this user lacks Describe on group *"
     hidden = cluster(refused_groups=frozenset(["p-tallystream-shipper"]))
     assert "Read/Delete on group p-tallystream-shipper" in permissions.of_command(hidden, NAMES, "ship").found
 
@@ -147,7 +187,7 @@ def test_a_user_of_one_command_is_a_warning() -> None:
     reads = {name: topic(name, operations=frozenset({"Read", "Describe"})) for name in POLICIES}
     (some,) = permissions.permissions(cluster(topics=reads), NAMES, [])
     assert some.status == "warning"
-    assert "this user may run rebuild, verify, sums, lag collect, not others" in some.found
+    assert "this user may run verify, sums, lag collect, not others" in some.found
     nothing = {name: topic(name, operations=frozenset()) for name in POLICIES}
     (none,) = permissions.permissions(cluster(topics=nothing), NAMES, [])
     assert none.status == "failed"
@@ -155,6 +195,6 @@ def test_a_user_of_one_command_is_a_warning() -> None:
 
 def test_what_can_not_be_asked_for_is_not_missing() -> None:
     """Before the first start neither topics nor groups can be asked for."""
-    empty = cluster(topics={}, groups={})
+    empty = cluster(topics={}, groups={}, transactions=None)
     assert permissions.of_command(empty, NAMES, "aggregate").status == "not checked"
     assert permissions.of_all(empty, NAMES).status == "not checked"

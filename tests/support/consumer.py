@@ -1,0 +1,128 @@
+"""A consumer of a group, for unit tests: a test says what `poll` returns and what the group decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class Message:
+    """A record, or an error."""
+
+    def __init__(
+        self, topic: str, offset: int, *, partition: int = 0, key: bytes = b"k", error: int | None = None
+    ) -> None:
+        self._at = topic, partition, offset
+        self._key = key
+        self._error = None if error is None else KafkaError(error)
+
+    def topic(self) -> str:
+        """Return the topic."""
+        return self._at[0]
+
+    def partition(self) -> int:
+        """Return the partition."""
+        return self._at[1]
+
+    def offset(self) -> int:
+        """Return the offset, of the end if it is reached."""
+        return self._at[2]
+
+    def key(self) -> bytes:
+        """Return the key."""
+        return self._key
+
+    def value(self) -> bytes:
+        """Return the value."""
+        return b"v"
+
+    def error(self) -> KafkaError | None:
+        """Return the error."""
+        return self._error
+
+
+def end(topic: str, offset: int) -> Message:
+    """Return the event that the end of a partition is reached."""
+    return Message(topic, offset, error=KafkaError._PARTITION_EOF)
+
+
+class ScriptedConsumer:
+    """What `Subscription` uses of a consumer. `script` has messages, and calls of the group's callbacks.
+
+    `committed` has each commit, `paused` and `sought` what was paused and sought.
+    """
+
+    def __init__(self) -> None:
+        self.script: list[Message | Callable[[], None]] = []
+        self.options: Mapping[str, Any] = {}
+        self.topics: list[str] = []
+        self.committed: list[dict[str, int]] = []
+        self.paused: list[str] = []
+        self.sought: list[tuple[str, int]] = []
+        self.assigned: list[TopicPartition] = []
+        self.ends: dict[str, int] = {}
+        self.is_closed = False
+
+    def connect(self, options: Mapping[str, Any]) -> Any:
+        """Return the consumer."""
+        self.options = options
+        return self
+
+    def subscribe(self, topics: list[str], *, on_assign: Any, on_revoke: Any, on_lost: Any) -> None:
+        """Keep the callbacks."""
+        self.topics, self._on_assign, self._on_revoke, self._on_lost = topics, on_assign, on_revoke, on_lost
+
+    def assign_topics(self, *topics: str) -> None:
+        """Let the next poll learn that the group gives this member partition 0 of these topics."""
+        self.script.append(lambda: self._on_assign(self, [TopicPartition(topic, 0) for topic in topics]))
+
+    def revoke(self) -> None:
+        """Let the next poll learn that the group takes all partitions."""
+        self.script.append(lambda: self._on_revoke(self, []))
+
+    def lose(self) -> None:
+        """Let the next poll learn that the group has excluded this member."""
+        self.script.append(lambda: self._on_lost(self, []))
+
+    def poll(self, _timeout: float) -> Message | None:
+        """Return the next message, after the callbacks before it."""
+        while self.script:
+            one = self.script.pop(0)
+            if isinstance(one, Message):
+                return one
+            one()
+        return None
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:  # noqa: ARG002
+        """Keep the offsets, and confirm them."""
+        self.committed.append({one.topic: one.offset for one in offsets})
+        self.options["on_commit"](None, offsets)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Keep the assignment."""
+        self.assigned = partitions
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Keep the topics."""
+        self.paused = [one.topic for one in partitions]
+
+    def resume(self, _partitions: list[TopicPartition]) -> None:
+        """Resume all."""
+        self.paused = []
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Keep the position."""
+        self.sought.append((partition.topic, partition.offset))
+
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:  # noqa: ARG002
+        """Return the bounds of a partition."""
+        return 0, self.ends[partition.topic]
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._on_revoke(self, [])
+        self.is_closed = True

@@ -1,0 +1,195 @@
+"""The shipper as a member of a group: what it reads, commits, and drops when its partitions go to another member."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
+
+from support.consumer import Message, ScriptedConsumer, end
+from tallystream_aggregator.shipping import subscription
+from tallystream_aggregator.shipping.subscription import Place, Subscription
+
+KAFKA = {"bootstrap.servers": "localhost:1"}
+
+
+class Member:
+    """A subscription to `t` and `u` on a scripted consumer. `ids` are the IDs of the topics."""
+
+    def __init__(self, *, from_beginning: bool = False, kafka: dict[str, str] | None = None) -> None:
+        self.consumer = ScriptedConsumer()
+        self.ids = {"t": "1", "u": "1"}
+        self.subscription = Subscription(
+            {**KAFKA, **(kafka or {})},
+            "g",
+            ["t", "u"],
+            from_beginning=from_beginning,
+            connect=self.consumer.connect,
+            ids=lambda *_: dict(self.ids),
+        )
+
+    def read(self, *messages: Message) -> list[tuple[str, int]]:
+        """Return topic and offset of what is read, if these messages come next."""
+        self.consumer.script += messages
+        return [(one.topic, one.offset) for one in self.subscription.read(100, 1)]
+
+    def ship(self) -> None:
+        """Note that what was read is written, and commit it."""
+        self.subscription._commit_due_s = 0
+        self.subscription.done()
+
+
+@pytest.fixture
+def member() -> Member:
+    """A member that has partition 0 of both topics."""
+    made = Member()
+    made.consumer.assign_topics("t", "u")
+    assert made.read() == []
+    assert made.subscription.places == {Place("t", 0), Place("u", 0)}
+    return made
+
+
+def test_offsets_are_committed_after_what_was_read_is_written(member: Member) -> None:
+    """What was only read is not committed. The same offset is not committed twice."""
+    assert member.read(Message("t", 4), Message("t", 5), Message("u", 9)) == [("t", 4), ("t", 5), ("u", 9)]
+    assert member.consumer.committed == []
+    member.ship()
+    assert member.read(Message("t", 6)) == [("t", 6)]
+    assert member.consumer.committed == [{"t": 6, "u": 10}]
+    member.ship()
+    member.ship()
+    assert member.consumer.committed[1:] == [{"t": 7}]
+
+
+def test_the_end_of_a_partition_is_committed(member: Member) -> None:
+    """The marker of a transaction takes an offset. Without it, the group would show a lag of 1 for ever."""
+    assert member.read(Message("t", 4), end("t", 6), end("u", 0)) == [("t", 4)]
+    member.ship()
+    assert member.consumer.committed == [{"t": 6, "u": 0}]
+
+
+def test_commits_are_at_least_a_second_apart(member: Member) -> None:
+    """An aggregator with steps of 20 ms would otherwise cause 50 a second. Leaving the group commits the rest."""
+    for offset in range(50):
+        member.read(Message("t", offset))
+        member.subscription.done()
+    assert member.consumer.committed == [{"t": 1}]
+    member.subscription.close()
+    assert member.consumer.committed == [{"t": 1}, {"t": 50}]
+    assert member.consumer.is_closed
+
+
+def test_what_is_written_is_committed_before_the_partitions_go_to_another_member(member: Member) -> None:
+    """What was read and is not written yet is dropped: the other member reads it."""
+    member.read(Message("t", 4))
+    member.ship()
+    member.read(Message("t", 5))
+    member.subscription.done()
+    changes = member.subscription.changes
+    member.consumer.script.append(Message("t", 6))
+    member.consumer.revoke()
+    assert member.read() == []
+    assert member.consumer.committed == [{"t": 5}, {"t": 6}]
+    assert (member.subscription.places, member.subscription.changes) == (None, changes + 1)
+
+
+def test_an_excluded_member_commits_nothing(member: Member) -> None:
+    """Another member may have written more by then."""
+    member.read(Message("t", 4))
+    member.subscription._commit_due_s = float("inf")
+    member.subscription.done()
+    member.consumer.lose()
+    assert member.read() == []
+    assert member.subscription.places is None
+    member.ship()
+    assert member.consumer.committed == []
+
+
+def test_records_before_a_new_assignment_are_dropped_and_those_after_it_are_read(member: Member) -> None:
+    """All happens in one call."""
+    member.consumer.script.append(Message("t", 4))
+    member.consumer.revoke()
+    member.consumer.assign_topics("t", "u")
+    assert member.read(Message("t", 2)) == [("t", 2)]
+
+
+def test_a_member_without_partitions_stands_by() -> None:
+    """Before the group has decided, it is not known."""
+    member = Member()
+    assert member.read() == []
+    assert member.subscription.places is None
+    member.consumer.assign_topics()
+    assert member.read() == []
+    assert member.subscription.places == frozenset()
+
+
+def test_a_read_ends_when_it_has_many_bytes(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next read has the rest."""
+    monkeypatch.setattr(subscription, "MAX_BYTES", 2)
+    assert member.read(*(Message("t", offset) for offset in range(3))) == [("t", 0), ("t", 1)]
+    member.ship()
+    assert member.read() == [("t", 2)]
+    assert member.consumer.committed == [{"t": 2}]
+
+
+def test_while_it_waits_it_reads_nothing_and_hears_of_the_group(member: Member) -> None:
+    """The next `read` goes on."""
+    member.subscription.wait(0.01)
+    assert member.consumer.paused
+    assert member.read(Message("t", 4)) == [("t", 4)]
+    assert not member.consumer.paused
+    changes = member.subscription.changes
+    member.consumer.revoke()
+    member.subscription.wait(0.01)
+    assert member.subscription.changes == changes + 1
+
+
+def test_topics_are_read_from_their_beginning_without_the_group_if_that_is_wanted() -> None:
+    """The group has the offsets for lag tools."""
+    member = Member(from_beginning=True)
+    assert [(one.topic, one.offset) for one in member.consumer.assigned] == [(t, OFFSET_BEGINNING) for t in "tu"]
+    assert (member.subscription.places, member.consumer.topics) == ({Place("t", 0), Place("u", 0)}, [])
+    assert member.read(Message("t", 0)) == [("t", 0)]
+    member.ship()
+    assert member.consumer.committed == [{"t": 1}]
+
+
+def test_a_topic_that_is_created_again_is_read_from_its_beginning(member: Member) -> None:
+    """Its old position is not committed. The other topic goes on."""
+    member.subscription.check_topics(1)
+    member.read(Message("t", 40), Message("u", 7))
+    member.ids["t"] = "2"
+    changes = member.subscription.changes
+    member.subscription.check_topics(1)
+    assert member.consumer.sought == [("t", OFFSET_BEGINNING)]
+    assert member.subscription.changes == changes + 1
+    member.ship()
+    assert member.consumer.committed == [{"u": 8}]
+    member.subscription.check_topics(1)
+    assert len(member.consumer.sought) == 1
+
+
+def test_a_deleted_topic_is_waited_for(member: Member) -> None:
+    """When it exists again, it has another ID."""
+    member.subscription.check_topics(1)
+    del member.ids["t"]
+    member.subscription.check_topics(1)
+    assert member.consumer.sought == []
+    member.ids["t"] = "2"
+    member.subscription.check_topics(1)
+    assert member.consumer.sought == [("t", OFFSET_BEGINNING)]
+
+
+def test_an_outage_is_waited_out_and_a_missing_permission_is_an_error(member: Member) -> None:
+    """A consumer connects again by itself."""
+    outage = Message("", -1, error=KafkaError._ALL_BROKERS_DOWN)
+    assert member.read(outage, Message("t", 4)) == [("t", 4)]
+    with pytest.raises(KafkaException):
+        member.read(Message("t", -1, error=KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+def test_only_committed_transactions_are_read_whatever_the_options_are() -> None:
+    """The group's timeouts may be changed."""
+    options = {"isolation.level": "read_uncommitted", "enable.auto.commit": "true", "session.timeout.ms": "45000"}
+    consumer = Member(kafka=options).consumer
+    wanted = {"isolation.level": "read_committed", "enable.auto.commit": False, "session.timeout.ms": "45000"}
+    assert {name: consumer.options[name] for name in wanted} == wanted
