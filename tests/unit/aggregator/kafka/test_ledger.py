@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +13,6 @@ from support.undecodable import UNDECODABLE
 from tallystream_aggregator.kafka import ledger, start_position
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.reader import Read
-from tallystream_aggregator.kafka.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +69,10 @@ def test_the_last_epoch_is_found_before_many_failed_starts(monkeypatch: pytest.M
 def test_the_highest_generation_ignores_other_queries() -> None:
     """Without a row of the aggregator there is none."""
     other = LedgerRow(kind="batch", query="other", generation=9, ts=1)
-    assert ledger.highest_generation([OPENED, other, LedgerRow(kind="opened", query=ledger.QUERY, generation=2, ts=3)]) == 3
+    assert (
+        ledger.highest_generation([OPENED, other, LedgerRow(kind="opened", query=ledger.QUERY, generation=2, ts=3)])
+        == 3
+    )
     assert ledger.highest_generation([other]) is None
 
 
