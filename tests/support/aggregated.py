@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -19,7 +20,7 @@ from tallystream_aggregator.stream.positions import by_topic
 from tallystream_aggregator.stream.reshard import Layout, NoTableError, Resharder
 from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.verify import job, reader
+from tallystream_aggregator.verify import job, positions, reader
 from tallystream_aggregator.verify.decode import RawRecord
 from tallystream_aggregator.verify.lives import Settings
 
@@ -54,7 +55,8 @@ class Aggregated(Direct):
         self.shards, self.tags = shards, SumTags()
         self._programs = Programs(self.cluster.now_ms, shards, removals=removals)
         self._generation = 0
-        self._ends: dict[Place, int] = {}
+        self._ends: dict[int, dict[Place, int]] = {}  # of each shard's last epoch
+        self._written: dict[str, dict[str, int]] = {}
         self.fail = self._kill
         self.start()
 
@@ -71,6 +73,7 @@ class Aggregated(Direct):
         stores = getattr(self, "_stores", {}) if keep else {}
         self._stores = {shard: stores.get(shard, Batch(0)) for shard in range(self.shards + 1)}
         self._loops: dict[int, EpochLoop] = {}
+        self._ends.clear()
         self._open()
 
     def _open(self, **fields: Any) -> None:
@@ -104,9 +107,14 @@ class Aggregated(Direct):
                 self._stores[shard] = Batch(0)  # the checkpoint is lost
             return
         self._stores[shard] = store
-        if self.shards == 1 and report.positions and report.positions != self._ends:
-            self._ends = report.positions
-            self._write("batch", batch=self._batch, end=by_topic(self._ends))
+        if shard < self.shards and report.positions:
+            self._ends[shard] = report.positions
+        if len(self._ends) == self.shards:
+            first = self._ends[0]
+            lowest = {place: min(one.get(place, 0) for one in self._ends.values()) for place in first}
+            if by_topic(lowest) != self._written:
+                self._written = by_topic(lowest)
+                self._write("batch", batch=self._batch, end=self._written)
 
     @property
     def loops(self) -> range:
@@ -152,6 +160,10 @@ class Aggregated(Direct):
         for shard in self.loops:
             self.epoch(shard, 3)
 
+    def time(self) -> str:
+        """Return the time as an option of `verify`."""
+        return "ledger:" + datetime.fromtimestamp(self.cluster.now_ms / 1000, UTC).replace(tzinfo=None).isoformat()
+
     def has_sums(self) -> bool:
         """Tell whether something is published, of all shards."""
         self.flush()
@@ -160,12 +172,12 @@ class Aggregated(Direct):
 
     # Verify.
 
-    def verify(self, since: str | None = None) -> Outcome:
-        """Verify what is published, if given since a time. The transactions of killed loops have timed out."""
+    def verify(self, since: str | None = None, to: str | None = None) -> Outcome:
+        """Verify what is published, or a period of it. The transactions of killed loops have timed out."""
         for transaction in self.cluster.open_transactions():
             self.cluster.expire(transaction.transactional_id)
         self.flush()
-        settings = job.VerifySettings("memory", rules=Settings(**self.rules), since=since)
+        settings = job.VerifySettings("memory", rules=Settings(**self.rules), since=since, to=to)
         with _reading(self.cluster):
             return job.run(settings)
 
@@ -206,6 +218,6 @@ def _reading(cluster: SimulatedCluster) -> Iterator[None]:
         mock.patch.object(reader, "bounds", bounds),
         mock.patch.object(reader, "Reader", Reader),
         mock.patch.object(job, "check_login"),
-        mock.patch.object(job, "VISIBLE_S", 0),
+        mock.patch.object(positions, "VISIBLE_S", 0),
     ):
         yield
