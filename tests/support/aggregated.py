@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from support.otlp import TOPIC, Fleet, Process
 from support.simulation.checkpoints import Batch
+from support.simulation.client import SimulatedBroker
 from support.simulation.direct import Direct
 from support.simulation.system import IDS, MAX_SHARDS, TOPICS, Programs
 from support.tables import table_settings
@@ -40,20 +42,38 @@ class Killed(BaseException):
 
 
 class Aggregated(Direct):
-    """Applications and the loops of a table of up to three shards, which `chance` runs, kills and changes."""
+    """Applications and the loops of a table of up to three shards, which `chance` runs, kills and changes.
 
-    def __init__(self, chance: random.Random, *, shards: int = 1, removals: bool = True, kills: float = 0.01) -> None:
+    With `otlp`, there is a topic of OTLP metrics, too. It has one partition: which record of an instance comes first
+    would depend on the order of partitions.
+    """
+
+    def __init__(
+        self,
+        chance: random.Random,
+        *,
+        shards: int = 1,
+        removals: bool = True,
+        otlp: bool = False,
+        kills: float = 0.01,
+    ) -> None:
         # A forget record of a metric removes it from forgotten lives of all partitions, so it would depend on the order
         # of partitions whether a life was forgotten before.
         self.rules: dict[str, Any] = {
             "short_form_every_ms": 5_000,
             "forget_after_ms": 365 * DAY_MS if removals else 50_000,
+            "otlp_topics": (TOPIC,) if otlp else (),
         }
         super().__init__(shards=MAX_SHARDS, partitions=2, table=table_settings(**self.rules))
         self.cluster.create(TOPICS.ledger, 1)
+        self._fleet = Fleet(chance.randrange(2**32), partitions=1, begin_ns=self.cluster.now_ms * 10**6)
+        if otlp:
+            self.cluster.create(TOPIC, 1)
+            self.broker = SimulatedBroker(self, self.cluster, (TOPICS.metrics, TOPIC).__contains__)  # type: ignore[arg-type]
         self._chance, self._kills = chance, kills
         self.shards, self.tags = shards, SumTags()
         self._programs = Programs(self.cluster.now_ms, shards, removals=removals)
+        self._fleet._processes = [Process(f"otlp-{number}") for number in range(3)]
         self._generation = 0
         self._ends: dict[int, dict[Place, int]] = {}  # of each shard's last epoch
         self._written: dict[str, dict[str, int]] = {}
@@ -114,7 +134,8 @@ class Aggregated(Direct):
             lowest = {place: min(one.get(place, 0) for one in self._ends.values()) for place in first}
             if by_topic(lowest) != self._written:
                 self._written = by_topic(lowest)
-                self._write("batch", batch=self._batch, end=self._written)
+                otlp = [topic for topic in self.rules["otlp_topics"] if topic in self._written]
+                self._write("batch", batch=self._batch, end=self._written, otlp=otlp)
 
     @property
     def loops(self) -> range:
@@ -144,6 +165,19 @@ class Aggregated(Direct):
                 place = Place(TOPICS.metrics, record.partition)
                 self.cluster.clock_offset_ms[place] = record.timestamp_ms - self.cluster.now_ms
                 self.cluster.append(place, record.key, record.value)
+            if self.rules["otlp_topics"]:
+                self._feed_otlp()
+
+    def _feed_otlp(self) -> None:
+        known, place = len(self._fleet.records), Place(TOPIC, 0)
+        self._fleet.step()
+        for one in self._fleet.records[known:]:
+            self.cluster.clock_offset_ms[place] = one.timestamp_ms - self.cluster.now_ms
+            self.cluster.append(place, one.key, one.value)
+        if self._chance.random() < 0.1:
+            key = self._chance.choice([None, b"app-1", b"app-2"])
+            bad = [b"\xff\xff", b"{}", b'{"name":"n","value":1}', b'{"forget":{"metric":"x","shards":9}}']
+            self.cluster.append(place, key, self._chance.choice(bad))
 
     def step(self, *, changes: bool) -> None:
         """Let something happen."""

@@ -25,11 +25,11 @@ EVERYTHING = "ledger:2020-01-01"
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
 @examples(12, fixed=True)
-@given(st.integers(0, 2**32), st.booleans())
-def test_verify_agrees_with_what_is_published_at_any_moment(shards: int, seed: int, removals: bool) -> None:
+@given(st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_verify_agrees_with_what_is_published_at_any_moment(shards: int, seed: int, removals: bool, otlp: bool) -> None:
     """The newest sums, and all that were ever published, whatever was killed and lost. Every change is published."""
     chance = random.Random(seed)
-    system = Aggregated(chance, shards=shards, removals=removals)
+    system = Aggregated(chance, shards=shards, removals=removals, otlp=otlp)
     middle = None
     for _ in range(30):
         system.step(changes=False)
