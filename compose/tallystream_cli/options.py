@@ -132,7 +132,6 @@ OtlpTopic = Annotated[
         help="A topic of OpenTelemetry metrics (OTLP) to read beside metrics; repeatable.",
     ),
 ]
-MaxRecords = Annotated[int, typer.Option(help="The maximum number of records in a batch.")]
 Shards = Annotated[
     int | None, typer.Option(help="The number of shards that a new table is split into, by instance; 1 by default.")
 ]
@@ -148,11 +147,6 @@ KeepTags = Annotated[
     str | None,
     typer.Option(help="The only tags that the sums have, as in region,topic; not together with --drop-tag."),
 ]
-FetchTries = Annotated[
-    int, typer.Option(help="How often to request the end offsets of the topics before the query fails.")
-]
-FetchPauseMs = Annotated[int, typer.Option(help="Milliseconds between two of these requests.")]
-FetchTimeoutMs = Annotated[int, typer.Option(help="Milliseconds that a task waits for records before it fails.")]
 Master = Annotated[str, typer.Option(help="Spark's master URL; under spark-submit, its --master applies.")]
 DriverMemory = Annotated[str, typer.Option(help="The heap size of Spark's driver.")]
 ReadyFile = Annotated[

@@ -131,14 +131,14 @@ def assert_epochs_have_no_gap(broker: KafkaBroker, topics: Topics) -> None:
     rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
     end, seen = 0, set[tuple[int, int]]()
     for row in rows:
-        if row["kind"] != "batch" or (row["epoch"], row["batch"]) in seen:
+        if row["kind"] != "batch" or (row["generation"], row["batch"]) in seen:
             continue
-        seen.add((row["epoch"], row["batch"]))
+        seen.add((row["generation"], row["batch"]))
         assert (row["start"][topics.metrics]["0"] if row.get("start") else 0) == end
         end = row["end"][topics.metrics]["0"]
     assert end == len(read_topic(broker.bootstrap_servers, topics.metrics))
-    epochs = [row["epoch"] for row in rows if row["kind"] == "opened"]
-    assert epochs == sorted(set(epochs))
+    generations = [row["generation"] for row in rows if row["kind"] == "opened"]
+    assert generations == sorted(set(generations))
 
 
 def _fields(row: Any, wanted: dict[str, Any]) -> dict[str, Any]:

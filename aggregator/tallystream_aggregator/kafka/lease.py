@@ -5,8 +5,8 @@ is sticky: the holder keeps the partition until it leaves, or until it sends no 
 librdkafka sends the heartbeats, so a long batch does not lose the lease, but a stopped process does.
 
 A stopped writer notices late that it has lost the lease. So each writer takes an epoch, which it records in the ledger.
-What a lower epoch writes after a higher one has no effect (shipping.fence, jobs.aggregate.repair). While the broker is
-unavailable no aggregator has the lease: the writer continues as long as the ledger has no higher epoch.
+Kafka refuses what a replaced writer publishes (stream.epochs). While the broker is unavailable no aggregator has the
+lease: the writer continues as long as the ledger has no higher epoch.
 """
 
 from __future__ import annotations

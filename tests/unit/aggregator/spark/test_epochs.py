@@ -19,7 +19,7 @@ from tallystream_aggregator.spark.epochs.processor import (
     EpochSettings,
     StopFile,
 )
-from tallystream_aggregator.spark.epochs.query import rows_of, with_slots
+from tallystream_aggregator.spark.epochs.query import import_modules, rows_of, with_slots
 from tallystream_aggregator.stream.broker import FencedError, Place
 from tallystream_aggregator.stream.epochs import EpochReport
 from tallystream_aggregator.stream.layout import loop_id
@@ -163,3 +163,8 @@ def test_the_epochs_that_load_spark_s_classes_use_the_state() -> None:
         (row,) = tester.testInPandas("0", pd.DataFrame({"shard": [0]})).to_dict("records")
         assert row["shard"] == 0
     assert tester.peekMapState("log", "0") == {(1,): (b"entry",)}
+
+
+def test_what_workers_import_ahead_exists() -> None:
+    """PySpark's module is not public, so an upgrade may rename it (docs/cluster.md)."""
+    assert list(import_modules([1])) == [1]
