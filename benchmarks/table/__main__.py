@@ -1,6 +1,6 @@
 """Measure the cost of an update in the table, in one process without Spark: python -m benchmarks.table [--only LOAD,…].
 
-Each batch has 500 snapshots of 100 metrics, one from each instance. It is decoded and applied; the records to publish
+Each step has 500 snapshots of 100 metrics, one from each instance. It is decoded and applied; the records to publish
 are encoded; the state is stored in memory. Each load has a new table.
 """
 

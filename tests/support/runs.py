@@ -114,16 +114,6 @@ def move(records: list[TopicRecord], chance: random.Random) -> list[TopicRecord]
     return moved
 
 
-def renumbered(records: Iterable[TopicRecord]) -> list[TopicRecord]:
-    """Return records with the offsets that they have without those that were left out."""
-    sizes: Counter[int] = Counter()
-    found = []
-    for record in records:
-        found.append(record._replace(offset=sizes[record.partition]))
-        sizes[record.partition] += 1
-    return found
-
-
 def jump(records: list[TopicRecord], hours: list[int]) -> list[TopicRecord]:
     """Return the records with append times of a broker whose clock is wrong by these hours, each for ten records."""
     off_ms = (hours[number // 10 % len(hours)] * HOUR_MS for number in range(len(records)))

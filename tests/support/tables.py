@@ -104,7 +104,7 @@ class Tables:
 
     def begin_again(self, *, from_rows: bool = False) -> None:
         """Lose the tables. Load their state, or else their rows, and read again up to the last step, in silence."""
-        counted = [(state.records, state.dead) for state in self.states]
+        counted = [state.records for state in self.states]
         self._shards = [self._loaded(shard, from_rows=from_rows) for shard in range(len(self._shards))]
         for table in self.tables:
             offsets = table.state.offsets
@@ -112,7 +112,7 @@ class Tables:
             apply(table, map(_record, self._between(begin, self.at)))
             table.notice_silence()
             table.outputs()
-        assert [(state.records, state.dead) for state in self.states] == counted
+        assert [state.records for state in self.states] == counted
 
     def all_sums(self) -> Sums:
         """Return the sums that the tables have now, whether they have changed or not."""

@@ -46,7 +46,8 @@ class Query:
     """Runs the loops, each in a thread, in batches that all of them finish."""
 
     def __init__(self, session: Session, processor: EpochProcessor, loops: int, checkpoint: Path) -> None:
-        self._session, self._error = session, None
+        self._session = session
+        self._error: Exception | None = None
         self._loops = [copy.copy(processor) for _ in range(loops)]
         self._checkpoints = [FileCheckpoint(checkpoint / "state" / str(number)) for number in range(loops)]
         (checkpoint / "offsets").mkdir(exist_ok=True)  # of Spark, at the first batch
@@ -81,10 +82,11 @@ class Query:
                     return
 
     def _epoch(self, number: int) -> tuple[int, EpochRow]:
-        loop, checkpoint = self._loops[number], self._checkpoints[number]
+        loop: Any = self._loops[number]
+        checkpoint = self._checkpoints[number]
         loop._store = batch = checkpoint.begin()
         loop._claim = lambda generation: (generation, self._attempt)
-        row = loop.run_epoch(number)
+        row: EpochRow = loop.run_epoch(number)
         checkpoint.commit(batch)
         return batch.number, row
 

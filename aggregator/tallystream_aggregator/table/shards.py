@@ -29,7 +29,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def shard_of(key: bytes | None, shards: int) -> int:
-    """Return the shard of the records with this key, by CRC-32, which Spark can compute too."""
+    """Return the shard of the records with this key, by CRC-32."""
     return zlib.crc32(key or b"") % shards
 
 

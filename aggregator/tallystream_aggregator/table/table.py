@@ -75,8 +75,7 @@ class Table:
         """
         self._applier.run_limit = -1
         refused = limit_letters(self._apply_record(record, record.clock_ms, message))
-        every = self._is_clock(record) or record.topic in self.settings.otlp_topics  # every shard has the record
-        if self.state.shard == 0 or not every:
+        if self._counts(record):
             self.state.records += records
         if refused:
             self._add_dead_letters(record, refused)
@@ -145,21 +144,16 @@ class Table:
 
     def _apply_record(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
         """Apply one record, and return the refusals."""
-        if record.topic in self.settings.otlp_topics:
-            return self._apply_to_otlp_topic(record, clock, message)
-        if self._is_clock(record):
-            return self._apply_clock(record, clock)
-        return self._apply_to_instance(record, clock, message)
+        if record.topic in self.settings.otlp_topics:  # without clock records
+            self._note_forgotten(self._lives.forget(record.partition_name, clock))
+            if is_otlp(record, self.settings.otlp_topics):
+                return self._apply_otlp(record, clock)
+            if shard_of(record.key, self.state.shards) != self.state.shard:
+                return []
+        return self._apply_clock(record, clock) if self._is_clock(record) else self._apply_keyed(record, clock, message)
 
-    def _apply_to_otlp_topic(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
-        """Apply a record of a topic without clock records, which every shard has."""
-        self._note_forgotten(self._lives.forget(record.partition_name, clock))
-        if is_otlp(record, self.settings.otlp_topics):
-            return self._apply_otlp(record, clock)
-        is_mine = shard_of(record.key, self.state.shards) == self.state.shard
-        return self._apply_to_instance(record, clock, message) if is_mine else []
-
-    def _apply_to_instance(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
+    def _apply_keyed(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
+        """Apply a record whose key is an instance ID, and return the refusals."""
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
             return [instance]
@@ -171,6 +165,13 @@ class Table:
         if message is None:
             message = read_value(record.value, self.settings.max_metrics)
         return self._apply_message(instance, message, record, clock)
+
+    def _counts(self, record: Record) -> bool:
+        """Tell whether this shard counts a record. Clock records and those of OTLP topics are in every shard."""
+        if self._is_clock(record):
+            return self.state.shard == 0
+        is_in_all = record.topic in self.settings.otlp_topics
+        return not is_in_all or shard_of(record.key, self.state.shards) == self.state.shard
 
     def _is_clock(self, record: Record) -> bool:
         return record.key == CLOCK_KEY and record.topic not in self.settings.otlp_topics
@@ -191,22 +192,21 @@ class Table:
     def _apply_otlp(self, record: Record, clock: int) -> list[Refusal]:
         """Apply the data of the resources in an OTLP record whose instances are in this shard.
 
-        Of the shards that read the record, the first one refuses data without a valid instance.
+        Of the shards that the record has data for, the first one refuses what has no valid instance.
         """
         state, refused = self.state, list[Refusal]()
         value, limit = record.value or b"", self.settings.max_metrics
-        is_first = state.shard == min(shards_of(record, state.shards, self.settings.otlp_topics))
         if len(value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, "", clock)] if is_first else []
+            return [self._refuse_size(record, "", clock)] if self._is_first(record) else []
         try:
             resources = otlp.read(value)
         except otlp.OtlpError as error:
-            return [Refusal(str(error))] if is_first else []
+            return [Refusal(str(error))] if self._is_first(record) else []
         for resource in resources:
             try:
                 instance = otlp.instance(resource)
             except otlp.OtlpError as error:
-                refused += [Refusal(str(error))] if is_first else []
+                refused += [Refusal(str(error))] if self._is_first(record) else []
                 continue
             if shard_of(instance.encode(), state.shards) != state.shard:
                 continue
@@ -221,6 +221,10 @@ class Table:
                 message = DecodedSnapshot(snapshot, (), over_limit)
                 refused += self._applier.apply_snapshot(instance, message, record, clock)
         return refused
+
+    def _is_first(self, record: Record) -> bool:
+        """Tell whether this is the first of the shards that an OTLP record has data for."""
+        return self.state.shard == min(shards_of(record, self.state.shards, self.settings.otlp_topics))
 
     def _apply_message(self, instance: str, message: Message, record: Record, clock: int) -> list[Refusal]:
         if isinstance(message, Refusal):

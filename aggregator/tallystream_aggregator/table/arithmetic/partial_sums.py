@@ -1,6 +1,6 @@
 """The partial sums of one metric over many lives: the arithmetic of rules 4 to 7 and 9, and the stored form.
 
-Each contribution can be subtracted again, so the cost of a batch depends on its changes and not on the number of
+Each contribution can be subtracted again, so the cost of a step depends on its changes and not on the number of
 lives. The partial sums of several shards merge into the sum of the metric (rule 2 of docs/table.md).
 """
 

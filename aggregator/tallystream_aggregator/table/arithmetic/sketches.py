@@ -1,7 +1,7 @@
 """The merged sketch of all lives, and its quantiles (rule 7).
 
 The state has each sketch as compact JSON. A sketch is decoded when it is checked against the metric's count, and when
-it is added to or removed from the sum of its metric. So the cost of a batch depends on the lives that it changes.
+it is added to or removed from the sum of its metric. So the cost of a step depends on the lives that it changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The partial sums of every metric of a shard, updated by the differences that a batch makes.
+"""The partial sums of every metric of a shard, updated by differences.
 
 Before a caller changes the rows of a life, it marks them dirty (`mark_dirty`).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Before = dict[int, Contribution | None]
-"""The metric's number → the contribution of a life when the batch began."""
+"""The metric's number → the contribution of a life when the sums were last taken."""
 
 
 class MetricSums:
@@ -69,7 +69,7 @@ class MetricSums:
         """Mark a life as living or silent.
 
         If no other life of its instance is living or dirty, the numbers of lives and instances of whole layouts change
-        by one, and their counters are not visited. So a batch in which many instances fall silent stays short.
+        by one, and their counters are not visited. So a step in which many instances fall silent stays short.
         """
         self.mark_dirty(life, life.rows)
         before = self._before[id(life)][1]
@@ -97,7 +97,7 @@ class MetricSums:
             self._differences[layout] = differences
 
     def force_publish(self, numbers: Iterable[int]) -> None:
-        """Publish these metrics with this batch, whether they change or not."""
+        """Have the next `flush` return these metrics, whether they change or not."""
         self._forced.update(numbers)
 
     def subtract_forgotten(self, number: int, removed: PartialSum) -> None:

@@ -53,7 +53,7 @@ def record(written: TopicRecord) -> Record:
 @examples(100)
 @given(schedules, batch_sizes, st.integers(0, 2**32))
 def test_a_step_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: list[int], seed: int) -> None:
-    """Published, states and stored differences are the same after every batch, also when lives fall silent.
+    """What is published, states and stored differences are the same after every step, also when lives fall silent.
 
     A step may have no records, or be followed by a restart.
     """

@@ -99,6 +99,22 @@ def test_values_do_not_depend_on_the_order_of_partitions(seed: int, complete: bo
     assert found[0] == found[1] == found[2]
 
 
+@examples(100)
+@given(st.integers(0, 2**32), st.booleans())
+def test_values_do_not_depend_on_restarts(seed: int, complete: bool) -> None:
+    """A table that begins again reads partition by partition, from where its state or its rows are."""
+    chance = random.Random(seed)
+    records = interleaved(chance, written(chance, complete=complete))
+    tables, ends = Tables(records, table_settings(), 1, chance), dict.fromkeys(range(3), 0)
+    for record in records:
+        ends[record.partition] += 1
+        if chance.random() < 0.3:
+            tables.begin_again(from_rows=chance.random() < 0.5)
+        tables.step(ends)
+    wanted = lasting(oracle.replay(records).sums)
+    assert lasting(tables.sums) == lasting(tables.all_sums()) == wanted
+
+
 @pytest.mark.parametrize("complete", [False, True])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_min_and_max_are_those_of_an_older_snapshot_too(*, complete: bool, order: tuple[int, int]) -> None:

@@ -35,7 +35,6 @@ from support.runs import (
     move,
     new_tables,
     random_settings,
-    renumbered,
     require_equal,
     require_exact,
     take,
@@ -132,21 +131,6 @@ def test_a_table_that_begins_again_equals_the_oracle(
     tables = new_tables(records, UNLIMITED, shards, chance)
     take(divide(records, sizes), tables, chance, broken=0.3)
     require_equal(tables, oracle.replay(records, **UNLIMITED))
-
-
-@examples(50)
-@given(few_or_many, batch_sizes, chances)
-def test_counts_of_a_table_that_begins_again_equal_the_oracle_while_instances_move(
-    schedule: list[int], sizes: list[int], chance: random.Random
-) -> None:
-    """It reads again partition by partition, so in another order. The short form and removals have no protection."""
-    records = [one for one in move(play(schedule), chance) if one.value and b'"metrics"' in one.value]
-    records = renumbered(records)
-    tables = new_tables(records, UNLIMITED, 1, chance)
-    take(divide(records, sizes, chance), tables, chance, broken=0.3)
-    wanted = lasting(oracle.replay(records, **UNLIMITED).sums)
-    assert lasting(tables.sums) == wanted
-    assert lasting(tables.all_sums()) == wanted
 
 
 # Programs, and clocks that jump.

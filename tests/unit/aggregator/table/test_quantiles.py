@@ -275,7 +275,7 @@ def publish(steps: list[tuple[int, bool, int, list[float]]]) -> list[Reported]:
 def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
     steps: list[tuple[int, bool, int, list[float]]], sizes: list[int]
 ) -> None:
-    """This holds after every batch, with restarts, and at the end, when all lives are silent."""
+    """This holds after every step, with restarts, and at the end, when all lives are silent."""
     published = publish(steps)
     table = TableSettings()
     last: list[Total] = []
