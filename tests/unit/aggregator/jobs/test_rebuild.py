@@ -44,7 +44,7 @@ def test_the_settings_are_those_of_the_last_start_however_long_ago(
 def test_a_ledger_without_a_start_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """With other settings than the aggregator's, records might be refused that are counted, or the other way round."""
     monkeypatch.setattr(ledger, "read_rows", lambda *_, **__: [EPOCH])
-    with pytest.raises(TallystreamError, match="no start of an aggregator.*start the aggregator, stop it, and run"):
+    with pytest.raises(TallystreamError, match=r"no start of an aggregator.*start the aggregator, stop it, and run"):
         rebuild._opened(Topics(), {})
 
 
