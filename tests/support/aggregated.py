@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from support.otlp import TOPIC, Fleet, Process
 from support.simulation.checkpoints import Batch
+from support.simulation.client import SimulatedBroker
 from support.simulation.direct import Direct
 from support.simulation.system import MAX_SHARDS, TOPICS, Programs
 from support.tables import table_settings
@@ -20,7 +23,7 @@ from tallystream_aggregator.stream.positions import by_topic
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.verify import job, reader
+from tallystream_aggregator.verify import job, positions, reader
 from tallystream_aggregator.verify.decode import RawRecord
 from tallystream_aggregator.verify.lives import Settings
 
@@ -40,22 +43,41 @@ class Killed(BaseException):
 
 
 class Aggregated(Direct):
-    """Applications and the loops of a table of up to three shards, which `chance` runs, kills and changes."""
+    """Applications and the loops of a table of up to three shards, which `chance` runs, kills and changes.
 
-    def __init__(self, chance: random.Random, *, shards: int = 1, removals: bool = True, kills: float = 0.01) -> None:
+    With `otlp`, there is a topic of OTLP metrics, too. It has one partition: which record of an instance comes first
+    would depend on the order of partitions.
+    """
+
+    def __init__(
+        self,
+        chance: random.Random,
+        *,
+        shards: int = 1,
+        removals: bool = True,
+        otlp: bool = False,
+        kills: float = 0.01,
+    ) -> None:
         # A forget record of a metric removes it from forgotten lives of all partitions, so it would depend on the order
         # of partitions whether a life was forgotten before.
         self.rules: dict[str, Any] = {
             "short_form_every_ms": 5_000,
             "forget_after_ms": 365 * DAY_MS if removals else 50_000,
+            "otlp_topics": (TOPIC,) if otlp else (),
         }
         super().__init__(shards=MAX_SHARDS, partitions=2, table=table_settings(**self.rules))
         self.cluster.create(TOPICS.ledger, 1)
+        self._fleet = Fleet(chance.randrange(2**32), partitions=1, begin_ns=self.cluster.now_ms * 10**6)
+        if otlp:
+            self.cluster.create(TOPIC, 1)
+            self.broker = SimulatedBroker(self, self.cluster, (TOPICS.metrics, TOPIC).__contains__)  # type: ignore[arg-type]
         self._chance, self._kills = chance, kills
         self.shards, self.tags = shards, SumTags()
         self._programs = Programs(self.cluster.now_ms, shards, removals=removals)
+        self._fleet._processes = [Process(f"otlp-{number}") for number in range(3)]
         self._generation = 0
-        self._ends: dict[Place, int] = {}
+        self._ends: dict[int, dict[Place, int]] = {}  # of each shard's last epoch
+        self._written: dict[str, dict[str, int]] = {}
         self.fail = self._kill
         self.start()
 
@@ -72,6 +94,7 @@ class Aggregated(Direct):
         stores = getattr(self, "_stores", {}) if keep else {}
         self._stores = {shard: stores.get(shard, Batch(0)) for shard in range(self.shards + 1)}
         self._loops: dict[int, EpochLoop] = {}
+        self._ends.clear()
         self._open()
 
     def _open(self, **fields: Any) -> None:
@@ -105,9 +128,15 @@ class Aggregated(Direct):
                 self._stores[shard] = Batch(0)  # the checkpoint is lost
             return
         self._stores[shard] = store
-        if self.shards == 1 and report.positions and report.positions != self._ends:
-            self._ends = report.positions
-            self._write("batch", batch=self._batch, end=by_topic(self._ends))
+        if shard < self.shards and report.positions:
+            self._ends[shard] = report.positions
+        if len(self._ends) == self.shards:
+            first = self._ends[0]
+            lowest = {place: min(one.get(place, 0) for one in self._ends.values()) for place in first}
+            if by_topic(lowest) != self._written:
+                self._written = by_topic(lowest)
+                otlp = [topic for topic in self.rules["otlp_topics"] if topic in self._written]
+                self._write("batch", batch=self._batch, end=self._written, otlp=otlp)
 
     @property
     def loops(self) -> range:
@@ -137,6 +166,19 @@ class Aggregated(Direct):
                 place = Place(TOPICS.metrics, record.partition)
                 self.cluster.clock_offset_ms[place] = record.timestamp_ms - self.cluster.now_ms
                 self.cluster.append(place, record.key, record.value)
+            if self.rules["otlp_topics"]:
+                self._feed_otlp()
+
+    def _feed_otlp(self) -> None:
+        known, place = len(self._fleet.records), Place(TOPIC, 0)
+        self._fleet.step()
+        for one in self._fleet.records[known:]:
+            self.cluster.clock_offset_ms[place] = one.timestamp_ms - self.cluster.now_ms
+            self.cluster.append(place, one.key, one.value)
+        if self._chance.random() < 0.1:
+            key = self._chance.choice([None, b"app-1", b"app-2"])
+            bad = [b"\xff\xff", b"{}", b'{"name":"n","value":1}', b'{"forget":{"metric":"x","shards":9}}']
+            self.cluster.append(place, key, self._chance.choice(bad))
 
     def step(self, *, changes: bool) -> None:
         """Let something happen."""
@@ -153,6 +195,10 @@ class Aggregated(Direct):
         for shard in self.loops:
             self.epoch(shard, 3)
 
+    def time(self) -> str:
+        """Return the time as an option of `verify`."""
+        return "ledger:" + datetime.fromtimestamp(self.cluster.now_ms / 1000, UTC).replace(tzinfo=None).isoformat()
+
     def has_sums(self) -> bool:
         """Tell whether something is published, of all shards."""
         self.flush()
@@ -161,12 +207,12 @@ class Aggregated(Direct):
 
     # Verify.
 
-    def verify(self, since: str | None = None) -> Outcome:
-        """Verify what is published, if given since a time. The transactions of killed loops have timed out."""
+    def verify(self, since: str | None = None, to: str | None = None) -> Outcome:
+        """Verify what is published, or a period of it. The transactions of killed loops have timed out."""
         for transaction in self.cluster.open_transactions():
             self.cluster.expire(transaction.transactional_id)
         self.flush()
-        settings = job.VerifySettings("memory", rules=Settings(**self.rules), since=since)
+        settings = job.VerifySettings("memory", rules=Settings(**self.rules), since=since, to=to)
         with _reading(self.cluster):
             return job.run(settings)
 
@@ -207,6 +253,6 @@ def _reading(cluster: SimulatedCluster) -> Iterator[None]:
         mock.patch.object(reader, "bounds", bounds),
         mock.patch.object(reader, "Reader", Reader),
         mock.patch.object(job, "check_login"),
-        mock.patch.object(job, "VISIBLE_S", 0),
+        mock.patch.object(positions, "VISIBLE_S", 0),
     ):
         yield

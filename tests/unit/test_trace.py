@@ -88,10 +88,10 @@ def _traced() -> Iterator[list[str]]:
         threading.setprofile(None)
 
 
-def _listed(heading: str) -> list[str]:
-    """Return the modules that the page lists under a heading."""
+def _listed(heading: str, mark: str = r"\d+\.") -> list[str]:
+    """Return the modules that the page lists under a heading: those with numbers, or with another `mark`."""
     _, _, rest = DOC.partition(f"\n## {heading}\n")
-    return re.findall(r"^\d+\. `([\w.]+)`", rest.partition("\n## ")[0], re.MULTILINE)
+    return re.findall(rf"^{mark} `([\w.]+)`", rest.partition("\n## ")[0], re.MULTILINE)
 
 
 class _Server(BaseHTTPRequestHandler):
@@ -136,4 +136,7 @@ def test_the_path_from_metrics_to_a_point_is_the_documented_one() -> None:
             shipped = [Record(TOPICS.agg, number, key, value) for number, (key, value) in enumerate(records)]
             store.write(mapper.points(shipped))
         server.shutdown()
-    assert entered == _listed("From `metrics` to a point in InfluxDB")
+    heading = "From `metrics` to a point in InfluxDB"
+    beside = _listed(heading, "-")
+    assert [module for module in entered if module in beside] == beside
+    assert [module for module in entered if module not in beside] == _listed(heading)

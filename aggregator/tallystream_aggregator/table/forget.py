@@ -39,19 +39,19 @@ def forget_metric(lives: Lives, forget: Forget, record: Record, clock: int) -> s
     for life in lives:
         if life.partition == record.partition_name and not numbers.isdisjoint(lives.layouts.numbers(life)):
             lives.layouts.blocks_to_rows(life)
-            removed |= _remove_metrics(lives, life, numbers & life.rows.keys(), record)
+            removed |= _remove_metrics(lives, life, numbers & life.rows.keys())
     emptied = _remove_from_forgotten(lives, numbers)
     for app, name in sorted({lives.state.metrics[number][:2] for number in removed | emptied}):
         lives.events.append(Event("forget", app, "", "", clock, record.location, name))
     return emptied
 
 
-def _remove_metrics(lives: Lives, life: Life, numbers: set[int], record: Record) -> set[int]:
+def _remove_metrics(lives: Lives, life: Life, numbers: set[int]) -> set[int]:
     if numbers:
         lives.mark_dirty(life.instance)
         lives.sums.mark_dirty(life, numbers)
     for number in numbers:
-        lives.mark_changed(life, life.rows.pop(number).part, record)
+        lives.publish(life, life.rows.pop(number).part)
     return numbers
 
 

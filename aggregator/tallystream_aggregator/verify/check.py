@@ -112,13 +112,14 @@ class Check:
         left = [one for found in self._waiting.values() for one in found if id(one) not in self._compared]
         self.outcome.between, self.outcome.sums = len(left), len(self._compared)
         self.outcome.ends, self.outcome.records = dict(self._advance.at), self._advance.records
-        if end is not None:
+        if moments:
+            ends = (end or moments[-1]).ends
             advance, reasons = self._advance, self._advance.reasons
             if self._letters is not None:
-                found = self._compare_counts("dead letters", self._letters, advance.letters, end.ends, reasons.get)
+                found = self._compare_counts("dead letters", self._letters, advance.letters, ends, reasons.get)
                 self.outcome.letters = found
             if self._events is not None:
-                found = self._compare_counts("events", self._events, advance.events, end.ends, _text)
+                found = self._compare_counts("events", self._events, advance.events, ends, _text)
                 self.outcome.events = found
         return self.outcome
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,22 +21,19 @@ from tallystream_aggregator.verify.advance import Advance
 from tallystream_aggregator.verify.check import Check, Difference, Outcome
 from tallystream_aggregator.verify.ledger import Ledger, Limit
 from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import Moment, PublishedSums, by_partition, event, moment, refused_record
+from tallystream_aggregator.verify.positions import Positions
+from tallystream_aggregator.verify.published import Moment, PublishedSums, by_partition, event, refused_record
 from tallystream_aggregator.verify.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
-    from tallystream_aggregator.verify.decode import Identity, RawRecord
-    from tallystream_aggregator.verify.published import Ends, PartitionName, PublishedSum
+    from tallystream_aggregator.verify.published import Ends, PartitionName
 
 
 TIME_HINT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
 OFFSETS_HINT = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
-
-VISIBLE_S = 5.0
-"""How long the newest positions row is waited for, if a sum is later than it."""
 
 Found = TypeVar("Found")
 
@@ -124,7 +120,9 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
             progress,
         )
         check = Check(advance, replay, letters=letters, events=events, tags=ledger.tags)
-        moments = None if published.shards == 1 else published.moments(all_of_them=since is not None or to is not None)
+        moments = None
+        if published.shards > 1:
+            moments = published.moments(None if since is None and to is None else last)
         outcome = check.run(sums.to_compare(), sums.newest, sums.later, end=end, moments=moments)
     finally:
         for one in readers.values():
@@ -134,63 +132,6 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
         Difference(row.identity, "offsets", row.fields["offsets"], "those of a step", row.ends) for row in beyond
     ]
     return outcome
-
-
-class Positions:
-    """The positions rows on the topics: up to where sums are published, by how many `shards`.
-
-    `newest` is the moment of the newest sums when this was made.
-
-    Raises:
-        ConfigError: there is none.
-    """
-
-    def __init__(self, kafka: Mapping[str, str], topics: Topics) -> None:
-        self._kafka = kafka
-        shard = self._row(f"{topics.table}:0", 0)
-        found = None if shard is None else moment(shard.value)
-        if found is None:
-            raise ConfigError("--topic-prefix", topics.prefix, f"{topics.table} has no positions of an aggregator")
-        self.shards, self._tags = len(found.shards), found.tags
-        self._of, self._offset = f"{topics.table}:0", 0
-        if self.shards > 1:
-            self._of = f"{topics.shards}:{self.shards}"
-        newest = self._newest()
-        if newest is None:
-            raise ConfigError("--topic-prefix", topics.prefix, f"{topics.agg} has no sum of all shards yet")
-        self.newest, self._offset = newest
-
-    def _row(self, partition: PartitionName, shard: int) -> RawRecord | None:
-        return reader.newest(self._kafka, partition, b'["positions",%d]' % shard)
-
-    def _newest(self) -> tuple[Moment, int] | None:
-        row = self._row(self._of, 0 if self.shards == 1 else self.shards)
-        found = None if row is None else moment(row.value)
-        return None if row is None or found is None else (found._replace(tags=self._tags), row.offset)
-
-    def wait(self, later: Mapping[Identity, PublishedSum]) -> list[PublishedSum]:
-        """Return the sums that are of a later moment than the newest positions row.
-
-        A reader may see a transaction in one partition before it sees it in another one.
-        """
-        deadline = time.monotonic() + VISIBLE_S
-        while True:
-            newest = self._newest()
-            ends = self.newest.ends if newest is None else newest[0].ends
-            beyond = [one for one in later.values() if not one.within(ends)]
-            if not beyond or time.monotonic() > deadline:
-                return beyond
-            time.sleep(reader.PAUSE_S)
-
-    def moments(self, *, all_of_them: bool) -> list[Moment]:
-        """Return the moments of several shards that the topic has, in order: from the newest one on, or all."""
-        low, high = reader.bounds(self._kafka, reader.split(self._of)[0])[self._of]
-        first = low if all_of_them else self._offset
-        before, after = {self._of: (first, self._offset)}, {self._of: (self._offset + 1, high)}
-        earlier, following = ([moment(row.value) for row in reader.read_all(self._kafka, r)] for r in (before, after))
-        found = [one for one in (*earlier, self.newest, *following) if one is not None]
-        # At its begin all shards are at the same positions, and so were those before a split.
-        return [Moment((found[0].ends,) * self.shards), *found]
 
 
 def _ledger_rows(kafka: Mapping[str, str], topics: Topics) -> list[LedgerRow]:

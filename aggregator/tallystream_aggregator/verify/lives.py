@@ -49,7 +49,8 @@ class Life:
     `active_ms` is that of its last record that was not stale. It is forgotten by `keep_ms`, that of its last record, or
     the time of its ULID if that is later. `is_short` tells whether it is that of the short form, which is never
     forgotten. `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether
-    snapshots have all metrics of a part, and `limits` are those that the life has reached.
+    snapshots have all metrics of a part, `created_ms` is the time of its ULID, and `limits` are those that the life has
+    reached.
     """
 
     app: str
@@ -62,6 +63,7 @@ class Life:
     final: bool = False
     forgotten: bool = False
     complete: bool = True
+    created_ms: int = 0
     limits: set[str] = field(default_factory=set)
     seqs: dict[int, int] = field(default_factory=dict)
     current_parts: set[int] = field(default_factory=set)

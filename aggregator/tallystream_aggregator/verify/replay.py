@@ -27,6 +27,9 @@ WIDENING = (("start", min), ("min", min), ("position", max), ("max", max))
 LATE_MS = 86_400_000
 """In ms. A record is refused this long after its `prev`, or more than this before the time of its ULID (rule 3)."""
 
+LATE_START_NS = 60 * 10**9
+"""A stream of OTLP may begin up to so many ns after the time of its first point. Then it began at that time."""
+
 LifeName = tuple[str, str | None]
 """(app, life) within an instance. None stands for the short form."""
 
@@ -249,8 +252,10 @@ class Replay:
         known = self._instances.get(instance, {}).get((snapshot.app, snapshot.life))
         if known is not None and known.complete != snapshot.complete:
             raise RejectedError("complete differs from that of the life's earlier snapshots")
+        if known is None and self._is_restart(instance, snapshot, created):
+            self._event("restart", snapshot.app, instance, snapshot.life)
         life = self._life(instance, (snapshot.app, snapshot.life), partition, snapshot.every_ms)
-        life.keep_ms, life.complete = max(life.keep_ms, created), snapshot.complete
+        life.keep_ms, life.complete, life.created_ms = max(life.keep_ms, created), snapshot.complete, created
         if snapshot.seq <= life.seqs.get(snapshot.part, 0):
             self.stale += 1
             if not life.complete or life.partition != partition or snapshot.part not in life.current_parts:
@@ -266,6 +271,19 @@ class Replay:
             self._reached(life, snapshot.life, "metrics per record")
         refused = self._replace_all(life, snapshot)
         return [*refused, "too many metrics per record"] if snapshot.over_limit else refused
+
+    def _is_restart(self, instance: str, snapshot: Snapshot, created_ms: int) -> bool:
+        """Return whether a new life is a restart of its instance (rule 2; docs/otlp.md, "Restart events")."""
+        lives = self._instances.get(instance, {}).values()
+        others = [life for life in lives if life.app == snapshot.app and not life.is_short]
+        if snapshot.complete:
+            return bool(others)
+        begin_ns = created_ms * 10**6
+        if 0 < begin_ns - snapshot.seq < LATE_START_NS:
+            begin_ns = snapshot.seq
+        others = [life for life in others if life.complete or life.created_ms]
+        newest_ns = max((seq for life in others if not life.complete for seq in life.seqs.values()), default=0)
+        return bool(others) and begin_ns > 0 and newest_ns < begin_ns
 
     def _add_older(self, life: Life, snapshot: Snapshot) -> None:
         """Add the metrics of a stale snapshot that is not complete, or whose life moved.
@@ -356,8 +374,6 @@ class Replay:
         lives = self._instances.setdefault(instance, {})
         life = lives.get(name)
         if life is None:
-            if name[1] is not None and any(app == name[0] and other is not None for app, other in lives):
-                self._event("restart", name[0], instance, name[1])
             life = Life(name[0], instance, partition, every_ms, self._clock, self._clock, is_short=name[1] is None)
             lives[name] = life
         life.keep_ms = max(self._clock, life.keep_ms)

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.decoding import json_decoder
 from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.stream.positions import PositionsRow, key_of
 from tallystream_aggregator.table.rows import ShardRow
 
@@ -68,7 +69,7 @@ class TableTail:
         starts = []
         for number, topic in self._topics.items():
             known = self._ends[number]
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=TIMEOUT_S)
+            low, high = bounds_of(self._consumer, TopicPartition(topic, number), timeout=TIMEOUT_S)
             if high > known:
                 starts.append(TopicPartition(topic, number, max(low, known, high - LAST)))
                 self._ends[number] = high

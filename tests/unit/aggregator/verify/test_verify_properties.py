@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from support.aggregated import Aggregated
 from support.fuzz import examples
 from support.simulation.system import TOPICS
+from tallystream.errors import ConfigError
 from tallystream_aggregator.stream.broker import Place
 
 if TYPE_CHECKING:
@@ -23,15 +26,17 @@ EVERYTHING = "ledger:2020-01-01"
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
 @examples(12, fixed=True)
-@given(st.integers(0, 2**32), st.booleans())
-def test_verify_agrees_with_what_is_published_at_any_moment(shards: int, seed: int, removals: bool) -> None:
+@given(st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_verify_agrees_with_what_is_published_at_any_moment(shards: int, seed: int, removals: bool, otlp: bool) -> None:
     """The newest sums, and all that were ever published, whatever was killed and lost. Every change is published."""
     chance = random.Random(seed)
-    system = Aggregated(chance, shards=shards, removals=removals)
+    system = Aggregated(chance, shards=shards, removals=removals, otlp=otlp)
+    middle = None
     for _ in range(30):
         system.step(changes=False)
         if chance.random() < 0.1 and system.has_sums():
             assert system.verify().differences == []
+            middle = system.time()
     system.finish()
     newest, everything = system.verify(), system.verify(since=EVERYTHING)
     assert (newest.differences, everything.differences) == ([], [])
@@ -41,6 +46,12 @@ def test_verify_agrees_with_what_is_published_at_any_moment(shards: int, seed: i
     assert newest.events_checked
     assert newest.sums <= everything.sums
     assert everything.between == 0
+    if middle is not None:
+        with suppress(ConfigError):  # no epoch had ended by then
+            earlier, later = system.verify(to=middle), system.verify(since=middle)
+            assert (earlier.differences, later.differences) == ([], [])
+            assert earlier.complete == (shards == 1)
+            assert later.sums <= everything.sums
 
 
 @examples(20, fixed=True)
@@ -60,21 +71,33 @@ def test_verify_agrees_when_the_layout_changes(seed: int, removals: bool) -> Non
 # Each kind of error is found.
 
 
+COUNTER, GAUGE = b'"counter"', b'"gauge"'
+
+
 def published(shards: int) -> Aggregated:
-    """Return a system that has published everything, with dead letters and living gauges."""
-    system = Aggregated(random.Random(7), shards=shards, kills=0)
-    for _ in range(30):
-        system.step(changes=False)
-    system.finish()
-    assert system.verify().differences == []
-    return system
+    """Return a system that has published everything: dead letters, events, and metrics of living lives."""
+    for seed in count():
+        system = Aggregated(random.Random(seed), shards=shards, kills=0)
+        for _ in range(30):
+            system.step(changes=False)
+        system.finish()
+        with suppress(StopIteration):
+            for topic, kind in ((TOPICS.dead, b""), (TOPICS.events, b""), (TOPICS.agg, COUNTER), (TOPICS.agg, GAUGE)):
+                newest(system, topic, kind)
+            assert system.verify().differences == []
+            return system
+    raise AssertionError
 
 
 def newest(system: Aggregated, topic: str, kind: bytes = b"") -> Entry:
-    """Return the last record of a topic with these bytes in its key."""
+    """Return the last record of a topic, or the newest sum of a metric of this kind that living lives have."""
     system.flush()
     partition = system.cluster.partition(Place(topic, 0))
-    return next(one for one in reversed(partition.committed(0, partition.end)) if kind in (one.key or b""))
+    records = partition.committed(0, partition.end)
+    if not kind:
+        return next(reversed(records))
+    last = {one.key: one for one in records}.values()
+    return next(one for one in last if kind in (one.key or b"") and b'"lives":' in (one.value or b""))
 
 
 def remove(system: Aggregated, topic: str, key: bytes | None) -> None:
@@ -92,7 +115,7 @@ def found(system: Aggregated, since: str | None = None) -> set[str]:
 def test_a_wrong_sum_is_found(shards: int) -> None:
     """A count that is one too high, and a gauge of a living life."""
     system = published(shards)
-    for kind, field in ((b"counter", "count"), (b"gauge", "number")):
+    for kind, field in ((COUNTER, "count"), (GAUGE, "number")):
         entry = newest(system, TOPICS.agg, kind)
         value: dict[str, Any] = json.loads(entry.value or b"")
         value[field] = value.get(field, 0) + 1
@@ -108,8 +131,8 @@ def test_a_wrong_sum_is_found(shards: int) -> None:
 def test_a_sum_that_is_missing_or_old_is_found(shards: int) -> None:
     """All records of its key are gone, or the last ones."""
     system = published(shards)
-    entry = newest(system, TOPICS.agg, b"counter")
-    before = json.loads(entry.value or b"") | {"count": 0, "offsets": {"metrics": {"0": -1, "1": 0}}}
+    entry = newest(system, TOPICS.agg, COUNTER)
+    before = json.loads(entry.value or b"") | {"count": 10**9, "offsets": {"metrics": {"0": -1, "1": 0}}}
     remove(system, TOPICS.agg, entry.key)
     system.tamper(TOPICS.agg, entry.key, json.dumps(before).encode())
     assert "count" in found(system)
@@ -121,7 +144,7 @@ def test_a_sum_that_is_missing_or_old_is_found(shards: int) -> None:
 def test_a_sum_beyond_what_is_published_is_found(shards: int) -> None:
     """It names offsets that no positions row has reached. It hides no other sum."""
     system = published(shards)
-    entry = newest(system, TOPICS.agg, b"counter")
+    entry = newest(system, TOPICS.agg, COUNTER)
     value = json.loads(entry.value or b"") | {"offsets": {"metrics": {"0": 10**6, "1": 10**6}}}
     system.tamper(TOPICS.agg, entry.key, json.dumps(value).encode())
     outcome = system.verify()

@@ -1,0 +1,55 @@
+"""What `rebuild` takes from the ledger. The command itself is in tests/integration/test_rebuild.py."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tallystream.errors import TallystreamError
+from tallystream_aggregator.jobs import rebuild
+from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.table.limits import TableSettings
+
+OPENED = LedgerRow(
+    kind="opened",
+    query=QUERY,
+    generation=3,
+    ts=1,
+    start={"metrics": {"0": 7}},
+    partial=True,
+    shards=2,
+    forget_after_ms=5,
+    max_app_metrics=6,
+    drop_tags=("k",),
+    otlp=["otlp"],
+)
+EPOCH = LedgerRow(kind="batch", query=QUERY, generation=3, ts=2)
+
+
+@pytest.mark.parametrize("epochs", [0, ledger.TAIL, 3 * ledger.TAIL])
+def test_the_settings_are_those_of_the_last_start_however_long_ago(
+    monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    """An aggregator that runs for weeks has written thousands of epochs since then. Earlier starts say nothing."""
+    rows = [replace(OPENED, generation=2, max_app_metrics=9), OPENED, *[EPOCH] * epochs]
+    monkeypatch.setattr(ledger, "read_rows", lambda *_, last: rows[-last:])
+    found = rebuild._opened(Topics(), {})
+    assert found == OPENED
+    wanted = TableSettings(forget_after_ms=5, max_app_metrics=6, otlp_topics=("otlp",))
+    assert rebuild._table_settings(found) == wanted
+
+
+def test_a_ledger_without_a_start_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other settings than the aggregator's, records might be refused that are counted, or the other way round."""
+    monkeypatch.setattr(ledger, "read_rows", lambda *_, **__: [EPOCH])
+    with pytest.raises(TallystreamError, match=r"no start of an aggregator.*start the aggregator, stop it, and run"):
+        rebuild._opened(Topics(), {})
+
+
+def test_the_row_of_a_rebuild_begins_no_table() -> None:
+    """It has the settings of the last start, and neither a start nor an end."""
+    row = rebuild._row(replace(OPENED, end={"metrics": {"0": 9}}), 8)
+    assert (row.generation, row.start, row.end, row.partial) == (8, {}, {}, False)
+    assert (row.shards, row.drop_tags, row.otlp, row.max_app_metrics) == (2, ("k",), ["otlp"], 6)
