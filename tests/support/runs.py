@@ -48,6 +48,7 @@ def check(
     """Take the steps, and compare the table with the replay after each one and with the oracle at the end."""
     tables = new_tables(records, rules, shards, sum_tags=sum_tags(tags))
     replay = Replay(Settings(**rules), replay_tags(tags))
+    replay.split(shards)
     newest: dict[Any, Any] = {}
     in_order: list[TopicRecord] = []
     for ends in steps:

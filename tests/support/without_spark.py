@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from tallystream_aggregator.spark.epochs.listener import EpochListener
@@ -52,6 +52,8 @@ class Query:
         self._checkpoints = [FileCheckpoint(checkpoint / "state" / str(number)) for number in range(loops)]
         (checkpoint / "offsets").mkdir(exist_ok=True)  # of Spark, at the first batch
         self._stopped, self._attempt = threading.Event(), next(_attempts)
+        for listener in session.listeners:
+            listener.onQueryStarted(cast("Any", None))
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator import files
@@ -26,6 +26,8 @@ from tallystream_aggregator.spark.epochs.access import KafkaAccess
 from tallystream_aggregator.spark.epochs.listener import EpochListener
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
 from tallystream_aggregator.spark.session import build_session, end_session
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.positions import visible_row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,9 +132,9 @@ def _begin(settings: AggregateSettings, kafka: Mapping[str, str], *, first: bool
 
     Only at the `first` call, `--from` may be refused.
     """
-    with closing(TableTail(settings.topics, 1, kafka)) as tail:
-        tail.poll()
-        begin = table_start(settings, settings.topics, kafka, tail.newest)
+    topics = settings.topics
+    broker = KafkaAccess(kafka, settings.selection(topics), topics.prefix + GROUP)(lambda: False)
+    begin = table_start(settings, topics, kafka, visible_row(broker, Place(topics.table, 0), 0))
     if first and not begin.offsets:
         require_restart(settings)
     return begin

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
-    from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
     from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.stream.positions import PositionsRow
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ class TableStart(NamedTuple):
 
 
 def table_start(
-    settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], newest: Mapping[int, ShardRows]
+    settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], positions: PositionsRow | None
 ) -> TableStart:
-    """Return how the table begins. `newest` are the newest rows of the shards on `metrics-table`.
+    """Return how the table begins. `positions` is the newest positions row of its first shard on `metrics-table`.
 
     A table that is on `metrics-table` takes precedence over the setting `start`.
 
@@ -58,7 +58,6 @@ def table_start(
     read = selection.find(kafka)
     require_append_time(clients.admin(kafka), read)
     log.info("reading %s", ", ".join(read))
-    positions = newest[0].positions
     if positions is None:
         return _new(settings, topics, kafka, read)
     _require_selected(positions.positions, selection, topics)

@@ -10,7 +10,6 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate import table_start as module
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart, require_restart, table_start
-from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
 from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.positions import PositionsRow
@@ -38,7 +37,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
 
 def start(tmp_path: Path, published: PositionsRow | None = None, **options: Any) -> TableStart:
     settings = AggregateSettings("b:9092", tmp_path, **options)
-    return table_start(settings, settings.topics, {}, {0: ShardRows(published)})
+    return table_start(settings, settings.topics, {}, published)
 
 
 def positions(topics: dict[str, dict[str, int]], **fields: Any) -> PositionsRow:

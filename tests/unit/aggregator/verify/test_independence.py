@@ -13,7 +13,7 @@ OURS = "tallystream"
 PACKAGE = "tallystream_aggregator.verify"
 FORBIDDEN = ("tallystream_aggregator.table", "tallystream_aggregator.sums", "tallystream_aggregator.spark", "pyspark")
 PROTOBUF = ("google.protobuf", "opentelemetry.proto")
-CORE = ("decode", "otlp", "sketches", "lives", "replay", "advance", "check", "published", "tags")
+CORE = ("decode", "otlp", "sketches", "lives", "rules", "replay", "advance", "check", "published", "tags")
 
 
 def imported(module: str) -> set[str]:
