@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 def test_a_table_gets_more_shards_and_other_tags(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The sums equal the replay's before and after, on one checkpoint. Sums that are no more are empty.
+    """The sums equal the replay's before and after, on one checkpoint. Sums that are no more are empty. verify agrees.
 
     It is refused while an aggregator runs, and with too few partitions. An aggregator with other options is refused.
     """
@@ -72,6 +72,8 @@ def test_a_table_gets_more_shards_and_other_tags(
     fleet.publish(100)
     with running_aggregator(servers, topic_prefix, tmp_path):
         whole = assert_exact(broker, topics, emptied=dropped)
+        verified = run("verify", *options)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
     assert {tag for *_, tags in whole for tag, _ in tags} == {"part"}
     again = run("rebuild", *options, "--shards", "3")
     assert "the table has 3 shards, sums with all tags already: nothing is changed" in again.stdout
@@ -83,6 +85,8 @@ def test_a_table_gets_more_shards_and_other_tags(
     with running_aggregator(servers, topic_prefix, tmp_path):
         fleet.publish(100)
         assert_exact(broker, topics, drop_tags=("part",), emptied=whole)
+        verified = run("verify", *options)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def test_a_rebuild_that_is_killed_leaves_the_table_as_it_was(

@@ -202,7 +202,8 @@ class Resharder:
             kept = shard.changes._replace(totals=[], shard_sums=[])
             letters += Step(kept, [], shard.row).letters(topics)
         for place in (Place(topics.shards, number) for number in range(len(old)) if len(old) > 1):
-            obsolete |= dict.fromkeys((place, key) for key in self._keys(place))
+            positions = key_of(place.partition)
+            obsolete |= dict.fromkeys((place, key) for key in self._newest(place) if key != positions)
         step = 1 + max(shard.row.step for shard in old)
         found = restore(latest, self._summed(), shards=new.shards, sum_tags=new.sum_tags)
         self._require_complete([life for shard in old for life in shard.omitted] + found.omitted)
@@ -267,11 +268,6 @@ class Resharder:
             except msgspec.DecodeError:
                 continue  # not written by a table
             yield row.app, row.name, row.type, tuple(sorted(row.tags.items()))
-
-    def _keys(self, place: Place) -> Iterator[bytes]:
-        """Yield the keys of a shard's partial sums."""
-        positions = key_of(place.partition)
-        yield from (key for key in self._newest(place) if key != positions)
 
     def _newest(self, place: Place) -> dict[bytes, bytes]:
         """Return the newest value of each key that is not deleted."""
