@@ -23,22 +23,20 @@ log = logging.getLogger(__name__)
 Stage = Literal["starting", "standing by", "running", "ended"]
 
 MAX_SILENCE_S = 300.0
-"""Seconds without a finished batch or a check for records after which a query counts as stuck; at least 20 triggers."""
+"""Seconds without a check, of what is published or for records, after which a command counts as stuck."""
 
 
 class Status:
-    """The status of one query. Thread-safe. `trigger_s` is the interval of its batches in seconds.
+    """The status of a command. Thread-safe.
 
-    A query that starts, stands by, or waits for a store is alive: a restart would not help.
+    A command that starts, stands by, or waits for a store is alive: a restart would not help.
     """
 
-    def __init__(self, clock: Clock, *, trigger_s: float = 0.5) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._limit_s = max(MAX_SILENCE_S, 20 * trigger_s)
         self._checked_s = clock.monotonic()
         self.stage: Stage = "starting"
         self._worked = False
-        self.batch: int | None = None
         self.waiting_for: str | None = None
 
     def stand_by(self) -> None:
@@ -46,39 +44,37 @@ class Status:
         self.stage = "standing by"
 
     def run(self) -> None:
-        """Note that the query has started."""
+        """Note that the work has started."""
         self.stage, self._checked_s, self._worked = "running", self._clock.monotonic(), False
 
-    def checked(self, batch: int | None = None) -> None:
-        """Note that the query has checked for records, and finished `batch` if there were some."""
+    def checked(self) -> None:
+        """Note that the aggregator has read what is published, or the shipper has looked for records."""
         self._checked_s, self._worked = self._clock.monotonic(), True
-        if batch is not None:
-            self.batch = batch
 
     def end(self) -> None:
-        """Note that the query has ended."""
+        """Note that the work has ended."""
         self.stage = "ended"
 
     def silence_s(self) -> float:
-        """Return the seconds since the query finished a batch or checked for records, 0 before it has started."""
+        """Return the seconds since the last check, 0 before the work has started."""
         return self._clock.monotonic() - self._checked_s if self.stage == "running" else 0.0
 
     def unhealthy_reason(self) -> str | None:
-        """Return why the query counts as dead, None while it is alive."""
+        """Return why the command counts as dead, None while it is alive."""
         if self.stage == "ended":
             return "the query has ended"
         quiet = self.silence_s()
-        if quiet > self._limit_s and self.waiting_for is None:
-            return f"no batch was finished, and no check for records was made, for {quiet:.0f} s"
+        if quiet > MAX_SILENCE_S and self.waiting_for is None:
+            return f"the last check was {quiet:.0f} s ago"
         return None
 
     def unready_reason(self) -> str | None:
-        """Return why the query is not ready, None when it is."""
+        """Return why the command is not ready, None when it is."""
         if self.stage in ("starting", "standing by"):
             return self.stage
         if self.waiting_for is not None:
             return f"waiting for {self.waiting_for}"
-        return self.unhealthy_reason() or (None if self._worked else "the first batch is not done")
+        return self.unhealthy_reason() or (None if self._worked else "the first check is not done")
 
 
 REPORT_S = 10.0
@@ -102,17 +98,15 @@ class HealthSettings:
 
 
 class Health:
-    """The health of one command, a context manager. `trigger_s` is the interval of its batches in seconds.
+    """The health of one command, a context manager.
 
     Raises:
         ConfigError: on entering, the server can't listen on the address.
     """
 
-    def __init__(
-        self, command: str, settings: HealthSettings, *, trigger_s: float = 0.5, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, command: str, settings: HealthSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.internal_metrics = InternalMetrics(command, clock)
-        self.status = Status(clock, trigger_s=trigger_s)
+        self.status = Status(clock)
         self.port: int | None = None
         self._command = command
         self.internal_metrics.set_function("tallystream.alive", lambda: int(self.status.unhealthy_reason() is None))
@@ -160,11 +154,9 @@ class Health:
         return Response(200, CONTENT_TYPE, render(self.internal_metrics.families()))
 
     def healthz(self) -> Response:
-        """Return whether the process and its query are alive."""
+        """Return whether the command is alive."""
         return health_response(self.status.unhealthy_reason(), command=self._command, stage=self.status.stage)
 
     def readyz(self) -> Response:
-        """Return whether the query is ready: not while it starts, stands by, or waits for a store."""
-        return health_response(
-            self.status.unready_reason(), command=self._command, stage=self.status.stage, batch=self.status.batch
-        )
+        """Return whether the command is ready: not while it starts, stands by, or waits for a store."""
+        return health_response(self.status.unready_reason(), command=self._command, stage=self.status.stage)

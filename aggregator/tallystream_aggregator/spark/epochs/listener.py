@@ -65,7 +65,7 @@ class EpochListener(StreamingQueryListener):
             waited_s=min((row.waited_s for row in rows), default=0.0),
         )
         self._health.progress.epoch(parsed, numbers)
-        self._health.status.checked(int(parsed["batchId"]))
+        self._health.status.checked()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing: each batch has a tick."""

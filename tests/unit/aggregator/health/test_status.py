@@ -24,28 +24,20 @@ def test_a_query_that_starts_or_stands_by_is_alive_and_not_ready(clock: ManualCl
     assert (status.unhealthy_reason(), status.unready_reason()) == (None, "standing by")
 
 
-def test_a_query_is_ready_after_its_first_batch(clock: ManualClock) -> None:
+def test_a_query_is_ready_after_its_first_check(clock: ManualClock) -> None:
     """It is not ready when it has only started."""
     status = Status(clock)
     status.run()
-    assert status.unready_reason() == "the first batch is not done"
-    status.checked(0)
-    assert (status.unhealthy_reason(), status.unready_reason(), status.batch) == (None, None, 0)
-
-
-def test_a_query_that_found_no_records_is_ready(clock: ManualClock) -> None:
-    """Its topic is empty."""
-    status = Status(clock)
-    status.run()
+    assert status.unready_reason() == "the first check is not done"
     status.checked()
-    assert (status.unready_reason(), status.batch) == (None, None)
+    assert (status.unhealthy_reason(), status.unready_reason()) == (None, None)
 
 
 def test_a_query_without_records_stays_alive(clock: ManualClock) -> None:
     """It checks for records within the limit."""
     status = Status(clock)
     status.run()
-    status.checked(7)
+    status.checked()
     for _ in range(20):
         clock.advance(MAX_SILENCE_S - 1)
         status.checked()
@@ -56,41 +48,27 @@ def test_a_query_that_does_not_check_for_records_is_stuck(clock: ManualClock) ->
     """The reason has the seconds. The next check makes it alive again."""
     status = Status(clock)
     status.run()
-    status.checked(7)
+    status.checked()
     clock.advance(MAX_SILENCE_S + 1)
-    assert (
-        status.unhealthy_reason()
-        == status.unready_reason()
-        == "no batch was finished, and no check for records was made, for 301 s"
-    )
+    assert status.unhealthy_reason() == status.unready_reason() == "the last check was 301 s ago"
     status.checked()
     assert status.unhealthy_reason() is None
-
-
-def test_a_long_trigger_has_a_longer_limit(clock: ManualClock) -> None:
-    """The limit is at least twenty intervals."""
-    status = Status(clock, trigger_s=3600)
-    status.run()
-    clock.advance(19 * 3600)
-    assert status.unhealthy_reason() is None
-    clock.advance(2 * 3600)
-    assert status.unhealthy_reason() is not None
 
 
 def test_waiting_for_a_store_is_alive_and_not_ready(clock: ManualClock) -> None:
     """An outage must not restart the shipper, and its points do not arrive."""
     status = Status(clock)
     status.run()
-    status.checked(7)
+    status.checked()
     status.waiting_for = "the store"
     clock.advance(10 * MAX_SILENCE_S)
     assert (status.unhealthy_reason(), status.unready_reason()) == (None, "waiting for the store")
 
 
 def test_a_query_that_has_ended_is_not_alive(clock: ManualClock) -> None:
-    """Its last batch does not matter."""
+    """Its last check does not matter."""
     status = Status(clock)
     status.run()
-    status.checked(7)
+    status.checked()
     status.end()
     assert status.unhealthy_reason() == status.unready_reason() == "the query has ended"
