@@ -162,17 +162,17 @@ def test_a_stop_ends_the_wait_for_the_lease(broker: KafkaBroker, topics: Topics)
     lease.close()
 
 
-def test_without_the_lease_an_aggregator_continues_until_a_higher_epoch_is_in_the_ledger(
+def test_without_the_lease_an_aggregator_continues_until_a_higher_generation_is_in_the_ledger(
     broker: KafkaBroker, topics: Topics
 ) -> None:
     """After an outage of the broker the lease has no holder. Only a successor ends the aggregator."""
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     lease = Lease(topics.ledger, kafka, prefix=topics.prefix, clock=iter(range(0, 1000, 10)).__next__)
-    lease.set_epoch(4)
+    lease.set_generation(4)
     opened = ledger.LedgerRow(kind="opened", query=ledger.QUERY, generation=4, ts=1)
     append_to_ledger(broker.bootstrap_servers, topics.ledger, opened)
     lease.check()
     append_to_ledger(broker.bootstrap_servers, topics.ledger, replace(opened, generation=5))
-    with pytest.raises(LeaseError, match="took over with epoch 5, ours was 4"):
+    with pytest.raises(LeaseError, match="took over with generation 5, ours was 4"):
         lease.check()
     lease.close()

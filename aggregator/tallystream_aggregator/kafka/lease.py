@@ -2,11 +2,11 @@
 
 Every aggregator joins the group, and the group assigns one partition, that of the ledger, to one of them. The assignor
 is sticky: the holder keeps the partition until it leaves, or until it sends no heartbeat for `SESSION_S`. A thread of
-librdkafka sends the heartbeats, so a long batch does not lose the lease, but a stopped process does.
+librdkafka sends the heartbeats, so a long call does not lose the lease, but a stopped process does.
 
-A stopped writer notices late that it has lost the lease. So each writer takes an epoch, which it records in the ledger.
-Kafka refuses what a replaced writer publishes (stream.epochs). While the broker is unavailable no aggregator has the
-lease: the writer continues as long as the ledger has no higher epoch.
+A stopped writer notices late that it has lost the lease. So each writer takes a generation, which it records in the
+ledger. Kafka refuses what a replaced writer publishes (stream.epochs). While the broker is unavailable no aggregator
+has the lease: the writer continues as long as the ledger has no higher generation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Lease:
         self._kafka = kafka
         self._clock = clock
         self._held = False
-        self._epoch = 0
+        self._generation = 0
         self._checked_s = 0.0
         self._consumer = clients.consumer(
             {
@@ -105,15 +105,15 @@ class Lease:
                 log.info("waiting for the lease: another aggregator has it, or had it a moment ago")
         return True
 
-    def set_epoch(self, epoch: int) -> None:
-        """Store the epoch of this writer."""
-        self._epoch = epoch
+    def set_generation(self, generation: int) -> None:
+        """Store the generation of this writer."""
+        self._generation = generation
 
     def check(self) -> None:
         """Keep the claim. Call it several times a second.
 
         Raises:
-            LeaseError: the lease is lost, and another aggregator has taken a higher epoch.
+            LeaseError: the lease is lost, and another aggregator has taken a higher generation.
         """
         self._poll(0)
         if self._held or self._clock() - self._checked_s < CHECK_INTERVAL_S:
@@ -124,10 +124,9 @@ class Lease:
         except (KafkaException, TallystreamError) as error:
             log.warning("the lease is lost and the ledger can't be read (%s); no other aggregator can write", error)
             return
-        if highest > self._epoch:
+        if highest > self._generation:
             raise LeaseError(
-                f"lease: another aggregator took over with epoch {highest}, ours was {self._epoch}; what this one "
-                "wrote after that has no effect."
+                f"lease: another aggregator took over with generation {highest}, ours was {self._generation}."
             )
 
     def close(self) -> None:

@@ -108,9 +108,9 @@ class Driver:
                 self._require_layout(self._generations.layout())
             except (FencedError, BrokerError) as error:
                 log.warning("no generation was taken yet: %s", error)
-                self._lease.set_epoch(self._generations.now)  # it may be in the ledger
+                self._lease.set_generation(self._generations.now)  # it may be in the ledger
             else:
-                self._lease.set_epoch(generation)
+                self._lease.set_generation(generation)
                 log.info("aggregating into %s, generation %d", self._settings.topics.agg, generation)
                 return generation
         self._wait()

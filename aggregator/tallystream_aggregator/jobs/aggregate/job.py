@@ -100,7 +100,7 @@ def run(settings: AggregateSettings) -> int:
                 committer.keep(selection.reads, topic=next(iter(read)))
                 committer.begin(begin.offsets)
             rows = ledger.read_rows(topics.ledger, kafka)
-            lease.set_epoch(ledger.highest_generation(rows) or 0)
+            lease.set_generation(ledger.highest_generation(rows) or 0)
             watch = QueryWatch(
                 listener,
                 tail,

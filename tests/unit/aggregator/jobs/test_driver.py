@@ -37,7 +37,7 @@ class ScriptedSystem:
         self.script, self.finishes = script, finishes
         self.generations: list[int] = []
         self.stop = StopRequest()
-        self.now = self.epochs = self.epoch = 0
+        self.now = self.epochs = self.generation = 0
         self.held, self.takes_fail = True, list[Exception]()
         self.stopped, self.table = False, Layout()
 
@@ -69,9 +69,9 @@ class ScriptedSystem:
         if not self.held:
             raise LeaseError("another aggregator took over")
 
-    def set_epoch(self, epoch: int) -> None:
+    def set_generation(self, generation: int) -> None:
         """Note the generation."""
-        self.epoch = epoch
+        self.generation = generation
 
     def take(self, _opened: object) -> int:
         """Take a generation."""
@@ -155,7 +155,7 @@ def test_a_generation_is_tried_again_while_the_lease_is_held(tmp_path: Path, mon
     system = ScriptedSystem([])
     system.takes_fail = [BrokerError("no answer"), FencedError("another one")]
     assert run(system, tmp_path / "checkpoint", monkeypatch) == 0
-    assert (system.generations, system.epoch) == ([3], 3)
+    assert (system.generations, system.generation) == ([3], 3)
 
 
 def test_without_the_lease_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
