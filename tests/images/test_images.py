@@ -54,7 +54,6 @@ def test_the_spark_image_has_only_what_its_commands_use() -> None:
     assert found["tools"] == ["java"]
     unused = ("hive-exec", "spark-mllib", "spark-connect", "spark-repl", "scala-compiler", "derby", "zookeeper")
     assert [jar for jar in found["jars"] if jar.startswith(unused) or "osx" in jar or "windows" in jar] == []
-    assert any(jar.startswith("spark-sql-kafka") for jar in found["jars"])
     assert any(jar.startswith("spark-kubernetes") for jar in found["jars"])
 
 

@@ -184,7 +184,7 @@ def test_queries_in_the_ledger_have_lag(
     commit(admin, own, topic, {0: 8})
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     for query, ends in (("enrich", {"0": 4}), ("aggregate", {"0": 6, "1": 9})):
-        row = LedgerRow(kind="batch", query=query, generation=1, batch=1, ts=1, end={topic: ends})
+        row = LedgerRow(kind="epoch", query=query, generation=1, batch=1, ts=1, end={topic: ends})
         append_to_ledger(broker.bootstrap_servers, topics.ledger, row)
     ledger = LedgerReader(topics.ledger, kafka, prefix=topic_prefix)
     try:

@@ -136,7 +136,7 @@ class Aggregated(Direct):
             if by_topic(lowest) != self._written:
                 self._written = by_topic(lowest)
                 otlp = [topic for topic in self.rules["otlp_topics"] if topic in self._written]
-                self._write("batch", batch=self._batch, end=self._written, otlp=otlp)
+                self._write("epoch", batch=self._batch, end=self._written, otlp=otlp)
 
     @property
     def loops(self) -> range:

@@ -131,7 +131,7 @@ def assert_epochs_have_no_gap(broker: KafkaBroker, topics: Topics) -> None:
     rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
     end, seen = 0, set[tuple[int, int]]()
     for row in rows:
-        if row["kind"] != "batch" or (row["generation"], row["batch"]) in seen:
+        if row["kind"] != "epoch" or (row["generation"], row["batch"]) in seen:
             continue
         seen.add((row["generation"], row["batch"]))
         assert (row["start"][topics.metrics]["0"] if row.get("start") else 0) == end

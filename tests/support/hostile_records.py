@@ -26,7 +26,7 @@ LARGE = 10_000_000
 SILENT_S = 5.0
 DAY_MS = 86_400_000
 NAMES = (
-    '"epoch":9,"batch":9}',
+    '"ts":9,"offsets":9}',
     "a\nb",
     "\u202etxt.exe",
     "💥" * 200,

@@ -70,7 +70,7 @@ class GroupCommitter:
         try:
             self.commit(offsets)
         except KafkaException as error:
-            log.warning("offsets of the new table: not committed yet (%s); trying again after its first batch", error)
+            log.warning("offsets of the new table: not committed yet (%s); trying again with its first step", error)
 
     def keep(self, is_read: Callable[[str, int], bool], *, topic: str) -> Offsets:
         """Remove the offsets of partitions that are not read any more from the group, and return them.

@@ -28,7 +28,7 @@ TAIL = 1000
 
 
 class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One row. `kind` "opened": a driver took this generation. "batch": an epoch ended, Spark's batch `batch`.
+    """One row. `kind` "opened": a driver took this generation. "epoch": an epoch ended, `batch` of Spark.
 
     `start` and `end` map topic → partition → the next offset to read, so an epoch covers start <= offset < end. Of
     several shards, these are the offsets that all have reached. `ts` is the time of the epoch's start in epoch ms.
@@ -37,12 +37,12 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     That of a command that gave the table another layout has the `end` at which it did.
     It has the table's number of `shards`, the tags that the sums do not have, `drop_tags`, or the only ones that they
     have, `keep_tags`, and the settings with which records are applied: `forget_after_ms`, the time after which lives
-    are forgotten, `max_app_metrics`, and `otlp`, the topics of OTLP metrics. A row "batch" has those among the topics
+    are forgotten, `max_app_metrics`, and `otlp`, the topics of OTLP metrics. A row "epoch" has those among the topics
     of `end`.
     """
 
     v: int = 1
-    kind: Literal["opened", "batch"]
+    kind: Literal["opened", "epoch"]
     query: str
     generation: int = 0
     batch: int = -1
@@ -106,7 +106,7 @@ def read_rows(
         TallystreamError: the topic's end was not reached in time.
     """
     found = list(rows(record.value for record in read_topic(topic, kafka, last=last, timeout=timeout)))
-    if last is None or any(row.query == QUERY and row.kind == "batch" for row in found):
+    if last is None or any(row.query == QUERY and row.kind == "epoch" for row in found):
         return found
     return read_rows(topic, kafka, last=None, timeout=timeout)
 
@@ -118,5 +118,5 @@ def highest_generation(found: Iterable[LedgerRow]) -> int | None:
 
 def otlp_topics(found: Iterable[LedgerRow]) -> list[str] | None:
     """Return the topics that the table's last epoch read as OTLP metrics, None if there is no epoch."""
-    batches = [row for row in found if row.query == QUERY and row.kind == "batch"]
-    return batches[-1].otlp if batches else None
+    epochs = [row for row in found if row.query == QUERY and row.kind == "epoch"]
+    return epochs[-1].otlp if epochs else None

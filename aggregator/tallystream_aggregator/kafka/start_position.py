@@ -37,7 +37,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The first record appended at or after `ts_ms`. With `ledger`, the end of the last batch finished by then."""
+    """The first record appended at or after `ts_ms`. With `ledger`, the end of the last epoch that began by then."""
 
     ts_ms: int
     ledger: bool = False
@@ -144,7 +144,7 @@ def _require_existing(start: Start, wanted: Mapping[Place, int], bounds: Mapping
 
 def _from_ledger(start: At, ledger_topic: str, kafka: Mapping[str, str]) -> Offsets:
     rows = ledger.read_rows(ledger_topic, kafka, last=2**62)
-    ends = [row.end for row in rows if row.kind == "batch" and row.query == ledger.QUERY and row.ts <= start.ts_ms]
+    ends = [row.end for row in rows if row.kind == "epoch" and row.query == ledger.QUERY and row.ts <= start.ts_ms]
     return ends[-1] if ends else {}
 
 

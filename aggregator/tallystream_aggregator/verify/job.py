@@ -98,7 +98,7 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     end: Moment | None = published.newest
     if to is not None:
         if ledger.end is None:
-            raise ConfigError("--to", settings.to, f"{topics.ledger} has no epoch that had ended by then")
+            raise ConfigError("--to", settings.to, f"{topics.ledger} has no epoch that had begun by then")
         # The shards end an epoch at different positions.
         end = Moment((ledger.end,), ledger.end_tags) if published.shards == 1 else None
     last = published.newest.ends if to is None else ledger.end or {}

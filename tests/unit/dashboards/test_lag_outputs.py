@@ -184,10 +184,10 @@ def test_the_ledger_has_each_querys_newest_offsets() -> None:
     """The newest row of the highest epoch counts. The aggregator's query is its group; others have their own name."""
     rows = [
         LedgerRow(kind="opened", query="aggregate", generation=1, ts=0),
-        LedgerRow(kind="batch", query="aggregate", generation=1, batch=1, ts=1, end={"metrics": {"0": 5}}),
-        LedgerRow(kind="batch", query="aggregate", generation=2, batch=2, ts=2, end={"metrics": {"0": 9, "1": 4}}),
-        LedgerRow(kind="batch", query="aggregate", generation=1, batch=3, ts=3, end={"metrics": {"0": 7}}),
-        LedgerRow(kind="batch", query="enrich", generation=1, batch=1, ts=1, end={"orders": {"0": 3}}),
+        LedgerRow(kind="epoch", query="aggregate", generation=1, batch=1, ts=1, end={"metrics": {"0": 5}}),
+        LedgerRow(kind="epoch", query="aggregate", generation=2, batch=2, ts=2, end={"metrics": {"0": 9, "1": 4}}),
+        LedgerRow(kind="epoch", query="aggregate", generation=1, batch=3, ts=3, end={"metrics": {"0": 7}}),
+        LedgerRow(kind="epoch", query="enrich", generation=1, batch=1, ts=1, end={"orders": {"0": 3}}),
     ]
     newest_rows: dict[str, LedgerRow] = {}
     update(newest_rows, rows)

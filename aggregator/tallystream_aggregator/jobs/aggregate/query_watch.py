@@ -144,7 +144,7 @@ class QueryWatch:
             if end != self._at:
                 self._unwritten.append(
                     LedgerRow(
-                        kind="batch",
+                        kind="epoch",
                         query=QUERY,
                         generation=self._generations.now,
                         batch=epoch.batch,
@@ -175,5 +175,5 @@ def _lowest(positions: Iterable[Positions]) -> Positions:
 
 def last_end(rows: Iterable[LedgerRow], fallback: Mapping[str, Mapping[str, int]]) -> Offsets:
     """Return where the ledger's last row ends, or `fallback` if it has none."""
-    ends = [row.end for row in rows if row.kind == "batch" and row.query == QUERY]
+    ends = [row.end for row in rows if row.kind == "epoch" and row.query == QUERY]
     return ends[-1] if ends else {topic: dict(found) for topic, found in fallback.items()}

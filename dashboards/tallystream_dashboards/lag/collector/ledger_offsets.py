@@ -37,7 +37,7 @@ def update(newest: dict[str, ledger.LedgerRow], rows: Iterable[ledger.LedgerRow]
     """Set the `newest` row of each query to the last one of its highest generation."""
     for row in rows:
         before = newest.get(row.query)
-        if row.kind == "batch" and (before is None or row.generation >= before.generation):
+        if row.kind == "epoch" and (before is None or row.generation >= before.generation):
             newest[row.query] = row
 
 

@@ -37,7 +37,7 @@ def opened(generation: int) -> LedgerRow:
 
 
 def epoch_of(generation: int, batch: int) -> LedgerRow:
-    return LedgerRow(kind="batch", query=QUERY, generation=generation, batch=batch, ts=0)
+    return LedgerRow(kind="epoch", query=QUERY, generation=generation, batch=batch, ts=0)
 
 
 def new_cluster() -> SimulatedCluster:
@@ -79,7 +79,7 @@ def test_each_start_takes_a_higher_generation() -> None:
         return [*taken, mine.take(opened)]
 
     assert alone(run, cluster) == [1, 2]
-    assert [(row.kind, row.generation) for row in rows_of(cluster)] == [("opened", 1), ("batch", 1), ("opened", 2)]
+    assert [(row.kind, row.generation) for row in rows_of(cluster)] == [("opened", 1), ("epoch", 1), ("opened", 2)]
     assert alone(lambda process, cluster: generations(process, cluster).take(opened), cluster) == 3
 
 

@@ -25,7 +25,7 @@ OPENED = LedgerRow(
     drop_tags=("k",),
     otlp=["otlp"],
 )
-EPOCH = LedgerRow(kind="batch", query=QUERY, generation=3, ts=2)
+EPOCH = LedgerRow(kind="epoch", query=QUERY, generation=3, ts=2)
 
 
 @pytest.mark.parametrize("epochs", [0, ledger.TAIL, 3 * ledger.TAIL])

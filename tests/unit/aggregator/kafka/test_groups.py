@@ -42,7 +42,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Group:
 
 
 def test_offsets_never_decrease(group: Group) -> None:
-    """A restart repeats the commit of its last batch."""
+    """A restart repeats its last commit."""
     committer = GroupCommitter({}, "aggregator")
     assert committer.commit({"metrics": {"0": 10, "1": 9}}) == {"metrics": {"1": 9}}
     assert group.offsets == {0: 500, 1: 9}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 END = {"metrics": {"0": 7}}
 OPENED = LedgerRow(kind="opened", query=ledger.QUERY, generation=3, ts=1)
-BATCH = LedgerRow(kind="batch", query=ledger.QUERY, generation=3, batch=1, ts=2, end=END)
+EPOCH = LedgerRow(kind="epoch", query=ledger.QUERY, generation=3, batch=1, ts=2, end=END)
 
 
 def topic_with(*values: bytes | None) -> Callable[..., Iterator[Read]]:
@@ -29,9 +29,9 @@ def topic_with(*values: bytes | None) -> Callable[..., Iterator[Read]]:
 
 def test_a_row_is_decoded_as_it_was_encoded() -> None:
     """The JSON has `v`."""
-    assert ledger.decode(ledger.encode(BATCH)) == BATCH
+    assert ledger.decode(ledger.encode(EPOCH)) == EPOCH
     assert json.loads(ledger.encode(OPENED))["v"] == 1
-    assert ledger.key(BATCH) == b'["aggregate",1]'
+    assert ledger.key(EPOCH) == b'["aggregate",1]'
 
 
 @pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])
@@ -40,21 +40,21 @@ def test_a_record_that_is_not_a_row_is_skipped_with_a_warning(
 ) -> None:
     """The rows around it are read."""
     with caplog.at_level(logging.WARNING):
-        assert list(ledger.rows([ledger.encode(OPENED), value, ledger.encode(BATCH)])) == [OPENED, BATCH]
+        assert list(ledger.rows([ledger.encode(OPENED), value, ledger.encode(EPOCH)])) == [OPENED, EPOCH]
     assert "a record of the ledger is not a row and is skipped" in caplog.text
 
 
 @pytest.mark.parametrize("value", UNDECODABLE.values(), ids=UNDECODABLE)
 def test_a_record_that_is_not_a_row_stops_no_start(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
     """A start position of the ledger is that of the row after it."""
-    monkeypatch.setattr(ledger, "read_topic", topic_with(value, ledger.encode(BATCH)))
+    monkeypatch.setattr(ledger, "read_topic", topic_with(value, ledger.encode(EPOCH)))
     assert start_position._from_ledger(start_position.At(2, ledger=True), "metrics-ledger", {}) == END
 
 
 @pytest.mark.parametrize("starts", [ledger.TAIL // 2, ledger.TAIL, 10 * ledger.TAIL])
 def test_the_last_epoch_is_found_before_many_failed_starts(monkeypatch: pytest.MonkeyPatch, starts: int) -> None:
     """Each start writes a row. Its transaction has a marker, which takes an offset, too."""
-    values = [ledger.encode(row) for row in (OPENED, replace(BATCH, otlp=["a"]), *[OPENED] * starts)]
+    values = [ledger.encode(row) for row in (OPENED, replace(EPOCH, otlp=["a"]), *[OPENED] * starts)]
 
     def read(*_: object, last: int | None, **_options: object) -> Iterator[Read]:
         records = [Read(b"k", value, 2 * number) for number, value in enumerate(values)]
@@ -68,7 +68,7 @@ def test_the_last_epoch_is_found_before_many_failed_starts(monkeypatch: pytest.M
 
 def test_the_highest_generation_ignores_other_queries() -> None:
     """Without a row of the aggregator there is none."""
-    other = LedgerRow(kind="batch", query="other", generation=9, ts=1)
+    other = LedgerRow(kind="epoch", query="other", generation=9, ts=1)
     assert (
         ledger.highest_generation([OPENED, other, LedgerRow(kind="opened", query=ledger.QUERY, generation=2, ts=3)])
         == 3
@@ -78,8 +78,8 @@ def test_the_highest_generation_ignores_other_queries() -> None:
 
 def test_the_topics_of_otlp_metrics_are_those_of_the_last_epoch() -> None:
     """An older epoch, a row "opened" and another query say nothing. Without an epoch they are unknown."""
-    later = replace(BATCH, batch=2, otlp=["a", "b"])
-    assert ledger.otlp_topics([replace(BATCH, otlp=["a"]), later, OPENED, replace(BATCH, query="ship")]) == ["a", "b"]
-    assert ledger.otlp_topics([BATCH]) == []
+    later = replace(EPOCH, batch=2, otlp=["a", "b"])
+    assert ledger.otlp_topics([replace(EPOCH, otlp=["a"]), later, OPENED, replace(EPOCH, query="ship")]) == ["a", "b"]
+    assert ledger.otlp_topics([EPOCH]) == []
     assert ledger.otlp_topics([OPENED]) is None
     assert ledger.decode(ledger.encode(later)) == later

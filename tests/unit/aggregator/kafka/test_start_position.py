@@ -27,7 +27,7 @@ def test_a_time_without_an_offset_is_in_utc(text: str) -> None:
 
 
 def test_a_time_may_be_one_of_the_ledger() -> None:
-    """It means the end of a batch instead of the time of a record."""
+    """It means the end of an epoch instead of the time of a record."""
     assert parse_start("ledger:2026-11-20T10:00") == At(TEN_O_CLOCK, ledger=True)
 
 

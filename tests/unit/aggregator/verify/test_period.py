@@ -32,7 +32,7 @@ def opened(generation: int, *, partial: bool = False, start: int | None = None) 
 
 def epoch(end: int, *, query: str = "aggregate") -> LedgerRow:
     """Return the row of an epoch that ended at an offset. Its time is that of its end."""
-    return LedgerRow(kind="batch", query=query, generation=1, batch=end, ts=end, end={"metrics": {"0": end}})
+    return LedgerRow(kind="epoch", query=query, generation=1, batch=end, ts=end, end={"metrics": {"0": end}})
 
 
 def test_the_ends_of_a_period_are_the_last_epochs_before_its_limits() -> None:
