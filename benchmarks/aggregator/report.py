@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from benchmarks.aggregator.goals import AGGREGATOR, OURS, PEER, Found, Goal, at_size, evaluate
-from benchmarks.aggregator.sides import KSTREAMS, LINGER_0
+from benchmarks.aggregator.sides import KSTREAMS
 from tallystream_aggregator import jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 BEGIN, END = "<!-- results: written by the benchmark -->\n", "<!-- end of results -->\n"
-SIDES = (OURS, PEER, LINGER_0)
 QUIET_CORES = 0.3
 """The cores that other programs may use without a warning on the page."""
 SIXTY_DAYS = 60 * 25_000_000

@@ -86,7 +86,7 @@ class Ours:
         ]
 
     def ready(self, folder: Path) -> bool:
-        """Return whether its first batch has run."""
+        """Return whether its loops have begun."""
         return (folder / "ready").exists()
 
 
@@ -216,5 +216,5 @@ class Running:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After Ctrl-C, do not wait for the end of a batch.
+        # After Ctrl-C, do not wait for an orderly end.
         self.stop(MAX_STOP_S if kind is None or issubclass(kind, Exception) else 2.0)

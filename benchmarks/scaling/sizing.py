@@ -19,7 +19,7 @@ MB = 1e6
 SHARD_ROWS = 10_000_000
 """The maximum rows of a shard: the largest number that is measured here."""
 SHARD_CORES = 0.5
-"""The maximum load of a shard. It is one task on one core; at a full core, a batch takes seconds."""
+"""The maximum load of a shard. It is one task on one core; at a full core, sums are late."""
 FLEETS = ((1_000, 50, 10), (10_000, 100, 10), (100_000, 100, 100), (100_000, 100, 30), (1_000_000, 100, 60))
 """(instances, metrics of each instance, seconds between two reports)"""
 

@@ -63,18 +63,6 @@ def wait_all_committed(bootstrap_servers: str, topics: Topics, ends: dict[int, i
     wait_until(reached, 300, f"the batches up to {ends} (partition: end) are finished")
 
 
-def assert_exact_at_their_offsets(broker: KafkaBroker, topics: Topics) -> None:
-    """Compare every sum with a replay up to the offsets of the sum."""
-    records = read_topic(broker.bootstrap_servers, topics.metrics)
-    wanted = {}
-    for key, row in latest_sums(broker.bootstrap_servers, topics.agg).items():
-        at = tuple(sorted((int(p), offset) for p, offset in row.offsets[topics.metrics].items()))
-        if at not in wanted:
-            reach = dict(at)
-            wanted[at] = expected(record for record in records if record.offset <= reach.get(record.partition, -1))
-        assert _fields(row, wanted[at][key]) == wanted[at][key]
-
-
 def assert_as_acknowledged(broker: KafkaBroker, topics: Topics, fleets: Sequence[Fleet]) -> None:
     """Check that every acknowledged increment is summed, and that every malformed record is a dead letter."""
     found = latest_sums(broker.bootstrap_servers, topics.agg)

@@ -1,4 +1,4 @@
-"""Pause Python's garbage collector during a batch: it would search the objects of the batch, which form no cycles."""
+"""Pause Python's garbage collector during a task: it would search the objects of the table, which form no cycles."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ _tasks = count(1)
 def gc_paused() -> Iterator[None]:
     """Free memory only by reference counts inside the block. For one thread of a task's process; don't nest it.
 
-    Spark runs a collection after each task. It scans all modules and the whole table, and takes longer than a small
-    batch. So all objects are collected and frozen from time to time: later collections skip frozen objects, and
-    reference counts still free them.
+    Spark runs a collection after each task, which scans all modules and the whole table. So all objects are collected
+    and frozen from time to time: later collections skip frozen objects, and reference counts still free them.
     """
     gc.disable()
     try:

@@ -71,7 +71,7 @@ _LOCAL_FILES = {
     ),
 }
 _QUERY = {
-    # Batches run only if there are records, whatever an operator requests.
+    # A batch runs only if there is a tick, whatever an operator requests.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",

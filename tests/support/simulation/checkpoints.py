@@ -20,11 +20,10 @@ class Batch:
     number: int
     stored_head: bytes | None = None
     entries: dict[int, bytes] = field(default_factory=dict)
-    chunks: dict[int, bytes] = field(default_factory=dict)
 
     def copy(self, number: int) -> Batch:
         """Return a copy, for the attempt of another batch."""
-        return Batch(number, self.stored_head, dict(self.entries), dict(self.chunks))
+        return Batch(number, self.stored_head, dict(self.entries))
 
     def head(self) -> bytes | None:
         """Return the head."""
@@ -45,17 +44,6 @@ class Batch:
     def clear(self) -> None:
         """Remove the entries, not the head."""
         self.entries.clear()
-
-    def chunk(self, number: int) -> bytes | None:
-        """Return a chunk of lives on disk, or None if there is none."""
-        return self.chunks.get(number)
-
-    def set_chunk(self, number: int, chunk: bytes | None) -> None:
-        """Set a chunk; None removes it."""
-        if chunk is None:
-            self.chunks.pop(number, None)
-        else:
-            self.chunks[number] = chunk
 
 
 class Checkpoint:

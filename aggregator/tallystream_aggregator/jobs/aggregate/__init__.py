@@ -1,1 +1,1 @@
-"""`tallystream aggregate`: its start, its writer, the commits of offsets and the repair of the topics."""
+"""`tallystream aggregate`: its start, and the driver, which runs the query of the loops and follows it."""

@@ -217,7 +217,7 @@ class MetricSums:
                 yield from self.numbers.among(layout.index_of.keys(), sums)
 
     def _rescan(self, sums: set[int]) -> None:
-        """Find lost extremes again. Lives on disk are read only if one of them may have lost its rows."""
+        """Find lost extremes again."""
         if not sums:
             return
         others: dict[int, list[PartialSum]] = defaultdict(list)
@@ -228,7 +228,7 @@ class MetricSums:
             self[number].rescan(contributions, others[number])
 
     def _contributions(self, sums: set[int]) -> dict[int, list[Contribution]]:
-        """Return the contributions of the rows in memory to these sums, which have no counters."""
+        """Return the contributions of the rows to these sums, which have no counters."""
         found: dict[int, list[Contribution]] = {number: [] for number in sums}
         metrics = self.numbers.metrics_of(sums)
         for life in self._lives():

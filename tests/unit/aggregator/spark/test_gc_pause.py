@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """An object of a batch."""
+    """An object of a task."""
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,6 @@ from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import State, StateVersionError, Table, TableSettings, pack, unpack
 from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 
-THIRD = new_ulid(BEGIN_MS)
-
 
 def test_rule_1_a_newer_snapshot_replaces_an_older_one() -> None:
     """Values are absolute: 7 replaces 5, and the sum is 7, not 12."""
