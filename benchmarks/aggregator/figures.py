@@ -91,7 +91,7 @@ class TableAlone(NamedTuple):
     def measure(self, _bootstrap_servers: str, _side: Side, _folder: Path, scale: float) -> dict[str, Any]:
         """Measure the table."""
         loads = {
-            name: measure(load.make(500, max(3, int(load.batches * scale))))._asdict() for name, load in LOADS.items()
+            name: measure(load.make(500, max(3, int(load.steps * scale))))._asdict() for name, load in LOADS.items()
         }
         hostile_us = max(loads[name]["total"] for name in HOSTILE)
         return {"loads": loads, "hostile_us": hostile_us, "exact": all(cost["exact"] for cost in loads.values())}

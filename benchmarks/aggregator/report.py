@@ -164,7 +164,7 @@ def kstreams_version() -> str:
 
 
 _PARTS = {"apply": "decode and apply", "changes": "changes", "rows": "rows", "state": "state", "total": "total"}
-_PARTS |= {"worst": "worst batch"}
+_PARTS |= {"worst": "worst step"}
 _BUSY = ", beside a busy loop on each core"
 _FORMS = {"singles": "single-metric records", "snapshots": "snapshot records"}
 

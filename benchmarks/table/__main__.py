@@ -23,8 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the loads and print a row for each. Return 1 if a sum was wrong."""
     parser = argparse.ArgumentParser(prog="benchmarks.table", description=__doc__)
     parser.add_argument("--only", default=",".join(ALL), help=f"loads: {', '.join(ALL)}")
-    parser.add_argument("--records", type=int, default=500, help="records of a batch")
-    parser.add_argument("--batches", type=int, help="batches of each load; the first two are not measured")
+    parser.add_argument("--records", type=int, default=500, help="records of a step")
+    parser.add_argument("--steps", type=int, help="steps of each load; the first two are not measured")
     options = parser.parse_args(arguments)
     unknown = set(options.only.split(",")) - set(ALL)
     if unknown:
@@ -32,10 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows, exact = [], True
     for name in options.only.split(","):
         load = ALL[name]
-        cost = measure(load.make(options.records, options.batches or load.batches))
+        cost = measure(load.make(options.records, options.steps or load.steps))
         exact &= cost.exact
         rows.append([name, *(f"{value:.2f}" for value in cost[1:-1]), "exact" if cost.exact else "**wrong**"])
-    heads = ["load", "decode and apply", "changes()", "rows", "state", "total", "worst batch", "sums"]
+    heads = ["load", "decode and apply", "changes()", "rows", "state", "total", "worst step", "sums"]
     print(speed([work_ms()]))
     print("µs of processor time for each update:\n\n" + table(heads, rows))
     return 0 if exact else 1

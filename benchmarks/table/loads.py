@@ -1,4 +1,4 @@
-"""The loads: batches of records, and the number of updates in each. They need no Kafka and no Spark."""
+"""The loads: steps of records, and the number of updates in each. They need no Kafka and no Spark."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ METRICS = 100
 OTLP_TOPIC = "otlp_metrics"
 
 
-class Batch(NamedTuple):
-    """The records of one batch, the time at which the table reads them, and the number of updates in them.
+class Step(NamedTuple):
+    """The records of one step, the time at which the table reads them, and the number of updates in them.
 
     `snapshots` has the same updates as snapshots, if the records are not snapshots.
     """
@@ -36,29 +36,29 @@ class Batch(NamedTuple):
     snapshots: list[Record] | None = None
 
 
-def counters(records: int, batches: int) -> Iterator[Batch]:
-    """Yield batches of snapshots of 100 counters. Each batch has one record from each of `records` instances."""
-    return _fleet(Fleet(instances=records, metrics=METRICS), batches)
+def counters(records: int, steps: int) -> Iterator[Step]:
+    """Yield steps of snapshots of 100 counters. Each step has one record from each of `records` instances."""
+    return _fleet(Fleet(instances=records, metrics=METRICS), steps)
 
 
-def histograms(records: int, batches: int) -> Iterator[Batch]:
-    """Yield the same batches, but 20 of the 100 metrics are histograms with a sketch."""
-    return _fleet(Fleet(instances=records, metrics=METRICS, histograms=20), batches)
+def histograms(records: int, steps: int) -> Iterator[Step]:
+    """Yield the same steps, but 20 of the 100 metrics are histograms with a sketch."""
+    return _fleet(Fleet(instances=records, metrics=METRICS, histograms=20), steps)
 
 
-def otlp(records: int, batches: int) -> Iterator[Batch]:
-    """Yield the counters as OpenTelemetry batches in protobuf, with one attribute each.
+def otlp(records: int, steps: int) -> Iterator[Step]:
+    """Yield the counters as OpenTelemetry requests in protobuf, with one attribute each.
 
     Ten counters of a process have the same start time.
     """
     starts: dict[str, int] = {}
-    for batch in counters(records, batches):
+    for step in counters(records, steps):
         values = []
-        for one in batch.records:
+        for one in step.records:
             snapshot = record.decode(one.value or b"")
-            start_ns = starts.setdefault(snapshot.life, batch.now_ms * 1_000_000)
-            values.append(one._replace(topic=OTLP_TOPIC, value=_otlp_batch(one, snapshot, start_ns, batch.now_ms)))
-        yield Batch(batch.now_ms, values, batch.updates, batch.records)
+            start_ns = starts.setdefault(snapshot.life, step.now_ms * 1_000_000)
+            values.append(one._replace(topic=OTLP_TOPIC, value=_otlp_batch(one, snapshot, start_ns, step.now_ms)))
+        yield Step(step.now_ms, values, step.updates, step.records)
 
 
 def _otlp_batch(one: Record, snapshot: record.Snapshot, start_ns: int, now_ms: int) -> bytes:
@@ -78,75 +78,75 @@ def _otlp_batch(one: Record, snapshot: record.Snapshot, start_ns: int, now_ms: i
     return data.SerializeToString()
 
 
-def silence(records: int, batches: int) -> Iterator[Batch]:
-    """Yield a batch of `counters`, then one with a clock record by which all instances fall silent, and so on.
+def silence(records: int, steps: int) -> Iterator[Step]:
+    """Yield a step of `counters`, then one with a clock record by which all instances fall silent, and so on.
 
     Each counter of an instance that falls silent counts as an update.
     """
     ahead_ms = 0
-    for batch in counters(records, batches // 2):
-        now_ms = batch.now_ms + ahead_ms
-        yield Batch(now_ms, [one._replace(timestamp_ms=now_ms) for one in batch.records], batch.updates)
+    for step in counters(records, steps // 2):
+        now_ms = step.now_ms + ahead_ms
+        yield Step(now_ms, [one._replace(timestamp_ms=now_ms) for one in step.records], step.updates)
         ahead_ms += 60_000
-        later_ms = batch.now_ms + ahead_ms
-        clock = batch.records[-1]._replace(timestamp_ms=later_ms, key=CLOCK_KEY, value=clock_value(later_ms))
-        yield Batch(later_ms, [clock], batch.updates)
+        later_ms = step.now_ms + ahead_ms
+        clock = step.records[-1]._replace(timestamp_ms=later_ms, key=CLOCK_KEY, value=clock_value(later_ms))
+        yield Step(later_ms, [clock], step.updates)
 
 
-def new_metrics(records: int, batches: int) -> Iterator[Batch]:
-    """Yield batches of `counters`, and snapshots of one more instance with 100 new metrics each.
+def new_metrics(records: int, steps: int) -> Iterator[Step]:
+    """Yield steps of `counters`, and snapshots of one more instance with 100 new metrics each.
 
     There is one such snapshot for every 25 records, so that the instance reaches the limit of metrics in a life.
     """
     lives, seq = _Lives(), 0
-    for batch in counters(records, batches):
+    for step in counters(records, steps):
         for _ in range(max(1, records // 25)):
             seq += 1
-            lives.publish(batch.now_ms, "new-metrics", [f"new.{seq}.{number}" for number in range(METRICS)], seq)
-        yield lives.join(batch)
+            lives.publish(step.now_ms, "new-metrics", [f"new.{seq}.{number}" for number in range(METRICS)], seq)
+        yield lives.join(step)
 
 
-def layouts(records: int, batches: int) -> Iterator[Batch]:
+def layouts(records: int, steps: int) -> Iterator[Step]:
     """Yield snapshots of instances that all have different sets of metrics. There are 20 instances for each record.
 
     Each instance has 99 of 100 common metrics, and one metric that it shares with up to 99 others.
     """
     lives, instances = _Lives(), 20 * records
     now_ms = _now_ms()
-    for number in range(batches):
+    for number in range(steps):
         now_ms += 1000
         for report in range(number * records, (number + 1) * records):
             at = report % instances
             names = [f"m.{metric}" for metric in range(METRICS) if metric != at % METRICS]
             lives.publish(now_ms, f"app-{at}", [*names, f"own.{at // METRICS}"], seq=report // instances + 1)
-        yield lives.join(Batch(now_ms, [], 0))
+        yield lives.join(Step(now_ms, [], 0))
 
 
-def poison(records: int, batches: int) -> Iterator[Batch]:
-    """Yield batches of `counters` in which every hundredth record is not JSON, or has counts that decrease."""
-    for batch in counters(records, batches):
-        poisoned = [_corrupt(one, at // 100 % 2 == 0) if at % 100 == 0 else one for at, one in enumerate(batch.records)]
-        yield Batch(batch.now_ms, poisoned, batch.updates)
+def poison(records: int, steps: int) -> Iterator[Step]:
+    """Yield steps of `counters` in which every hundredth record is not JSON, or has counts that decrease."""
+    for step in counters(records, steps):
+        poisoned = [_corrupt(one, at // 100 % 2 == 0) if at % 100 == 0 else one for at, one in enumerate(step.records)]
+        yield Step(step.now_ms, poisoned, step.updates)
 
 
-def restarts(records: int, batches: int) -> Iterator[Batch]:
+def restarts(records: int, steps: int) -> Iterator[Step]:
     """Yield the snapshots of one instance that restarts before each snapshot, so that each record has its own life.
 
     A life starts every second, as under a supervisor. Each record has 100 counters.
     """
     lives, names, now_ms = _Lives(), [f"m.{number}" for number in range(METRICS)], _now_ms()
-    for _ in range(batches):
+    for _ in range(steps):
         for _ in range(records):
             now_ms += 1000
             lives.publish(now_ms, "restarting", names)
-        yield lives.join(Batch(now_ms, [], 0))
+        yield lives.join(Step(now_ms, [], 0))
 
 
 class Load(NamedTuple):
-    """`make` returns the batches for (records of a batch, number of batches). `batches` is the default number."""
+    """`make` returns the steps for (records of a step, number of steps). `steps` is the default number."""
 
-    make: Callable[[int, int], Iterable[Batch]]
-    batches: int = 12
+    make: Callable[[int, int], Iterable[Step]]
+    steps: int = 12
 
 
 LOADS = {
@@ -168,15 +168,15 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _fleet(fleet: Fleet, batches: int) -> Iterator[Batch]:
+def _fleet(fleet: Fleet, steps: int) -> Iterator[Step]:
     now_ms = _now_ms()
     updates, snapshots, offset = Updates(fleet), Snapshots(fleet, now_ms, every_ms=10_000), 0
-    for number in range(batches):
+    for number in range(steps):
         at_ms = now_ms + 10_000 * number
         values = list(snapshots.render(updates.take(fleet.rows)))
         records = [Record("metrics", 0, place, at_ms, key, value) for place, (key, value) in enumerate(values, offset)]
         offset += len(records)
-        yield Batch(at_ms, records, fleet.rows)
+        yield Step(at_ms, records, fleet.rows)
 
 
 class _Lives:
@@ -198,9 +198,9 @@ class _Lives:
         self._offset += 1
         self._updates += len(names)
 
-    def join(self, batch: Batch) -> Batch:
-        """Return the batch with the snapshots that were published since the last call."""
-        joined = Batch(batch.now_ms, [*batch.records, *self._records], batch.updates + self._updates)
+    def join(self, step: Step) -> Step:
+        """Return the step with the snapshots that were published since the last call."""
+        joined = Step(step.now_ms, [*step.records, *self._records], step.updates + self._updates)
         self._records, self._updates = [], 0
         return joined
 

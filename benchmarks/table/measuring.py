@@ -22,7 +22,7 @@ from tallystream_aggregator.table.table import Changes, Table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from benchmarks.table.loads import Batch
+    from benchmarks.table.loads import Step
     from tallystream_aggregator.stream.broker import RawRecord
     from tallystream_aggregator.table.decode import Record
     from tallystream_aggregator.table.rows import TableRecord
@@ -36,7 +36,7 @@ class Cost(NamedTuple):
     sums were right.
     """
 
-    batches: int
+    steps: int
     apply: float
     changes: float
     rows: float
@@ -122,18 +122,18 @@ def apply(table: Table, records: Iterable[Record]) -> None:
     table.notice_silence()
 
 
-def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
-    """Apply the batches to a new table, as an aggregator does. Return the cost of those after the first `skip`."""
+def measure(steps: Iterable[Step], *, skip: int = 2) -> Cost:
+    """Apply the steps to a new table, as an aggregator does. Return the cost of those after the first `skip`."""
     store = MemoryStore()
     table = Table(State(published=True), TableSettings(otlp_topics=(OTLP_TOPIC,)))
     stored, spent, updates = StoredTable(table), list[tuple[float, ...]](), list[int]()
     expected, sums = Expected(), dict[str, int]()
-    for number, batch in enumerate(batches):
+    for number, step in enumerate(steps):
         gc.collect()
         gc.disable()  # as in a task of the aggregator
         try:
             times = [time.process_time()]
-            apply(table, batch.records)
+            apply(table, step.records)
             times.append(time.process_time())
             changes, rows = table.outputs(), table.rows()
             times.append(time.process_time())
@@ -145,8 +145,8 @@ def measure(batches: Iterable[Batch], *, skip: int = 2) -> Cost:
             gc.enable()
         if number >= skip:
             spent.append((*(later - earlier for earlier, later in pairwise(times)), times[-1] - times[0]))
-            updates.append(batch.updates)
-        expected.add(batch.records if batch.snapshots is None else batch.snapshots)
+            updates.append(step.updates)
+        expected.add(step.records if step.snapshots is None else step.snapshots)
         sums |= {one.metric[1]: _decode(one.value()).count for one in changes.totals}
     means = [sum(column) / sum(updates) * 1e6 for column in zip(*spent, strict=True)]
     worst = max(parts[-1] / count * 1e6 for parts, count in zip(spent, updates, strict=True))
