@@ -61,7 +61,9 @@ TopicPrefix = Annotated[
 ]
 Checkpoint = Annotated[
     Path,
-    typer.Option(help="Spark's checkpoint directory: offsets, commits, state.", file_okay=False, callback=_writable),
+    typer.Option(
+        help="Spark's checkpoint directory, with the state of the table.", file_okay=False, callback=_writable
+    ),
 ]
 LocalServers = Annotated[
     str | None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,15 +12,14 @@ from tallystream_aggregator.kafka import clients
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confluent_kafka import Consumer
     from confluent_kafka.admin import TopicMetadata
 
 Offsets = dict[str, dict[str, int]]
-"""topic → partition → the next offset to read, as Spark writes them."""
+"""topic → partition → the next offset to read. Partitions are text, as in JSON."""
 
 
 def by_topic(offsets: Mapping[tuple[str, int], int]) -> Offsets:
-    """Return offsets that are given by (topic, partition) in the form that Spark writes."""
+    """Return offsets that are given by (topic, partition) as `Offsets`."""
     found: Offsets = {}
     for (topic, partition), offset in offsets.items():
         found.setdefault(topic, {})[str(partition)] = offset
@@ -29,7 +27,7 @@ def by_topic(offsets: Mapping[tuple[str, int], int]) -> Offsets:
 
 
 def by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
-    """Return offsets in the form that Spark writes by (topic, partition)."""
+    """Return `Offsets` by (topic, partition)."""
     return {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
 
 
@@ -72,7 +70,7 @@ class Selection:
 
     @property
     def regex(self) -> str:
-        """The pattern as a regular expression that matches no output: the same in Python and in Java."""
+        """The pattern as a regular expression that matches no output."""
         return f"{EXCLUDED}(?:{'|'.join([f'(?:{self.pattern})', *map(re.escape, self.otlp)])})"
 
     def reads(self, topic: str, partition: int) -> bool:
@@ -82,31 +80,6 @@ class Selection:
         if topic in self.otlp:
             return True
         return topic == self.topic and (self.partitions is None or partition in self.partitions)
-
-    def source(self) -> dict[str, str]:
-        """Return the selection as an option of Spark's Kafka source."""
-        if self.pattern is not None:
-            return {"subscribePattern": self.regex}
-        if self.partitions is not None:
-            return {"assign": json.dumps({self.topic: sorted(self.partitions)})}
-        return {"subscribe": ",".join([self.topic, *self.otlp])}
-
-    def existing(self, kafka: Mapping[str, str]) -> dict[str, list[int]]:
-        """Return the partitions that exist now: topic → partitions.
-
-        Raises:
-            KafkaException: the broker did not answer in time.
-        """
-        with clients.metadata_consumer(kafka) as consumer:
-            return self.seen_by(consumer)
-
-    def seen_by(self, consumer: Consumer) -> dict[str, list[int]]:
-        """Return the partitions that exist now, as a consumer sees them: topic → partitions.
-
-        Raises:
-            KafkaException: the broker did not answer in time.
-        """
-        return self.among(consumer.list_topics(timeout=clients.TIMEOUT_S).topics)
 
     def among(self, topics: Mapping[str, TopicMetadata]) -> dict[str, list[int]]:
         """Return the partitions that are read of these topics, by name: topic → partitions."""
@@ -121,7 +94,8 @@ class Selection:
             TallystreamError: the topic does not exist.
             KafkaException: the broker did not answer.
         """
-        read = self.existing(kafka)
+        with clients.metadata_consumer(kafka) as consumer:
+            read = self.among(consumer.list_topics(timeout=clients.TIMEOUT_S).topics)
         for name in self.otlp:
             if name not in read:
                 raise ConfigError("--otlp-topic", name, "the topic does not exist, or has no partition yet: create it")

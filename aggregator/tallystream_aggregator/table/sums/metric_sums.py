@@ -5,7 +5,6 @@ Before a caller changes the rows of a life, it marks them dirty (`mark_dirty`).
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.table.layouts import Layout, Layouts
     from tallystream_aggregator.table.state import Life, State
-
-log = logging.getLogger(__name__)
 
 Before = dict[int, Contribution | None]
 """The metric's number → the contribution of a life when the sums were last taken."""

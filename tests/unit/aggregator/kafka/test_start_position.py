@@ -32,7 +32,7 @@ def test_a_time_may_be_one_of_the_ledger() -> None:
 
 
 def test_offsets_are_by_topic_and_partition() -> None:
-    """Spark's offset log has the same form."""
+    """They are JSON."""
     assert parse_start('{"metrics":{"0":123}}') == {"metrics": {"0": 123}}
 
 

@@ -37,17 +37,8 @@ def test_partitions_select_a_part_of_one_topic() -> None:
     assert not selection.reads("metrics-shop", 0)
 
 
-def test_each_selection_is_an_option_of_spark_s_source() -> None:
-    """The source has three options for it."""
-    assert Selection("m").source() == {"subscribe": "m"}
-    assert Selection("m", partitions=(2, 0)).source() == {"assign": '{"m": [0, 2]}'}
-    (option,) = Selection("m", "m.*").source()
-    assert option == "subscribePattern"
-
-
 def test_otlp_topics_are_read_beside_metrics_and_beside_a_pattern() -> None:
     """They are complete names, in which no character is part of a pattern."""
-    assert Selection("m", otlp=("o.1", "p")).source() == {"subscribe": "m,o.1,p"}
     selection = Selection("m", "m.*", otlp=("o.1",))
     assert [re.fullmatch(selection.regex, name) is not None for name in ("m", "m2", "o.1", "o-1", "x")] == [
         True,
