@@ -90,7 +90,7 @@ def sized(cost: Costs, instances: int, metrics: int, every_s: float) -> list[str
     rows, updates = instances * metrics, instances * metrics / every_s
     cores = updates * cost.core_s_per_million_updates / 1e6
     shards = max(1, math.ceil(rows / SHARD_ROWS), math.ceil(cores / SHARD_CORES))
-    processes = 1 if shards == 1 else shards + 1  # one executor for each shard, and the driver
+    processes = 1 if shards == 1 else shards + 2  # an executor for each shard and for the combiner, and the driver
     return [
         f"{instances:,} of {metrics} metrics, every {every_s:g} s",
         f"{rows / 1e6:,.2g} M" if rows < 1e6 else f"{rows / 1e6:,.0f} M",

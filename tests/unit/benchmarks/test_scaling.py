@@ -67,7 +67,7 @@ def test_a_fleet_s_size_is_its_rows_and_updates_times_the_costs() -> None:
     fleet, rows, *rates, shards, cores, memory, checkpoint, restart, how = sized(cost, 10**6, 100, 60)
     assert (fleet, rows) == ("1,000,000 of 100 metrics, every 60 s", "100 M")
     assert rates == ["16,667", "83.3", "33.3", "2.0"]
-    assert (shards, cores, memory, checkpoint, restart) == ("34", "16.7", "75.0", "10.0", "36")
+    assert (shards, cores, memory, checkpoint, restart) == ("34", "16.7", "76.0", "10.0", "36")
     assert how == "extrapolated"
     assert not sized(cost, 100_000, 100, 100)[-1]
 
