@@ -122,8 +122,6 @@ PERMISSIONS = (
         "groups, members, offsets. Groups that it may not describe are left out",
     ),
     Permission("lag collect", "topic", "*", ("Describe",), "ends of partitions"),
-    Permission("lag collect", "topic", "metrics-ledger", ("Read",), "offsets of Spark queries"),
-    Permission("lag collect", "group", "tallystream-lag-ledger", ("Read",), _READING),
     Permission("doctor", "topic", "metrics", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
     Permission("doctor", "topic", "metrics-agg", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),
     Permission("doctor", "topic", "metrics-table", ("Describe", "DescribeConfigs"), _TOPIC_CHECKS),

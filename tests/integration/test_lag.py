@@ -14,13 +14,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.commands import command
-from support.kafka import append_to_ledger
 from support.wait import wait_until
-from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.process import free_port
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
-from tallystream_dashboards.lag.collector.ledger_offsets import LedgerReader
 from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
 from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
@@ -173,28 +169,6 @@ def test_a_group_has_the_brokers_state(broker: KafkaBroker, admin: AdminClient, 
         consumer.commit(read[-1], asynchronous=False)
         assert fetch(admin, group)[group].state == "Stable"
     assert fetch(admin, group)[group].state == "Empty"
-
-
-def test_queries_in_the_ledger_have_lag(
-    broker: KafkaBroker, admin: AdminClient, topics: Topics, topic_prefix: str
-) -> None:
-    """A Spark job that writes to the ledger has lag without a consumer group. The higher of two offsets counts."""
-    topic, own = topic_prefix + "events", topic_prefix + "tallystream-aggregator"
-    fill(broker, admin, topic, partitions=2, records=10)
-    commit(admin, own, topic, {0: 8})
-    kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    for query, ends in (("enrich", {"0": 4}), ("aggregate", {"0": 6, "1": 9})):
-        row = LedgerRow(kind="epoch", query=query, generation=1, batch=1, ts=1, end={topic: ends})
-        append_to_ledger(broker.bootstrap_servers, topics.ledger, row)
-    ledger = LedgerReader(topics.ledger, kafka, prefix=topic_prefix)
-    try:
-        wait_until(lambda: len(ledger.offsets() or {}) == 2, 60, "the ledger is read")
-        fetcher = OffsetFetcher(admin, timeout=30, stopping=lambda: False)
-        found = fetcher.fetch(Patterns((topic_prefix + "*", "ledger:*")), ledger.offsets())
-    finally:
-        ledger.close()
-    lags = {group.group: [(one.committed, one.lag) for one in group.partitions] for group in found.groups}
-    assert lags == {own: [(8, 2), (9, 1)], "ledger:enrich": [(4, 6), (None, None)]}
 
 
 def test_a_fast_clock_is_shown_as_skew(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:

@@ -51,7 +51,7 @@ class Rounds:
         self._recorder = Recorder(rules)
         self._offsets = round_of()
 
-    def fetch(self, _patterns: Patterns, _ledger: object, known: Collection[str]) -> RoundOffsets:
+    def fetch(self, _patterns: Patterns, known: Collection[str]) -> RoundOffsets:
         """Return the round. A known group that is not in it is deleted."""
         deleted = frozenset(known) - {group.group for group in self._offsets.groups}
         return replace(self._offsets, deleted=deleted)

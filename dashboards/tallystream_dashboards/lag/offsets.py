@@ -14,9 +14,6 @@ PartitionId = tuple[str, int]
 Bounds = tuple[int, int]
 """The offsets of a partition's log: start (inclusive) and end (exclusive)."""
 
-LEDGER_PREFIX = "ledger:"
-"""The prefix of a group's name that is a query in the ledger without a consumer group."""
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
@@ -70,10 +67,10 @@ class RoundOffsets:
     """The offsets of all groups that one round read.
 
     `groups` are all groups that are collected, including those that could not be read. `deleted` are known groups that
-    do not exist according to the broker, and known queries that the ledger no longer has. A group that is only missing
-    from a listing is not deleted. `problems` are sentences, sorted. `bounds` has every partition that was read. The
-    ends were requested at `requested_ms` and answered at `ts_ms` (epoch ms), which is the time of the round. If not
-    `complete`, a broker did not answer the listing, so there may be groups that are not known.
+    do not exist according to the broker. A group that is only missing from a listing is not deleted. `problems` are
+    sentences, sorted. `bounds` has every partition that was read. The ends were requested at `requested_ms` and
+    answered at `ts_ms` (epoch ms), which is the time of the round. If not `complete`, a broker did not answer the
+    listing, so there may be groups that are not known.
     """
 
     groups: tuple[GroupOffsets, ...]

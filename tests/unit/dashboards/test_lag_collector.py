@@ -74,7 +74,7 @@ class Broker:
         self.end = 9
         self.now_ms = 0
 
-    def fetch(self, _patterns: Patterns, _ledger: object, _known: object) -> RoundOffsets:
+    def fetch(self, _patterns: Patterns, _known: object) -> RoundOffsets:
         """Return the offsets of one group."""
         if self.unavailable:
             raise BrokerUnavailableError("connection refused")

@@ -1,4 +1,4 @@
-"""What the collector serves to programs: /metrics, JSON, health. And the offsets that it reads from the ledger."""
+"""What the collector serves to programs: /metrics, JSON, health."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from support.invalid_times import INVALID_TIMES
 from support.lag import Rounds, group, round_of
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health.server import HealthServer
-from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import LocalStore
 from tallystream_dashboards.lag.collector.http_api import LagApi
-from tallystream_dashboards.lag.collector.ledger_offsets import offsets, update
 from tallystream_dashboards.lag.exposition import exposition
 from tallystream_dashboards.lag.formatting import clock_skew
 
@@ -178,20 +176,3 @@ def test_clock_skew_is_shown_in_words() -> None:
     """The sentence says by how much timestamps are ahead or behind."""
     assert "37 s ahead" in clock_skew(37_000)
     assert "37 s behind" in clock_skew(-37_000)
-
-
-def test_the_ledger_has_each_querys_newest_offsets() -> None:
-    """The newest row of the highest epoch counts. The aggregator's query is its group; others have their own name."""
-    rows = [
-        LedgerRow(kind="opened", query="aggregate", generation=1, ts=0),
-        LedgerRow(kind="epoch", query="aggregate", generation=1, batch=1, ts=1, end={"metrics": {"0": 5}}),
-        LedgerRow(kind="epoch", query="aggregate", generation=2, batch=2, ts=2, end={"metrics": {"0": 9, "1": 4}}),
-        LedgerRow(kind="epoch", query="aggregate", generation=1, batch=3, ts=3, end={"metrics": {"0": 7}}),
-        LedgerRow(kind="epoch", query="enrich", generation=1, batch=1, ts=1, end={"orders": {"0": 3}}),
-    ]
-    newest_rows: dict[str, LedgerRow] = {}
-    update(newest_rows, rows)
-    assert offsets(newest_rows, "prod-") == {
-        "prod-tallystream-aggregator": {("metrics", 0): 9, ("metrics", 1): 4},
-        "ledger:enrich": {("orders", 0): 3},
-    }

@@ -232,20 +232,6 @@ def test_a_deleted_topic_is_removed_from_the_group(system: System) -> None:
     assert [one.stale for one in well.partitions] == [True, False]
 
 
-def test_a_query_is_gone_only_after_the_ledger_was_read() -> None:
-    """Only the ledger has a query's offsets. Until it has been read, the query's group keeps its state."""
-    cluster = Cluster()
-    cluster.ends["orders", 0] = 9
-    fetcher = OffsetFetcher(cast("AdminClient", cluster), timeout=5, stopping=lambda: False)
-    cluster.groups["other"] = Group({("orders", 0): 9})
-    (query, _) = fetcher.fetch(Patterns(), {"ledger:enrich": {("orders", 0): 4}}).groups
-    assert (query.group, query.complete, query.partitions[0].lag) == ("ledger:enrich", True, 5)
-    unread = fetcher.fetch(Patterns(), None, {"ledger:enrich"})
-    assert [(one.group, one.complete) for one in unread.groups] == [("ledger:enrich", False), ("other", True)]
-    assert not unread.deleted
-    assert fetcher.fetch(Patterns(), {}, {"ledger:enrich"}).deleted == {"ledger:enrich"}
-
-
 def test_a_collector_without_history_marks_no_group_as_gone(system: System) -> None:
     """If the collector could not read the store and the listing is incomplete, a stored group is stale, not GONE."""
     system.cluster.unlisted, system.cluster.listing_fails = {"slow"}, True
@@ -259,10 +245,3 @@ def test_a_collector_without_history_marks_no_group_as_gone(system: System) -> N
     slow = next(one for one in read_groups(reader, at_ms=system.now_ms) if one.group == "slow")
     assert slow.gone
     reader.close()
-
-
-def test_a_consumer_group_with_the_name_of_a_query_is_a_consumer_group(system: System) -> None:
-    """A listed group whose name begins with `ledger:` is not GONE."""
-    system.cluster.groups["ledger:mine"] = Group({("well", 0): 1})
-    for _ in range(3):
-        assert not state(system.run(), "ledger:mine").gone

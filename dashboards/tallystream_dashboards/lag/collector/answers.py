@@ -1,4 +1,4 @@
-"""The answers of brokers and of the ledger in one round, and the offsets of each group by them. Pure."""
+"""The answers of brokers in one round, and the offsets of each group by them. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ class CommittedOffsets(NamedTuple):
     unread: frozenset[PartitionId] = frozenset()
     complete: bool = True
 
-    def merge(self, ledger: Mapping[PartitionId, int]) -> CommittedOffsets:
-        """Return the offsets of both sources, the higher one of each partition."""
-        higher = {partition: max(offset, self.offsets.get(partition, 0)) for partition, offset in ledger.items()}
-        return self._replace(offsets={**self.offsets, **higher}, unread=self.unread - higher.keys())
-
 
 NOTHING_COMMITTED = CommittedOffsets({})
 NO_ANSWER = CommittedOffsets({}, complete=False)
@@ -48,9 +43,7 @@ class Answers:
         complete: whether every broker answered the listing.
         requested: the groups that were requested by name: the listed ones and those of earlier rounds.
         descriptions: the groups whose description was received.
-        committed: the offsets of every group that was requested or is in the ledger.
-        missing_queries: queries of earlier rounds that the ledger does not have now.
-        ledger_read: whether the ledger has been read.
+        committed: the offsets of every group that was requested.
     """
 
     listed: AbstractSet[str]
@@ -58,8 +51,6 @@ class Answers:
     requested: AbstractSet[str]
     descriptions: Mapping[str, GroupDescription]
     committed: Mapping[str, CommittedOffsets]
-    missing_queries: AbstractSet[str]
-    ledger_read: bool
 
     @property
     def topics(self) -> set[str]:
@@ -70,10 +61,8 @@ class Answers:
 
     @property
     def deleted(self) -> frozenset[str]:
-        """The groups that no longer exist: none after an incomplete listing, no query if the ledger was not read."""
-        groups = self._missing_groups if self.complete else set()
-        queries = self.missing_queries if self.ledger_read else set()
-        return frozenset(groups | queries)
+        """The groups that no longer exist: none after an incomplete listing."""
+        return frozenset(self._missing_groups if self.complete else ())
 
     @property
     def _missing_groups(self) -> set[str]:
@@ -95,7 +84,7 @@ class Answers:
         start and end could be read.
         """
         missing = self._missing_groups
-        unread = (missing | self.missing_queries) - self.deleted
+        unread = missing - self.deleted
         groups = [GroupOffsets(name, (), complete=False) for name in unread]
         groups += [self._group(name, partitions, bounds) for name in self.committed.keys() - missing]
         return tuple(sorted(groups, key=lambda one: one.group))
@@ -120,7 +109,5 @@ class Answers:
             None if description is None else len(description.assigned),
             "" if description is None else description.state,
             frozenset((existing | {one for one in used if one[0] in unread_topics}) - read),
-            complete=(description is not None or name not in self.requested)
-            and committed.complete
-            and not unread_topics,
+            complete=description is not None and committed.complete and not unread_topics,
         )

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.lease import GROUP as LEASE
-from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader, open_store
 from tallystream_dashboards.lag.collector.http_api import serve
 from tallystream_dashboards.lag.collector.kafka_admin import BrokerUnavailableError, OffsetFetcher, StoppedError
-from tallystream_dashboards.lag.collector.ledger_offsets import LedgerReader
 from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
 from tallystream_dashboards.lag.collector.recorder import Downsampler, Recorder, WriteBuffer, delete
 from tallystream_dashboards.lag.collector.settings import CollectSettings, Patterns
@@ -57,15 +55,12 @@ def run(settings: CollectSettings) -> int:
         reader = open_reader(settings.store)
         stack.callback(reader.close)
         stop = stack.enter_context(stop_on_signals())
-        ledger = LedgerReader(Topics(settings.topic_prefix).ledger, kafka, prefix=settings.topic_prefix)
-        stack.callback(ledger.close)
         records = RecordReader(kafka, seconds=settings.interval / 2, stopping=stop.is_set)
         tracker = LagTracker(
             OffsetFetcher(admin, timeout=REQUEST_S, stopping=stop.is_set),
             patterns(settings),
             settings.rules,
             clock=time.time,
-            ledger=ledger.offsets,
             read_records=records.read if settings.record_timestamps else None,
         )
         # Without permission to read the store, the history can't be loaded or downsampled.
@@ -75,7 +70,6 @@ def run(settings: CollectSettings) -> int:
         collector = Collector(
             tracker.round, sink, publish=api.publish, after_write=downsampler.run, rules=settings.rules
         )
-        _read_ledger(ledger, stop)
         _loop(collector, settings, stop, api)
         log.info("stopped: %s", collector.summary())
     return 0
@@ -235,13 +229,6 @@ def _load(tracker: LagTracker, reader: PointReader) -> bool:
         log.warning("the store may not be read, so the history begins now and is not downsampled: %s", error)
         return False
     return True
-
-
-def _read_ledger(ledger: LedgerReader, stop: StopRequest) -> None:
-    """Wait up to `REQUEST_S` for the first read of the ledger: without it, a group's offset may seem to go back."""
-    deadline = time.monotonic() + REQUEST_S
-    while ledger.offsets() is None and time.monotonic() < deadline and not stop.wait(0.05):
-        pass
 
 
 def _loop(collector: Collector, settings: CollectSettings, stop: StopRequest, api: LagApi) -> None:

@@ -17,12 +17,11 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tallystream.errors import TallystreamError
 from tallystream_dashboards.lag.collector.answers import (
     NO_ANSWER,
-    NOTHING_COMMITTED,
     Answers,
     CommittedOffsets,
     GroupDescription,
 )
-from tallystream_dashboards.lag.offsets import LEDGER_PREFIX, RoundOffsets
+from tallystream_dashboards.lag.offsets import RoundOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -69,21 +68,18 @@ class OffsetFetcher:
     def fetch(
         self,
         patterns: Patterns,
-        ledger: Mapping[str, Mapping[PartitionId, int]] | None = None,
         known: Collection[str] = (),
     ) -> RoundOffsets:
         """Return the offsets of every group that `patterns` match. A group or partition without an answer is unread.
 
-        `ledger` has the offsets of queries, by group: some queries commit no offsets, others commit them after they
-        write to the ledger. None means that it has not been read. `known` are the groups of earlier rounds: those that
-        are not listed are requested by name.
+        `known` are the groups of earlier rounds: those that are not listed are requested by name.
 
         Raises:
             BrokerUnavailableError: no broker answered, or a request had no answer by its deadline.
             StoppedError: `stopping` returned True.
         """
         problems: set[str] = set()
-        answers = self._fetch_groups(patterns, ledger, known, problems)
+        answers = self._fetch_groups(patterns, known, problems)
         ids = self._partitions(answers.topics, problems)
         partitions = [(topic, number) for topic, numbers in ids.items() for number in numbers or ()]
         starts = self._offsets(partitions, EARLIEST, problems)
@@ -119,29 +115,20 @@ class OffsetFetcher:
     def _fetch_groups(
         self,
         patterns: Patterns,
-        ledger: Mapping[str, Mapping[PartitionId, int]] | None,
         known: Collection[str],
         problems: set[str],
     ) -> Answers:
         listed, complete = self._list_groups(patterns, problems)
-        in_ledger = {name: offsets for name, offsets in (ledger or {}).items() if patterns.match(name)}
-        queries = {name for name in known if name.startswith(LEDGER_PREFIX)} - listed
-        requested = listed | (set(known) - queries)
+        requested = listed | set(known)
         descriptions = self._describe(sorted(requested), problems)
         # The same broker answers both requests about a group. If it did not answer the first, the second is not sent.
         read = self._committed(sorted(descriptions), problems)
-        committed = {
-            name: read.get(name, NO_ANSWER if name in requested else NOTHING_COMMITTED).merge(in_ledger.get(name, {}))
-            for name in requested | in_ledger.keys()
-        }
         return Answers(
             listed=listed,
             complete=complete,
             requested=requested,
             descriptions=descriptions,
-            committed=committed,
-            missing_queries=queries - in_ledger.keys(),
-            ledger_read=ledger is not None,
+            committed={name: read.get(name, NO_ANSWER) for name in requested},
         )
 
     def _now_ms(self) -> int:

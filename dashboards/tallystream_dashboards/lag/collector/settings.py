@@ -40,7 +40,6 @@ class CollectSettings:
     Args:
         store: the store that the points are written to.
         bootstrap_servers: the brokers, `host:port,…`.
-        topic_prefix: the prefix of the ledger's topic and of Tallystream's own groups.
         interval: seconds between rounds, 1 to 60.
         include: shell patterns of the group names to collect.
         exclude: shell patterns of the group names to leave out, which take precedence over `include`.
@@ -58,7 +57,6 @@ class CollectSettings:
 
     store: StoreSettings
     bootstrap_servers: str = "localhost:9092"
-    topic_prefix: str = ""
     interval: float = 2.0
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()

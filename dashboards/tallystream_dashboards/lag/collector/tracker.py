@@ -1,4 +1,4 @@
-"""One round: read the offsets from the broker and the ledger, keep their history, and evaluate every group."""
+"""One round: read the offsets from the broker, keep their history, and evaluate every group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tallystream_dashboards.lag.samples import Rates
     from tallystream_dashboards.lag.time_lag import TimeLag
 
-    Ledger = Mapping[str, Mapping[PartitionId, int]]
     Records = Mapping[tuple[PartitionId, int], NextRecord]
 
 SKEW_INTERVAL_MS = 30_000
@@ -52,7 +51,7 @@ _CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
 class Broker(Protocol):
     """The requests to the broker, as in `OffsetFetcher`."""
 
-    def fetch(self, patterns: Patterns, ledger: Ledger | None, known: Collection[str]) -> RoundOffsets:
+    def fetch(self, patterns: Patterns, known: Collection[str]) -> RoundOffsets:
         """Return the offsets of every group, including those that are `known` from earlier rounds."""
 
     def newest(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
@@ -79,8 +78,7 @@ class LagTracker:
     """The lag of every group that `patterns` match, with its status by `rules`.
 
     It keeps the ends of an hour, the samples of a window and the last states in memory. `clock` returns epoch seconds.
-    `ledger` returns the ledger's offsets by group, None until it has been read. `read_records` returns the next records
-    at offsets of partitions; None: no timestamps are read.
+    `read_records` returns the next records at offsets of partitions; None: no timestamps are read.
     """
 
     def __init__(
@@ -90,7 +88,6 @@ class LagTracker:
         rules: Rules,
         *,
         clock: Callable[[], float],
-        ledger: Callable[[], Ledger | None] = dict,
         read_records: Callable[[set[tuple[PartitionId, int]]], Records] | None = None,
     ) -> None:
         self._broker = broker
@@ -98,7 +95,6 @@ class LagTracker:
         self._rules = rules
         self._window_ms = round(rules.window_s * 1000)
         self._clock = clock
-        self._ledger = ledger
         self._read_records = read_records
         self._ends: dict[PartitionId, EndOffsetHistory] = {}
         self._samples: dict[tuple[str, PartitionId], OffsetSamples] = {}
@@ -119,7 +115,7 @@ class LagTracker:
         """
         began = self._clock()
         known = {name for name, state in self._groups.items() if not state.gone}
-        offsets = self._broker.fetch(self._patterns, self._ledger(), known)
+        offsets = self._broker.fetch(self._patterns, known)
         if offsets.ts_ms < self._newest_ms:
             self._forget_from(offsets.ts_ms)
         self._newest_ms = offsets.ts_ms
