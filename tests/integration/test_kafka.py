@@ -169,7 +169,7 @@ def test_without_the_lease_an_aggregator_continues_until_a_higher_generation_is_
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     lease = Lease(topics.ledger, kafka, prefix=topics.prefix, clock=iter(range(0, 1000, 10)).__next__)
     lease.set_generation(4)
-    opened = ledger.LedgerRow(kind="opened", query=ledger.QUERY, generation=4, ts=1)
+    opened = ledger.LedgerRow(kind="opened", generation=4, ts=1)
     append_to_ledger(broker.bootstrap_servers, topics.ledger, opened)
     lease.check()
     append_to_ledger(broker.bootstrap_servers, topics.ledger, replace(opened, generation=5))

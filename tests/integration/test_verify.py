@@ -25,7 +25,7 @@ from tallystream.errors import ConfigError
 from tallystream.metrics.sketch import Sketch
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.kafka import ledger
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.stream.broker import Place
@@ -255,7 +255,7 @@ def test_a_table_that_started_in_the_middle_is_replayed_from_there(
     with pytest.raises(ConfigError, match="--began: 'earliest' can't be used; records that the table has taken"):
         run(VerifySettings(servers, topic_prefix))
     offsets = {topics.metrics: {"0": began}}
-    opened = LedgerRow(kind="opened", query=QUERY, generation=1, ts=0, partial=True, start=offsets, shards=1)
+    opened = LedgerRow(kind="opened", generation=1, ts=0, partial=True, start=offsets, shards=1)
     for settings in (
         VerifySettings(servers, topic_prefix, began=json.dumps(offsets)),
         VerifySettings(servers, topic_prefix),

@@ -14,7 +14,7 @@ from support.simulation.direct import Direct
 from support.simulation.system import MAX_SHARDS, TOPICS, Programs
 from support.tables import table_settings
 from tallystream_aggregator.kafka import ledger
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
 from tallystream_aggregator.stream.layout import loop_id
@@ -102,8 +102,8 @@ class Aggregated(Direct):
         self._write("opened", shards=self.shards, forget_after_ms=self.rules["forget_after_ms"], **tags, **fields)
 
     def _write(self, kind: Any, **fields: Any) -> None:
-        row = LedgerRow(kind=kind, query=QUERY, generation=self._generation, ts=self.cluster.now_ms, **fields)
-        self.cluster.append(Place(TOPICS.ledger, 0), ledger.key(row), ledger.encode(row))
+        row = LedgerRow(kind=kind, generation=self._generation, ts=self.cluster.now_ms, **fields)
+        self.cluster.append(Place(TOPICS.ledger, 0), None, ledger.encode(row))
 
     def _loop(self, shard: int) -> EpochLoop:
         if shard not in self._loops:

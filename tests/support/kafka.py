@@ -83,7 +83,7 @@ def append_to_ledger(bootstrap_servers: str, topic: str, *rows: ledger.LedgerRow
     """Append rows to the ledger without a transaction."""
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for row in rows:
-        producer.produce(topic, key=ledger.key(row), value=ledger.encode(row))
+        producer.produce(topic, value=ledger.encode(row))
     assert producer.flush(30) == 0
 
 

@@ -158,7 +158,7 @@ def _opened(topics: Topics, kafka: Mapping[str, str]) -> LedgerRow:
     """
     for last in (ledger.TAIL, MAX_LEDGER_ROWS):
         rows = ledger.read_rows(topics.ledger, kafka, last=last)
-        found = [row for row in rows if (row.query, row.kind) == (ledger.QUERY, "opened")]
+        found = [row for row in rows if row.kind == "opened"]
         if found:
             return found[-1]
     raise TallystreamError(

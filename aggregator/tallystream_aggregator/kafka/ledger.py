@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-QUERY = "aggregate"
-"""The name of the aggregator's query in the ledger."""
-
 TAIL = 1000
 """How many offsets at the end are read first."""
 
@@ -43,7 +40,6 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     v: int = 1
     kind: Literal["opened", "epoch"]
-    query: str
     generation: int = 0
     batch: int = -1
     ts: int
@@ -60,11 +56,6 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 _encoder = msgspec.json.Encoder()
 _decode = json_decoder(LedgerRow)
-
-
-def key(row: LedgerRow) -> bytes:
-    """Return the row's key, a JSON array of query and batch."""
-    return _encoder.encode([row.query, row.batch])
 
 
 def encode(row: LedgerRow) -> bytes:
@@ -106,17 +97,17 @@ def read_rows(
         TallystreamError: the topic's end was not reached in time.
     """
     found = list(rows(record.value for record in read_topic(topic, kafka, last=last, timeout=timeout)))
-    if last is None or any(row.query == QUERY and row.kind == "epoch" for row in found):
+    if last is None or any(row.kind == "epoch" for row in found):
         return found
     return read_rows(topic, kafka, last=None, timeout=timeout)
 
 
 def highest_generation(found: Iterable[LedgerRow]) -> int | None:
     """Return the highest generation that a driver has taken, None if there is no row."""
-    return max((row.generation for row in found if row.query == QUERY), default=None)
+    return max((row.generation for row in found), default=None)
 
 
 def otlp_topics(found: Iterable[LedgerRow]) -> list[str] | None:
     """Return the topics that the table's last epoch read as OTLP metrics, None if there is no epoch."""
-    epochs = [row for row in found if row.query == QUERY and row.kind == "epoch"]
+    epochs = [row for row in found if row.kind == "epoch"]
     return epochs[-1].otlp if epochs else None

@@ -144,7 +144,7 @@ def _require_existing(start: Start, wanted: Mapping[Place, int], bounds: Mapping
 
 def _from_ledger(start: At, ledger_topic: str, kafka: Mapping[str, str]) -> Offsets:
     rows = ledger.read_rows(ledger_topic, kafka, last=2**62)
-    ends = [row.end for row in rows if row.kind == "epoch" and row.query == ledger.QUERY and row.ts <= start.ts_ms]
+    ends = [row.end for row in rows if row.kind == "epoch" and row.ts <= start.ts_ms]
     return ends[-1] if ends else {}
 
 

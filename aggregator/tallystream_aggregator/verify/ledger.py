@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.kafka.ledger import QUERY
 from tallystream_aggregator.verify.advance import Change
 from tallystream_aggregator.verify.published import Ends, by_partition
 from tallystream_aggregator.verify.tags import Tags
@@ -48,8 +47,6 @@ class Ledger:
         self.begin: Ends | None = None
         at: Ends = {}
         for row in rows:
-            if row.query != QUERY:
-                continue
             if row.kind == "opened":
                 tags = Tags(frozenset(row.drop_tags), None if row.keep_tags is None else frozenset(row.keep_tags))
                 self.tags.add(tags)

@@ -20,7 +20,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
 from tallystream_aggregator.jobs.aggregate.failures import Failure, Remedy, failure_of
 from tallystream_aggregator.kafka.lease import LeaseError
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
 from tallystream_aggregator.spark.epochs.query import start_query
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
@@ -126,7 +126,6 @@ class Driver:
         table = self._table_start
         return LedgerRow(
             kind="opened",
-            query=QUERY,
             generation=generation,
             ts=int(time.time() * 1000),
             start=table.offsets,

@@ -127,4 +127,4 @@ class Generations:
         return 0
 
     def _output(self, row: LedgerRow) -> Output:
-        return Output(self._ledger, ledger.key(row), ledger.encode(row))
+        return Output(self._ledger, None, ledger.encode(row))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import BrokerError
 from tallystream_aggregator.stream.positions import by_place, by_topic
 
@@ -145,7 +145,6 @@ class QueryWatch:
                 self._unwritten.append(
                     LedgerRow(
                         kind="epoch",
-                        query=QUERY,
                         generation=self._generations.now,
                         batch=epoch.batch,
                         ts=epoch.ts_ms,
@@ -175,5 +174,5 @@ def _lowest(positions: Iterable[Positions]) -> Positions:
 
 def last_end(rows: Iterable[LedgerRow], fallback: Mapping[str, Mapping[str, int]]) -> Offsets:
     """Return where the ledger's last row ends, or `fallback` if it has none."""
-    ends = [row.end for row in rows if row.kind == "epoch" and row.query == QUERY]
+    ends = [row.end for row in rows if row.kind == "epoch"]
     return ends[-1] if ends else {topic: dict(found) for topic, found in fallback.items()}

@@ -17,7 +17,7 @@ from support.simulation.scheduler import Faults, Scheduler
 from tallystream_aggregator.jobs.aggregate.generations import Generations
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
 from tallystream_aggregator.stream.layout import change_id
@@ -33,11 +33,11 @@ LEDGER = Place(TOPICS.ledger, 0)
 
 
 def opened(generation: int) -> LedgerRow:
-    return LedgerRow(kind="opened", query=QUERY, generation=generation, ts=0)
+    return LedgerRow(kind="opened", generation=generation, ts=0)
 
 
 def epoch_of(generation: int, batch: int) -> LedgerRow:
-    return LedgerRow(kind="epoch", query=QUERY, generation=generation, batch=batch, ts=0)
+    return LedgerRow(kind="epoch", generation=generation, batch=batch, ts=0)
 
 
 def new_cluster() -> SimulatedCluster:

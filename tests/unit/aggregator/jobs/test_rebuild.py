@@ -8,13 +8,12 @@ from msgspec.structs import replace
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.jobs import rebuild
 from tallystream_aggregator.kafka import ledger
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table.limits import TableSettings
 
 OPENED = LedgerRow(
     kind="opened",
-    query=QUERY,
     generation=3,
     ts=1,
     start={"metrics": {"0": 7}},
@@ -25,7 +24,7 @@ OPENED = LedgerRow(
     drop_tags=("k",),
     otlp=["otlp"],
 )
-EPOCH = LedgerRow(kind="epoch", query=QUERY, generation=3, ts=2)
+EPOCH = LedgerRow(kind="epoch", generation=3, ts=2)
 
 
 @pytest.mark.parametrize("epochs", [0, ledger.TAIL, 3 * ledger.TAIL])

@@ -10,7 +10,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate import table_start as module
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart, require_restart, table_start
-from tallystream_aggregator.kafka.ledger import QUERY, LedgerRow
+from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table.limits import TableSettings
@@ -26,7 +26,7 @@ REGION = SumTags(drop=("region",))
 def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
     """The first offsets of the topics that are read."""
     firsts = {"metrics": {"0": 0, "1": 0}}
-    rows = [LedgerRow(kind="epoch", query=QUERY, generation=1, batch=0, ts=0, otlp=["otlp"])]
+    rows = [LedgerRow(kind="epoch", generation=1, batch=0, ts=0, otlp=["otlp"])]
     monkeypatch.setattr(Selection, "find", lambda *_: {"metrics": [0, 1]})
     monkeypatch.setattr(module, "require_append_time", lambda *_: None)
     monkeypatch.setattr(module.clients, "admin", lambda *_: None)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 END = {"metrics": {"0": 7}}
-OPENED = LedgerRow(kind="opened", query=ledger.QUERY, generation=3, ts=1)
-EPOCH = LedgerRow(kind="epoch", query=ledger.QUERY, generation=3, batch=1, ts=2, end=END)
+OPENED = LedgerRow(kind="opened", generation=3, ts=1)
+EPOCH = LedgerRow(kind="epoch", generation=3, batch=1, ts=2, end=END)
 
 
 def topic_with(*values: bytes | None) -> Callable[..., Iterator[Read]]:
@@ -31,7 +31,6 @@ def test_a_row_is_decoded_as_it_was_encoded() -> None:
     """The JSON has `v`."""
     assert ledger.decode(ledger.encode(EPOCH)) == EPOCH
     assert json.loads(ledger.encode(OPENED))["v"] == 1
-    assert ledger.key(EPOCH) == b'["aggregate",1]'
 
 
 @pytest.mark.parametrize("value", [None, *UNDECODABLE.values()], ids=["none", *UNDECODABLE])
@@ -66,20 +65,16 @@ def test_the_last_epoch_is_found_before_many_failed_starts(monkeypatch: pytest.M
     assert len(ledger.read_rows("metrics-ledger", {})) == 2 + starts
 
 
-def test_the_highest_generation_ignores_other_queries() -> None:
-    """Without a row of the aggregator there is none."""
-    other = LedgerRow(kind="epoch", query="other", generation=9, ts=1)
-    assert (
-        ledger.highest_generation([OPENED, other, LedgerRow(kind="opened", query=ledger.QUERY, generation=2, ts=3)])
-        == 3
-    )
-    assert ledger.highest_generation([other]) is None
+def test_the_highest_generation_is_that_of_any_row() -> None:
+    """Without a row there is none."""
+    assert ledger.highest_generation([OPENED, LedgerRow(kind="opened", generation=2, ts=3)]) == 3
+    assert ledger.highest_generation([]) is None
 
 
 def test_the_topics_of_otlp_metrics_are_those_of_the_last_epoch() -> None:
-    """An older epoch, a row "opened" and another query say nothing. Without an epoch they are unknown."""
+    """An older epoch and a row "opened" say nothing. Without an epoch they are unknown."""
     later = replace(EPOCH, batch=2, otlp=["a", "b"])
-    assert ledger.otlp_topics([replace(EPOCH, otlp=["a"]), later, OPENED, replace(EPOCH, query="ship")]) == ["a", "b"]
+    assert ledger.otlp_topics([replace(EPOCH, otlp=["a"]), later, OPENED]) == ["a", "b"]
     assert ledger.otlp_topics([EPOCH]) == []
     assert ledger.otlp_topics([OPENED]) is None
     assert ledger.decode(ledger.encode(later)) == later

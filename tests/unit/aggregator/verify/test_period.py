@@ -25,19 +25,17 @@ BEGIN_MS = 1_700_000_000_000
 def opened(generation: int, *, partial: bool = False, start: int | None = None) -> LedgerRow:
     """Return the row of a driver with its generation."""
     begin = {} if start is None else {"metrics": {"0": start}}
-    return LedgerRow(
-        kind="opened", query="aggregate", generation=generation, ts=generation, partial=partial, start=begin, shards=1
-    )
+    return LedgerRow(kind="opened", generation=generation, ts=generation, partial=partial, start=begin, shards=1)
 
 
-def epoch(end: int, *, query: str = "aggregate") -> LedgerRow:
+def epoch(end: int) -> LedgerRow:
     """Return the row of an epoch that ended at an offset. Its time is that of its end."""
-    return LedgerRow(kind="epoch", query=query, generation=1, batch=end, ts=end, end={"metrics": {"0": end}})
+    return LedgerRow(kind="epoch", generation=1, batch=end, ts=end, end={"metrics": {"0": end}})
 
 
 def test_the_ends_of_a_period_are_the_last_epochs_before_its_limits() -> None:
-    """A limit is a time in the ledger, or the offsets of the records of that time. Other queries are ignored."""
-    rows = [opened(1), epoch(10), epoch(20), epoch(21, query="other"), epoch(30)]
+    """A limit is a time in the ledger, or the offsets of the records of that time."""
+    rows = [opened(1), epoch(10), epoch(20), epoch(30)]
     by_time = Ledger(rows, to=Limit(25), since=Limit(19))
     assert (by_time.end, by_time.begin) == ({ZERO: 20}, {ZERO: 10})
     by_offset = Ledger(rows, to=Limit(0, {ZERO: 29}), since=Limit(0, {ZERO: 9}))
