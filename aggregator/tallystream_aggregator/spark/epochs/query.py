@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import threading
+import time
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,9 @@ SETTINGS = {
 }
 """What the session needs."""
 
+SLOTS_S = 30.0
+"""How long a start waits until enough executors of a cluster have registered."""
+
 LOOP = "TALLYSTREAM_LOOP"
 """The environment variable with the number of the loop in its Python workers."""
 
@@ -83,11 +87,14 @@ def require_settings(session: SparkSession, loops: int) -> None:
     Raises:
         ConfigError: one of them is different, or there are too few slots.
     """
-    slots = session.sparkContext.defaultParallelism
+    context = session.sparkContext
+    until_s = time.monotonic() + (0.0 if context.master.startswith("local") else SLOTS_S)
+    while (slots := context.defaultParallelism) < loops and time.monotonic() < until_s:
+        time.sleep(0.1)
     if slots < loops:
         raise ConfigError(
             "--master",
-            session.sparkContext.master,
+            context.master,
             f"it runs {slots} tasks at a time, and each of the {loops} loops needs one: give more cores",
         )
     for name, value in REQUIRED.items():
