@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +34,7 @@ Positions = dict[int, int]
 
 
 class Step(NamedTuple):
-    """A transaction: its number and claim, the positions of each shard, and when it was seen in monotonic seconds.
+    """A transaction: its number and claim, and the positions of each shard.
 
     `rows` is how many records of `metrics-table` were read up to its end, and `is_cut` whether it has rows.
     """
@@ -43,7 +42,6 @@ class Step(NamedTuple):
     number: int
     claim: tuple[int, int]
     positions: dict[int, Positions]
-    seen_s: float
     rows: int = 0
     is_cut: bool = False
 
@@ -150,7 +148,6 @@ class Reader:
             number,
             (generation, attempt),
             positions,
-            time.monotonic(),
             len(self._rows),
             self._is_cut.pop(task, False),
         )
