@@ -57,7 +57,7 @@ def test_fifty_kills_of_the_driver_and_of_workers(own_broker: tuple[KafkaBroker,
 
 
 def test_five_outages_of_the_broker(own_broker: tuple[KafkaBroker, Topics], tmp_path: Path) -> None:
-    """After five kills of the broker, one with 70 s of outage, batches are committed again, and sums are exact."""
+    """After five kills of the broker, one with 70 s of outage, sums are published again, and are exact."""
     outages = (3.0, 10.0, 70.0, 1.0, 20.0)[-scaled(5) :]
     faults.random_kills(*own_broker, tmp_path, faults.Faults(1, 0, outages), seed=70)
 

@@ -45,7 +45,7 @@ def test_a_killed_worker_loses_nothing_and_spark_submit_continues(
                 killed = cluster.kill_busy_worker()
                 due = end_offsets(broker.bootstrap_servers, topics.metrics)
                 seconds = aggregator.wait_committed(topics.metrics, due, RECOVERY_S, "the other worker continues")
-            print(f"worker {killed} killed: batches are committed again after {seconds:.1f} s")  # noqa: T201
+            print(f"worker {killed} killed: offsets are committed again after {seconds:.1f} s")  # noqa: T201
             assert aggregator.restarts == 0, aggregator.output()
             assert_exact(broker, topics)
             assert aggregator.stop() == 0, aggregator.output()

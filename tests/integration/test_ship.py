@@ -244,7 +244,7 @@ def test_an_outage_of_influxdb_loses_no_point(
 def test_points_wait_on_kafka_while_a_store_is_slow(
     broker: KafkaBroker, topics: Topics, influxdb: Influx, tmp_path: Path
 ) -> None:
-    """If a store takes a second for each write, no batch is read before the previous one is written.
+    """If a store takes a second for each write, no records are read before the previous ones are written.
 
     Memory does not grow. When the store is fast again, every point is written. `make faults` has 5 s for a write.
     """

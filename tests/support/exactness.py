@@ -60,7 +60,7 @@ def wait_all_committed(bootstrap_servers: str, topics: Topics, ends: dict[int, i
     def reached() -> bool:
         return all(committed(bootstrap_servers, group, topics.metrics, p) >= end for p, end in ends.items())
 
-    wait_until(reached, 300, f"the batches up to {ends} (partition: end) are finished")
+    wait_until(reached, 300, f"the offsets {ends} (partition: end) are committed")
 
 
 def assert_as_acknowledged(broker: KafkaBroker, topics: Topics, fleets: Sequence[Fleet]) -> None:

@@ -3,7 +3,7 @@
 It follows docs/table.md rule by rule in the simplest way: it keeps every life, computes every sum from all of them, and
 adds floats as fractions. `replay` returns everything, `expected` only the sums.
 
-It has no shards and batches. Whether a record is too late depends only on the record (rule 3). Every other record
+It has no shards and steps. Whether a record is too late depends only on the record (rule 3). Every other record
 counts by its life, part and seq until a tombstone, a forget record, or until the life is forgotten.
 """
 

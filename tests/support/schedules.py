@@ -24,7 +24,7 @@ DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 steps = st.integers(0, 2**32)
 schedules = st.lists(steps, min_size=20, max_size=80)
 short_schedules = st.lists(steps, min_size=1, max_size=16)
-batch_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=6)
+step_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 
 
 class TopicRecord(NamedTuple):
@@ -275,15 +275,15 @@ def play(schedule: list[int], shards: int = 1) -> list[TopicRecord]:
     return playing.records
 
 
-def in_batches(records: list[TopicRecord], sizes: list[int]) -> list[list[TopicRecord]]:
-    """Divide records into batches. The sizes are repeated until all records are in a batch."""
-    batches: list[list[TopicRecord]] = []
+def in_steps(records: list[TopicRecord], sizes: list[int]) -> list[list[TopicRecord]]:
+    """Divide records into steps. The sizes are repeated until all records are in a step."""
+    steps: list[list[TopicRecord]] = []
     left = list(records)
     while left:
-        size = sizes[len(batches) % len(sizes)]
-        batches.append(left[:size])
+        size = sizes[len(steps) % len(sizes)]
+        steps.append(left[:size])
         left = left[size:]
-    return batches
+    return steps
 
 
 class Steady(Play):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.runs import jump, move
-from support.schedules import BEGIN_MS, TopicRecord, batch_sizes, play, play_steadily, schedules, short_schedules
+from support.schedules import BEGIN_MS, TopicRecord, play, play_steadily, schedules, short_schedules, step_sizes
 from tallystream.record import MAX_COUNT
 from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream.broker import Chunk, Place
@@ -107,7 +107,7 @@ def _always_compact(monkeypatch: pytest.MonkeyPatch) -> None:
 @examples(150)
 @given(
     short_schedules | schedules,
-    batch_sizes | st.just([40]),
+    step_sizes | st.just([40]),
     st.sampled_from([play, play_steadily]),
     jumps,
 )
@@ -123,7 +123,7 @@ def test_leaving_out_superseded_records_changes_no_result(
 
 
 @examples(60)
-@given(schedules, batch_sizes | st.just([40]), jumps, st.integers(0, 2))
+@given(schedules, step_sizes | st.just([40]), jumps, st.integers(0, 2))
 def test_a_shard_reads_every_record_and_applies_its_own(
     schedule: list[int], sizes: list[int], hours: list[int], shard: int
 ) -> None:
@@ -141,7 +141,7 @@ def test_a_shard_reads_every_record_and_applies_its_own(
 
 
 @examples(60)
-@given(schedules, batch_sizes, batch_sizes)
+@given(schedules, step_sizes, step_sizes)
 def test_nothing_depends_on_the_steps(schedule: list[int], sizes: list[int], others: list[int]) -> None:
     """The same records of one partition in other steps give the same state, dead letters and events."""
     records = [r._replace(partition=0, offset=n) for n, r in enumerate(play_steadily(schedule))]

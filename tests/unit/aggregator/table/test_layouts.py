@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.schedules import batch_sizes, in_batches, play_steadily, schedules
+from support.schedules import in_steps, play_steadily, schedules, step_sizes
 from support.steps import Published, apply, publish
 from support.topic import BEGIN_MS, Topic, counter, gauge
 from tallystream_aggregator.table import Record, State, Table, TableSettings
@@ -66,14 +66,14 @@ def published(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Pu
 
 
 @examples(25)
-@given(schedules, batch_sizes)
+@given(schedules, step_sizes)
 @example([*[0] * 17, 1, 65, 532489], [1])  # a metric of an incomplete snapshot is refused
 def test_blocks_change_nothing_that_is_published(schedule: list[int], sizes: list[int]) -> None:
     """A table without blocks publishes the same sums, dead letters, events and rows."""
     chosen = TableSettings(short_form_every_ms=5_000, max_metrics=8)
     with_blocks, with_rows = Table(State(), chosen), Table(State(), chosen)
-    for batch in in_batches(play_steadily(schedule), sizes):
-        written = sorted(batch, key=lambda record: (record.partition, record.offset))
+    for taken in in_steps(play_steadily(schedule), sizes):
+        written = sorted(taken, key=lambda record: (record.partition, record.offset))
         records = [Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in written]
         assert published(with_blocks, records, as_rows=False) == published(with_rows, records, as_rows=True)
 

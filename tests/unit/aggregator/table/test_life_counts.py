@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fuzz import examples
-from support.schedules import BEGIN_MS, TopicRecord, batch_sizes, in_batches, play, schedules
+from support.schedules import BEGIN_MS, TopicRecord, in_steps, play, schedules, step_sizes
 from support.steps import run
 from support.topic import counter
 from tallystream.ulid import new_ulid
@@ -51,7 +51,7 @@ def record(written: TopicRecord) -> Record:
 
 
 @examples(100)
-@given(schedules, batch_sizes, st.integers(0, 2**32))
+@given(schedules, step_sizes, st.integers(0, 2**32))
 def test_a_step_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: list[int], seed: int) -> None:
     """What is published, states and stored differences are the same after every step, also when lives fall silent.
 
@@ -64,8 +64,8 @@ def test_a_step_gives_the_same_as_with_a_full_scan(schedule: list[int], sizes: l
         found, wanted = (run(one, records) for one in (tested, scanning))
         assert found == wanted
 
-    for batch in in_batches(play(schedule), sizes):
-        both([record(written) for written in batch])
+    for taken in in_steps(play(schedule), sizes):
+        both([record(written) for written in taken])
         while chance.random() < 0.3:
             both([])
         assert pack(tested.state) == pack(scanning.state)

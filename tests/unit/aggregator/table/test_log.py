@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.memory_store import MemoryStore
-from support.schedules import TopicRecord, batch_sizes, in_batches, play, schedules
+from support.schedules import TopicRecord, in_steps, play, schedules, step_sizes
 from support.steps import Published, run
 from tallystream_aggregator.table import Record, State, StateVersionError, Table, TableSettings, storage
 from tallystream_aggregator.table.storage import ENTRY_BYTES, StoredTable, load
@@ -49,7 +49,7 @@ def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
 
 
 @examples(50)
-@given(schedules, batch_sizes, st.integers(0, 2**32))
+@given(schedules, step_sizes, st.integers(0, 2**32))
 def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int], sizes: list[int], seed: int) -> None:
     """After every step the log has the state, and both tables give the same in the next, however often it is copied."""
     chance = random.Random(seed)
@@ -60,10 +60,10 @@ def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int]
         patch.setattr(storage, "MAX_ENTRIES", chance.choice([1, 3, 1_000]))
         patch.setattr(storage, "ENTRY_BYTES", chance.choice([1, 300, 1_000_000]))
         patch.setattr(storage, "_SAMPLE", chance.choice([1, 20]))
-        for batch in in_batches(play(schedule), sizes):
+        for records in in_steps(play(schedule), sizes):
             read = loaded(store, SETTINGS)
             assert read.table.state == stored.table.state
-            assert _by_key(step(read.table, batch)) == _by_key(step(stored.table, batch))
+            assert _by_key(step(read.table, records)) == _by_key(step(stored.table, records))
             chance.choice([read, stored]).save(store)  # either worker may run the next epoch
             if not stored.log.is_current(store):
                 stored = loaded(store, SETTINGS)

@@ -39,7 +39,7 @@ from support.runs import (
     require_exact,
     take,
 )
-from support.schedules import TopicRecord, batch_sizes, play, schedules, short_schedules
+from support.schedules import TopicRecord, play, schedules, short_schedules, step_sizes
 from support.tables import Tables
 from tallystream import record
 from tallystream.ulid import new_ulid
@@ -51,7 +51,7 @@ few_or_many = st.one_of(short_schedules, short_schedules, schedules)
 
 
 @examples(200)
-@given(few_or_many, batch_sizes | st.just([1_000]))
+@given(few_or_many, step_sizes | st.just([1_000]))
 def test_the_table_equals_the_oracle_and_the_replay_in_any_steps(schedule: list[int], sizes: list[int]) -> None:
     """Sums of every type, lives, dead letters, events and stale counts are the same, and no count falls."""
     records = play(schedule)
@@ -59,7 +59,7 @@ def test_the_table_equals_the_oracle_and_the_replay_in_any_steps(schedule: list[
 
 
 @examples(100)
-@given(few_or_many, batch_sizes, st.integers(2, 5))
+@given(few_or_many, step_sizes, st.integers(2, 5))
 def test_no_result_depends_on_shards(schedule: list[int], sizes: list[int], shards: int) -> None:
     """Sums, dead letters, events with their times, and numbers of records equal the oracle's, which has no shards."""
     records = play(schedule, shards)
@@ -67,7 +67,7 @@ def test_no_result_depends_on_shards(schedule: list[int], sizes: list[int], shar
 
 
 @examples(60)
-@given(few_or_many, batch_sizes, chances)
+@given(few_or_many, step_sizes, chances)
 def test_the_table_equals_the_oracle_and_the_replay_while_instances_move(
     schedule: list[int], sizes: list[int], chance: random.Random
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_stale_snapshot_counts_though_a_forget_record_was_read_after_newer_one
 
 
 @examples(25)
-@given(schedules, batch_sizes, st.integers(1, 3))
+@given(schedules, step_sizes, st.integers(1, 3))
 def test_a_step_from_the_same_state_gives_the_same(schedule: list[int], sizes: list[int], shards: int) -> None:
     """It publishes the same records, and the next state has the same bytes."""
     records = play(schedule, shards)
@@ -141,7 +141,7 @@ def test_the_oracle_shares_no_code_with_the_table() -> None:
 
 
 @examples(80)
-@given(few_or_many, batch_sizes, st.integers(1, 4), chances)
+@given(few_or_many, step_sizes, st.integers(1, 4), chances)
 def test_a_table_that_begins_again_equals_the_oracle(
     schedule: list[int], sizes: list[int], shards: int, chance: random.Random
 ) -> None:

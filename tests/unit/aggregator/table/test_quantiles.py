@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.fuzz import examples
 from support.malformed import BAD_SKETCHES
-from support.schedules import batch_sizes, in_batches
+from support.schedules import in_steps, step_sizes
 from support.steps import run
 from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
 from tallystream import record
@@ -271,7 +271,7 @@ def publish(steps: list[tuple[int, bool, int, list[float]]]) -> list[Reported]:
 
 
 @examples(150)
-@given(reports, batch_sizes)
+@given(reports, step_sizes)
 def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
     steps: list[tuple[int, bool, int, list[float]]], sizes: list[int]
 ) -> None:
@@ -279,14 +279,14 @@ def test_merged_quantiles_are_within_the_relative_error_of_the_exact_ones(
     published = publish(steps)
     table = TableSettings()
     last: list[Total] = []
-    for batches in (in_batches(published, sizes), [published]):
+    for division in (in_steps(published, sizes), [published]):
         running, row = Table(State(), table), None
-        for batch in batches:
-            done = run(running, [reported.record for reported in batch])
+        for taken in division:
+            done = run(running, [reported.record for reported in taken])
             assert done.dead == []
             rows = [total for total in done.totals if total.metric[1] == "h"]
             for row in rows:
-                values = batch[-1].values
+                values = taken[-1].values
                 assert row.totals["count"] == len(values)
                 found = {name: row.totals[name] for name in SHARES if name in row.totals}
                 assert found == (near(values) if values else {})

@@ -20,11 +20,11 @@ from support.schedules import (
     Play,
     Steady,
     TopicRecord,
-    batch_sizes,
     forget_value,
     keys_of_shards,
     schedules,
     short_schedules,
+    step_sizes,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ tags = st.sampled_from(TAGS)
 
 
 @examples(60)
-@given(few_or_many, batch_sizes | st.just([1_000]), tags)
+@given(few_or_many, step_sizes | st.just([1_000]), tags)
 def test_sums_without_tags_equal_the_oracle_and_the_replay_in_any_steps(
     schedule: list[int], sizes: list[int], without: dict[str, tuple[str, ...]]
 ) -> None:
@@ -95,7 +95,7 @@ def test_sums_without_tags_equal_the_oracle_and_the_replay_in_any_steps(
 
 
 @examples(20)
-@given(few_or_many, batch_sizes, tags, chances)
+@given(few_or_many, step_sizes, tags, chances)
 def test_sums_without_tags_equal_the_oracle_while_instances_move(
     schedule: list[int], sizes: list[int], without: dict[str, tuple[str, ...]], chance: random.Random
 ) -> None:
@@ -105,7 +105,7 @@ def test_sums_without_tags_equal_the_oracle_while_instances_move(
 
 
 @examples(40)
-@given(few_or_many, batch_sizes, st.integers(1, 4), tags, chances)
+@given(few_or_many, step_sizes, st.integers(1, 4), tags, chances)
 def test_a_table_without_tags_that_begins_again_equals_the_oracle(
     schedule: list[int], sizes: list[int], shards: int, without: dict[str, tuple[str, ...]], chance: random.Random
 ) -> None:
