@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Stage = Literal["starting", "standing by", "running", "ended"]
+Stage = Literal["starting", "standing by", "running"]
 
 MAX_SILENCE_S = 300.0
 """Seconds without a check, of what is published or for records, after which a command counts as stuck."""
@@ -51,18 +51,12 @@ class Status:
         """Note that the aggregator has read what is published, or the shipper has looked for records."""
         self._checked_s, self._worked = self._clock.monotonic(), True
 
-    def end(self) -> None:
-        """Note that the work has ended."""
-        self.stage = "ended"
-
     def silence_s(self) -> float:
         """Return the seconds since the last check, 0 before the work has started."""
         return self._clock.monotonic() - self._checked_s if self.stage == "running" else 0.0
 
     def unhealthy_reason(self) -> str | None:
         """Return why the command counts as dead, None while it is alive."""
-        if self.stage == "ended":
-            return "the query has ended"
         quiet = self.silence_s()
         if quiet > MAX_SILENCE_S and self.waiting_for is None:
             return f"the last check was {quiet:.0f} s ago"

@@ -1,4 +1,4 @@
-"""The status of a query: alive, ready, and the reasons."""
+"""The status of a command: alive, ready, and the reasons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def test_a_query_that_starts_or_stands_by_is_alive_and_not_ready(clock: ManualClock) -> None:
+def test_a_command_that_starts_or_stands_by_is_alive_and_not_ready(clock: ManualClock) -> None:
     """The time does not matter: a restart would not help."""
     status = Status(clock)
     clock.advance(10 * MAX_SILENCE_S)
@@ -24,7 +24,7 @@ def test_a_query_that_starts_or_stands_by_is_alive_and_not_ready(clock: ManualCl
     assert (status.unhealthy_reason(), status.unready_reason()) == (None, "standing by")
 
 
-def test_a_query_is_ready_after_its_first_check(clock: ManualClock) -> None:
+def test_a_command_is_ready_after_its_first_check(clock: ManualClock) -> None:
     """It is not ready when it has only started."""
     status = Status(clock)
     status.run()
@@ -33,7 +33,7 @@ def test_a_query_is_ready_after_its_first_check(clock: ManualClock) -> None:
     assert (status.unhealthy_reason(), status.unready_reason()) == (None, None)
 
 
-def test_a_query_without_records_stays_alive(clock: ManualClock) -> None:
+def test_a_command_without_records_stays_alive(clock: ManualClock) -> None:
     """It checks for records within the limit."""
     status = Status(clock)
     status.run()
@@ -44,7 +44,7 @@ def test_a_query_without_records_stays_alive(clock: ManualClock) -> None:
         assert (status.unhealthy_reason(), status.unready_reason()) == (None, None)
 
 
-def test_a_query_that_does_not_check_for_records_is_stuck(clock: ManualClock) -> None:
+def test_a_command_that_does_not_check_for_records_is_stuck(clock: ManualClock) -> None:
     """The reason has the seconds. The next check makes it alive again."""
     status = Status(clock)
     status.run()
@@ -63,12 +63,3 @@ def test_waiting_for_a_store_is_alive_and_not_ready(clock: ManualClock) -> None:
     status.waiting_for = "the store"
     clock.advance(10 * MAX_SILENCE_S)
     assert (status.unhealthy_reason(), status.unready_reason()) == (None, "waiting for the store")
-
-
-def test_a_query_that_has_ended_is_not_alive(clock: ManualClock) -> None:
-    """Its last check does not matter."""
-    status = Status(clock)
-    status.run()
-    status.checked()
-    status.end()
-    assert status.unhealthy_reason() == status.unready_reason() == "the query has ended"
