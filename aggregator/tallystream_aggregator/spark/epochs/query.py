@@ -88,7 +88,7 @@ def require_settings(session: SparkSession, loops: int) -> None:
         ConfigError: one of them is different, or there are too few slots.
     """
     context = session.sparkContext
-    until_s = time.monotonic() + (0.0 if context.master.startswith("local") else SLOTS_S)
+    until_s = time.monotonic() + (0.0 if str(context.master).startswith("local") else SLOTS_S)
     while (slots := context.defaultParallelism) < loops and time.monotonic() < until_s:
         time.sleep(0.1)
     if slots < loops:
