@@ -45,7 +45,6 @@ class Transaction:
     number: int
     transactional_id: str
     epoch: int
-    began_ms: int
     places: list[Place] = field(default_factory=list)
     outcome: Outcome | None = None
     unmarked: list[Place] = field(default_factory=list)
@@ -195,7 +194,7 @@ class SimulatedCluster:
             self.partition(place)
         current = self._current.get(transactional_id)
         if current is None:
-            current = Transaction(len(self.transactions), transactional_id, epoch, self.now_ms)
+            current = Transaction(len(self.transactions), transactional_id, epoch)
             self.transactions.append(current)
             self._current[transactional_id] = current
         elif current.outcome is not None:
