@@ -28,10 +28,8 @@ def admin(bootstrap_servers: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
 
 
-def preload(bootstrap_servers: str, topic: str, records: Iterable[tuple[bytes, bytes]], timestamp_ms: int = 0) -> int:
+def preload(bootstrap_servers: str, topic: str, records: Iterable[tuple[bytes, bytes]]) -> int:
     """Append the records to a topic with one partition, in order. Return how many records it has then.
-
-    Their timestamp is `timestamp_ms` in epoch ms, or the current time if it is 0.
 
     Raises:
         LoadError: the broker does not have all of them.
@@ -42,7 +40,7 @@ def preload(bootstrap_servers: str, topic: str, records: Iterable[tuple[bytes, b
     for key, value in records:
         while True:
             try:
-                produce(topic, value, key, 0, timestamp=timestamp_ms)
+                produce(topic, value, key, 0)
                 break
             except BufferError:
                 poll(0.05)

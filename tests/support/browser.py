@@ -51,9 +51,9 @@ def until_row(page: Page, key: str, *row: str) -> None:
     )
 
 
-def statuses(page: Page, key: str = "groups-table") -> list[list[str]]:
+def statuses(page: Page) -> list[list[str]]:
     """Return group, status and lag of each row."""
-    return [row[:3] for row in cells(page, key)[1:]]
+    return [row[:3] for row in cells(page, "groups-table")[1:]]
 
 
 def until_complete(page: Page) -> None:

@@ -113,15 +113,15 @@ class Fleet:
         assert not self.journal.errors
 
     @contextmanager
-    def publishing(self, records: int = 5, every_s: float = 0.05) -> Iterator[None]:
-        """Publish in the background, that many records at a time. At the end of the block all are acknowledged."""
+    def publishing(self) -> Iterator[None]:
+        """Publish in the background, a few records at a time. At the end of the block all are acknowledged."""
         stopped = threading.Event()
         failures: list[BaseException] = []
 
         def publish_until_stopped() -> None:
             try:
-                while not stopped.wait(every_s):
-                    self.publish(records)
+                while not stopped.wait(0.05):
+                    self.publish(5)
             except BaseException as error:  # noqa: BLE001 (raised again in the waiting thread)
                 failures.append(error)
 

@@ -188,8 +188,8 @@ class Reader:
         """The number of dead letters of each (partition, offset)."""
         return Counter(self._dead)
 
-    def judge(self, compared: int = 10) -> None:
-        """Compare the end, and about `compared` steps before it, with the oracle. Call it after `stop`.
+    def judge(self) -> None:
+        """Compare the end, and about ten steps before it, with the oracle. Call it after `stop`.
 
         Raises:
             AssertionError: a property does not hold.
@@ -199,7 +199,7 @@ class Reader:
         steps = [step for step in self.steps[self._shards if self._shards > 1 else 0] if self._is_one_moment(step)]
         published: dict[Key, sums.Sum] = {}
         transactions = self._transactions()
-        for step in _some(steps, compared):
+        for step in _some(steps, 10):
             self._find(published, transactions, _replay(records, step.positions[0]).sums, f"the sums at {step}")
         wanted = _replay(records, steps[-1].positions[0])
         assert self.dead == wanted.dead
@@ -210,7 +210,7 @@ class Reader:
             self._compare_rows({shard: len(self._rows) for shard in range(self._shards)}, wanted, "the last rows")
         else:
             cuts = [step for step in self.steps[0] if step.is_cut]
-            for step in _some(cuts, compared):
+            for step in _some(cuts, 10):
                 at = _replay(records, step.positions[0])
                 self._compare_rows({0: step.rows}, at, f"the rows at {step}")
 

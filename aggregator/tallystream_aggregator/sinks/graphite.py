@@ -20,7 +20,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import Point, Rejections, SinkUnavailableError, free, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 PLAIN = string.ascii_letters + string.digits + "_-:/@+"
 """Characters that are not encoded. All others are encoded as bytes of UTF-8, including those with a meaning in
@@ -100,12 +100,10 @@ class GraphiteSink:
         *,
         prefix: str = "",
         timeout_s: float = TIMEOUT_S,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._address = (host, port)
         self._prefix = f"{prefix}." if prefix else ""
         self._timeout_s = timeout_s
-        self._clock = clock
         self._socket: socket.socket | None = None
         self._watch: socket.socket | None = None
         self._sent: list[bytes] = []
@@ -153,7 +151,7 @@ class GraphiteSink:
         except OSError as error:
             raise self._unavailable(error) from error
         self._drop()
-        self._lately.extend((self._clock(), chunk) for chunk in self._sent)
+        self._lately.extend((time.monotonic(), chunk) for chunk in self._sent)
         self._sent = []
         self._failed = False
         self._forget()
@@ -197,7 +195,7 @@ class GraphiteSink:
 
     def _forget(self) -> None:
         size = sum(len(chunk) for _, chunk in self._lately)
-        while self._lately and (size > REPEAT_BYTES or self._lately[0][0] < self._clock() - REPEAT_S):
+        while self._lately and (size > REPEAT_BYTES or self._lately[0][0] < time.monotonic() - REPEAT_S):
             size -= len(self._lately.popleft()[1])
 
     def _drop(self) -> None:

@@ -11,7 +11,7 @@ from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from tallystream_aggregator.verify.decode import Identity
 
@@ -176,15 +176,13 @@ class Unequal(NamedTuple):
     replayed: Any
 
 
-def unequal(
-    published: Mapping[str, Any], replayed: Mapping[str, Any], fields: Iterable[str] = (*LASTING, *MOMENTARY)
-) -> list[Unequal]:
+def unequal(published: Mapping[str, Any], replayed: Mapping[str, Any]) -> list[Unequal]:
     """Return the fields that differ. Numbers are compared exactly, those of ROUNDED to nine digits.
 
     Sketches are compared by their buckets.
     """
     found = []
-    for name in fields:
+    for name in (*LASTING, *MOMENTARY):
         theirs, ours = published.get(name), replayed.get(name)
         if name in ZERO_IF_ABSENT:
             theirs, ours = theirs or 0, ours or 0

@@ -104,26 +104,24 @@ def _isolation(*, committed: bool) -> dict[str, str]:
     return {"isolation.level": "read_committed" if committed else "read_uncommitted"}
 
 
-def bounds(
-    kafka: Mapping[str, str], *topics: str, committed: bool = True, timeout: float = 30.0
-) -> dict[PartitionName, tuple[int, int]]:
+def bounds(kafka: Mapping[str, str], *topics: str, committed: bool = True) -> dict[PartitionName, tuple[int, int]]:
     """Return the first offset and the end offset of each partition of the topics that exist.
 
     If `committed`, the end is that of the records that a reader of committed transactions sees.
 
     Raises:
-        KafkaException: the broker did not answer in `timeout` seconds.
+        KafkaException: the broker did not answer in time.
     """
     found: dict[PartitionName, tuple[int, int]] = {}
     with clients.metadata_consumer({**kafka, **_isolation(committed=committed)}, _GROUP) as consumer:
         for name in topics:
-            topic = consumer.list_topics(name, timeout=timeout).topics[name]
+            topic = consumer.list_topics(name, timeout=clients.TIMEOUT_S).topics[name]
             if topic.error is not None:
                 if topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise KafkaException(topic.error)
             for p in sorted(topic.partitions):
-                found[f"{name}:{p}"] = bounds_of(consumer, TopicPartition(name, p), timeout=timeout)
+                found[f"{name}:{p}"] = bounds_of(consumer, TopicPartition(name, p), timeout=clients.TIMEOUT_S)
     return found
 
 
@@ -148,29 +146,27 @@ def settled(kafka: Mapping[str, str], *topics: str) -> dict[PartitionName, tuple
         time.sleep(PAUSE_S)
 
 
-def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int, *, timeout: float = 30.0) -> Ends:
+def at_time(kafka: Mapping[str, str], topics: Iterable[str], ts_ms: int) -> Ends:
     """Return, for each partition, the offset of the first record appended at or after `ts_ms`, or the end offset.
 
     Raises:
-        KafkaException: the broker did not answer in `timeout` seconds.
+        KafkaException: the broker did not answer in time.
     """
-    now = bounds(kafka, *topics, committed=False, timeout=timeout)
+    now = bounds(kafka, *topics, committed=False)
     with clients.metadata_consumer(kafka, _GROUP) as consumer:
-        found = at_times(consumer, [TopicPartition(*split(at), ts_ms) for at in now], timeout=timeout)
+        found = at_times(consumer, [TopicPartition(*split(at), ts_ms) for at in now], timeout=clients.TIMEOUT_S)
     offsets = {f"{tp.topic}:{tp.partition}": tp.offset for tp in found}
     return {at: offset if offset >= 0 else now[at][1] for at, offset in offsets.items()}
 
 
-def read_all(
-    kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]], *, committed: bool = True
-) -> Iterator[RawRecord]:
-    """Yield every record of the offset ranges, partition by partition.
+def read_all(kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]]) -> Iterator[RawRecord]:
+    """Yield every committed record of the offset ranges, partition by partition.
 
     Raises:
         TallystreamError: as `Reader.until`.
     """
     for partition, (begin, end) in ranges.items():
-        with closing(Reader(kafka, partition, begin, committed=committed)) as reader:
+        with closing(Reader(kafka, partition, begin, committed=True)) as reader:
             yield from reader.until(end)
 
 

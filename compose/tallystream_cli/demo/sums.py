@@ -41,12 +41,11 @@ class Decrease(NamedTuple):
 
 
 class LatestSums:
-    """The latest row of each key. `decreases` are those of `counter`."""
+    """The latest row of each key. `decreases` are those of `PROCESSED`."""
 
-    def __init__(self, counter: str = PROCESSED) -> None:
+    def __init__(self) -> None:
         self.rows: dict[Key, sums.Sum] = {}
         self.decreases: list[Decrease] = []
-        self._counter = counter
 
     def add(self, value: bytes) -> None:
         """Add a row.
@@ -57,7 +56,7 @@ class LatestSums:
         row = sums.decode(value)
         key = (row.app, row.name, row.type, tuple(sorted(row.tags.items())))
         previous = self.rows.get(key)
-        if previous is not None and row.name == self._counter and (row.count or 0) < (previous.count or 0):
+        if previous is not None and row.name == PROCESSED and (row.count or 0) < (previous.count or 0):
             self.decreases.append(Decrease(previous.count or 0, row.count or 0))
         self.rows[key] = row
 

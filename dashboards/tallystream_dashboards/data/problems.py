@@ -52,14 +52,12 @@ class Problem:
         return _RULES[self.slug].action % asdict(Thresholds())
 
 
-def problems(
-    states: Sequence[GroupState], observed: Observed, *, now_ms: int, thresholds: Thresholds | None = None
-) -> list[Problem]:
+def problems(states: Sequence[GroupState], observed: Observed, *, now_ms: int) -> list[Problem]:
     """Return what is not well at `now_ms`. First comes outdated lag, then what is critical, then warnings.
 
     `states` are the groups, worst first. Without a round there is no lag to judge.
     """
-    limits = thresholds or Thresholds()
+    limits = Thresholds()
     if observed.round_ms is None:
         return []
     outdated = list(_outdated(observed.round_ms, now_ms))

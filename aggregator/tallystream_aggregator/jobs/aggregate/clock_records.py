@@ -35,11 +35,11 @@ class ClockRecords:
     Delivery: at most once, or twice. A partition whose record was lost gets another one after the same time.
     """
 
-    def __init__(self, kafka: Mapping[str, str], has_living: Callable[[], bool], timeout: float = 10.0) -> None:
+    def __init__(self, kafka: Mapping[str, str], has_living: Callable[[], bool]) -> None:
         self._has_living = has_living
         self._admin = clients.admin(kafka)
         # An idempotent producer would wait half a second for its ID, and a second clock record changes nothing.
-        self._producer = RecordProducer(kafka, timeout=timeout, idempotent=False)
+        self._producer = RecordProducer(kafka, timeout=10.0, idempotent=False)
         self._timer = ClockTimer()
         self._next_s = 0.0
 

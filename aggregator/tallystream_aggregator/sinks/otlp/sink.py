@@ -22,7 +22,7 @@ from tallystream_aggregator.sinks.base import Point, Rejections, SinkUnavailable
 from tallystream_aggregator.sinks.otlp.request import encode, unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +76,9 @@ class OtlpSink:
         headers: Iterable[tuple[str, str]] = (),
         ca_file: str = "",
         buckets: bool = False,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._url = url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1/metrics"
-        self._ca_file, self._buckets, self._clock = ca_file, buckets, clock
+        self._ca_file, self._buckets = ca_file, buckets
         self._headers = urllib3.HTTPHeaderDict(headers)
         self._headers.update({"Content-Type": PROTOBUF, "Content-Encoding": "gzip", "User-Agent": "tallystream"})
         self._pool = urllib3.PoolManager(
@@ -164,7 +163,7 @@ class OtlpSink:
             raise self._unavailable(reason)
 
     def _post_probe(self) -> urllib3.BaseHTTPResponse:
-        return self._post(encode([replace(PROBE, ts_ms=int(self._clock() * 1000))]))
+        return self._post(encode([replace(PROBE, ts_ms=int(time.time() * 1000))]))
 
     def _post(self, body: bytes) -> urllib3.BaseHTTPResponse:
         content = gzip.compress(body, compresslevel=6, mtime=0)

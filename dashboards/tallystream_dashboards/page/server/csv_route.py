@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 PATH = "/csv"
 
 
-def endpoint(store: StoreSettings, clock: Callable[[], float] = time.time) -> Callable[[Request], Awaitable[Response]]:
-    """Return the function that answers requests of `PATH`. `clock` returns epoch seconds."""
+def endpoint(store: StoreSettings) -> Callable[[Request], Awaitable[Response]]:
+    """Return the function that answers requests of `PATH`."""
 
     def rows(request: Request) -> Rows | None:
         selection = parse(request.query_params)
         with closing(open_reader(store)) as reader:
-            period = selection.period(round(clock() * 1000))
+            period = selection.period(round(time.time() * 1000))
             return read_rows(reader, selection, period, request.query_params.get("table", ""))
 
     async def answer(request: Request) -> Response:

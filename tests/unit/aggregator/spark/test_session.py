@@ -33,9 +33,9 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _archive(java: str, *, content: bytes = b"classes", size: int = 7) -> Path:
+def _archive(java: str, *, content: bytes = b"classes") -> Path:
     cds_archive.archive_folder().mkdir(parents=True, exist_ok=True)
-    path = cds_archive.archive_folder() / cds_archive.archive_name(java, size)
+    path = cds_archive.archive_folder() / cds_archive.archive_name(java, 7)
     path.write_bytes(content)
     return path
 
