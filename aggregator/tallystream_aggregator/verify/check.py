@@ -121,8 +121,8 @@ class Check:
                 found = self._compare_counts("dead letters", self._letters, advance.letters, ends, reasons.get)
                 self.outcome.letters = found
             if self._events is not None:
-                pairs = (self._of_one_partition(one) for one in (self._events, advance.events))
-                self.outcome.events = self._compare_counts("events", *pairs, ends, _text)
+                published, made = (self._of_one_partition(one) for one in (self._events, advance.events))
+                self.outcome.events = self._compare_counts("events", published, made, ends, _text)
                 self.outcome.moved = len(self._replay.moved)
         return self.outcome
 

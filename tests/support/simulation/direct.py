@@ -33,8 +33,8 @@ ROWS = Place(TOPICS.table, 0)
 class Direct:
     """The process, the timer and the stop of loops. `fail` is called with the name of each request and may raise."""
 
-    def __init__(self, *, shards: int = 1, partitions: int = 1) -> None:
-        self.cluster, self.shards, self.table = SimulatedCluster(), shards, TABLE
+    def __init__(self, *, shards: int = 1, partitions: int = 1, table: TableSettings = TABLE) -> None:
+        self.cluster, self.shards, self.table = SimulatedCluster(), shards, table
         for name in (TOPICS.agg, TOPICS.events, TOPICS.dead):
             self.cluster.create(name, 1)
         self.cluster.create(TOPICS.table, shards)
