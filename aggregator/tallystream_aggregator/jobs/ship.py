@@ -13,9 +13,10 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.rejected import RejectedPoints
-from tallystream_aggregator.shipping.shipper import EveryPoint, NewestPoints, Output, Shipper
+from tallystream_aggregator.shipping.shipper import Shipper
 from tallystream_aggregator.shipping.subscription import Subscription
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.stores import StoreSettings, open_latest, open_sink
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tallystream.signals import SignalSafeEvent
 log = logging.getLogger(__name__)
 
 GROUP = "tallystream-shipper"
@@ -93,8 +93,18 @@ def run(settings: ShipSettings) -> int:
         _forget_others(kafka, group, read)
         subscription = Subscription(kafka, group, read, from_beginning=settings.latest)
         stack.callback(subscription.close)
-        output = _output(settings, topics, kafka, subscription, stop=stop, health=health, stack=stack)
-        shipper = Shipper(subscription, PointMapper(topics), output, health=health)
+        shipper: Shipper | NewestSums
+        if settings.latest:
+            prometheus = open_latest(settings.store)
+            stack.callback(prometheus.close)
+            prometheus.setup()
+            shipper = NewestSums(subscription, PointMapper(topics), prometheus, health=health)
+        else:
+            sink = open_sink(settings.store)
+            stack.callback(sink.close)
+            rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
+            shipper = Shipper(subscription, PointMapper(topics), sink, rejected, stop=stop, health=health)
+            shipper.set_up()
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         ready = settings.ready_file
@@ -103,30 +113,6 @@ def run(settings: ShipSettings) -> int:
                 ready.touch()
                 ready = None
     return 0
-
-
-def _output(
-    settings: ShipSettings,
-    topics: Topics,
-    kafka: Mapping[str, str],
-    subscription: Subscription,
-    *,
-    stop: SignalSafeEvent,
-    health: Health,
-    stack: ExitStack,
-) -> Output:
-    """Return where the points go. Wrong settings of the store are reported at once."""
-    if settings.latest:
-        prometheus = open_latest(settings.store)
-        stack.callback(prometheus.close)
-        prometheus.setup()
-        return NewestPoints(prometheus, health=health)
-    sink = open_sink(settings.store)
-    stack.callback(sink.close)
-    rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
-    output = EveryPoint(sink, rejected, subscription, stop=stop, health=health)
-    output.set_up()
-    return output
 
 
 def _forget_others(kafka: Mapping[str, str], group: str, read: list[str]) -> None:

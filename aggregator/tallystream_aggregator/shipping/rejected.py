@@ -43,7 +43,8 @@ class RejectedPoints:
         if not letters:
             return
         if self._producer is None:
-            self._producer = RecordProducer(self._kafka)
+            # An idempotent producer never sends again after a fatal error, as without a permission that is granted later.
+            self._producer = RecordProducer(self._kafka, idempotent=False)
         try:
             self._producer.deliver(letters)
         except KafkaException as error:

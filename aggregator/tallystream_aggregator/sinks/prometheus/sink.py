@@ -94,6 +94,13 @@ class PrometheusSink:
             self._silent = reason
         self._text.clear()
 
+    def clear(self, reason: str) -> None:
+        """Forget all points, and answer 503 with `reason` until the next flush."""
+        self.withdraw(reason)
+        self._written.clear()
+        with self._lock:
+            self._shown.clear()
+
     def close(self) -> None:
         """Stop the server. It is safe to call this again."""
         if self._server is not None:
