@@ -48,7 +48,7 @@ def _committed(kafka: dict[str, str]) -> int:
 def test_partitions_that_come_back_during_an_outage_of_the_store_are_read_again(
     producer: Producer, kafka: dict[str, str]
 ) -> None:
-    """librdkafka keeps a partition paused that is revoked and assigned again."""
+    """In librdkafka a partition stays paused that is revoked and assigned again."""
     found: set[bytes | None] = set()
 
     def read(number: int) -> bool:

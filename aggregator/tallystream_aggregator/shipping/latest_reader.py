@@ -46,7 +46,7 @@ class LatestReader:
         self._position = 0
 
     def refresh(self) -> Self:
-        """Read up to the end of the topic, the first time from its beginning.
+        """Read up to the end of the topic, the first time from its beginning, as after the topic was created again.
 
         Raises:
             SinkUnavailableError: the topic can't be read now.
@@ -54,6 +54,9 @@ class LatestReader:
         consumer = clients.reading_consumer(self._kafka)
         try:
             low, end = bounds_of(consumer, TopicPartition(self._topics.agg, 0), timeout=TIMEOUT_S)
+            if end < self._position:  # the topic was created again
+                self._newest.clear()
+                self._position = 0
             start = max(low, self._position)
             if start >= end:
                 return self

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tallystream.log_throttle import RateLimitFilter
 from tallystream_aggregator.shipping.points import newest
 from tallystream_aggregator.shipping.shipper import MAX_RECORDS, POLL_S, count
+from tallystream_aggregator.sinks.prometheus.sink import EMPTY
 
 if TYPE_CHECKING:
     from tallystream_aggregator.health import Health
@@ -21,8 +22,6 @@ log.addFilter(RateLimitFilter())
 
 SUMS = "the newest sums"
 """What the shipper waits for, in the health response."""
-
-UNKNOWN = "the newest sums are not known yet"
 
 MAX_AGE_S = 30.0
 """The longest time since the sums were known to be up to date for which they are shown, in seconds."""
@@ -75,7 +74,7 @@ class NewestSums:
         self._ends.clear()
         self._fresh_s = None
         self._is_shown = False
-        self._sink.clear(UNKNOWN)
+        self._sink.clear()
 
     def _reach(self, position: int) -> None:
         """Show the sums as of a position, or withdraw them."""
@@ -96,6 +95,6 @@ class NewestSums:
     def _stale(self) -> str | None:
         """Return why the sums may be out of date, None if they are up to date."""
         if self._fresh_s is None:
-            return UNKNOWN
+            return EMPTY
         age_s = time.monotonic() - self._fresh_s
         return None if age_s <= MAX_AGE_S else f"the newest sums were last known {age_s:.0f} s ago"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.shipping.rejected import LettersUnavailableError
@@ -139,8 +140,7 @@ class Shipper:
         for at in range(0, len(points), MAX_POINTS):
             if at and self._pause(0.0):
                 raise StoppedError
-            some = points[at : at + MAX_POINTS]
-            retry(lambda some=some: self._write_once(some), self._pause)
+            retry(partial(self._write_once, points[at : at + MAX_POINTS]), self._pause)
 
     def _write_once(self, points: Sequence[Point]) -> None:
         bad: list[tuple[Point, str]] = []  # of this attempt: the next attempt reports and counts them again
@@ -159,9 +159,8 @@ class Shipper:
         self._health.status.waiting_for = None
 
     def _set_up_once(self) -> None:
-        if not self._is_set_up:
-            self._sink.setup()
-            self._is_set_up = True
+        self._sink.setup()
+        self._is_set_up = True
 
     def _pause(self, seconds: float) -> bool:
         """Wait, and return whether to give up: the points may be older than what another shipper has written since."""

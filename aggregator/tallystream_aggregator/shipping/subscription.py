@@ -29,7 +29,7 @@ log.addFilter(RateLimitFilter())
 MAX_BYTES = 4 << 20
 """The bytes after which a read ends. A record of `metrics-table` may have ten thousand metrics."""
 
-ASK_S, ASK_TIMEOUT_S = 2.0, 0.5
+END_INTERVAL_S, END_TIMEOUT_S = 2.0, 0.5
 """How often the brokers are asked about the topics, and how long they may take to answer, in seconds."""
 
 _DEFAULTS = {
@@ -67,7 +67,6 @@ class Record(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    partition: int = 0
 
 
 class Batch(NamedTuple):
@@ -170,7 +169,7 @@ class Subscription:
             self._poll(left_s)
 
     def ask(self) -> int | None:
-        """Ask the brokers, every `ASK_S`, for the end of the first partition: its last stable offset.
+        """Ask the brokers, every `END_INTERVAL_S`, for the end of the first partition: its last stable offset.
 
         A topic that was deleted and created again is read from its beginning: its offsets mean other records. Kafka
         does not tell a consumer. If the new topic is longer than the position, it would go on in the middle.
@@ -183,12 +182,12 @@ class Subscription:
         place = min(self.places or ())
         try:
             self._check_topics()
-            end = bounds_of(self._consumer, TopicPartition(*place), timeout=ASK_TIMEOUT_S)[1]
+            end = bounds_of(self._consumer, TopicPartition(*place), timeout=END_TIMEOUT_S)[1]
         except KafkaException as error:
             log.warning("topic %s: its end can't be read: %s; trying again", place.topic, error.args[0].str())
-            self._ask_due_s = time.monotonic() + ASK_TIMEOUT_S
+            self._ask_due_s = time.monotonic() + END_TIMEOUT_S
             return None
-        self._ask_due_s, self.answered_s = now_s + ASK_S, now_s
+        self._ask_due_s, self.answered_s = now_s + END_INTERVAL_S, now_s
         return end
 
     def close(self) -> None:
@@ -196,15 +195,15 @@ class Subscription:
         self._consumer.close()
 
     def _check_topics(self) -> None:
-        ids = self._ask_ids(self._admin, self._topics, ASK_TIMEOUT_S)
+        ids = self._ask_ids(self._admin, self._topics, END_TIMEOUT_S)
         again = {topic for topic, id_ in ids.items() if self._ids.get(topic, id_) != id_}
         for place in sorted(self.places or ()):
             if place.topic in again:
                 log.warning("%s was deleted and created again: it is read from its beginning", place.topic)
                 # An offset of the old topic may be committed already, or stored for the next commit.
-                beginning = [TopicPartition(*place, 0)]
-                self._consumer.store_offsets(offsets=beginning)
-                self._consumer.commit(offsets=beginning, asynchronous=False)
+                start = [TopicPartition(*place, 0)]
+                self._consumer.store_offsets(offsets=start)
+                self._consumer.commit(offsets=start, asynchronous=False)
                 self._consumer.seek(TopicPartition(*place, OFFSET_BEGINNING))
                 self._positions.pop(place, None)
         if again:
@@ -221,7 +220,7 @@ class Subscription:
         offset = message.offset() or 0
         if error is None:
             value = message.value()
-            self._records.append(Record(place.topic, offset, message.key(), value, place.partition))
+            self._records.append(Record(place.topic, offset, message.key(), value))
             self._bytes += len(value or b"")
             self._positions[place] = offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.shipping.subscription import Record
     from tallystream_aggregator.sinks.base import Point
 
+
 class ScriptedSink:
     """A store that raises `errors` first. A count of 666 is rejected."""
 

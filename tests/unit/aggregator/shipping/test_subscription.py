@@ -145,7 +145,7 @@ def test_topics_are_read_from_their_beginning_without_the_group_if_that_is_wante
 
 
 def test_a_partition_that_moved_while_it_was_paused_is_read_when_it_comes_back(member: Member) -> None:
-    """librdkafka does not resume it. It would never be read again, while the shipper counts as ready."""
+    """In librdkafka it stays paused. It would never be read again, while the shipper counts as ready."""
     member.subscription.wait(0.01)
     member.consumer.revoke()
     member.consumer.assign_topics("t")
