@@ -29,7 +29,7 @@ class ScriptedSubscription:
         self.end: int | None = 0
         self.now_s = self.answered_s = 100.0
         self.on_wait: list[int] = []
-        self.waits = 0
+        self.stays = 0
         self.log = log
 
     def read(self, limit: int, timeout_s: float) -> Batch:
@@ -44,10 +44,14 @@ class ScriptedSubscription:
         assert batch.positions.get(AGG, -1) == self.at
         self.log.append("done")
 
+    def stay(self) -> None:
+        """Let the group decide, if a test wants that."""
+        self.stays += 1
+        self.wait(POLL_S)
+
     def wait(self, seconds: float) -> None:
         """Let the group decide, if a test wants that."""
         assert 0 <= seconds <= POLL_S
-        self.waits += 1
         self.changes += self.on_wait.pop(0) if self.on_wait else 0
 
     def ask(self) -> int | None:

@@ -12,7 +12,7 @@ from tallystream_aggregator.shipping.retries import StoppedError, retry
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tallystream.signals import SignalSafeEvent
     from tallystream_aggregator.health import Health
@@ -136,11 +136,29 @@ class Shipper:
             ConfigError: the store rejects the settings.
         """
         if not self._is_set_up:
-            retry(self._set_up_once, self._pause)
+            self._retry(self._set_up_once)
         for at in range(0, len(points), MAX_POINTS):
-            if at and self._pause(0.0):
-                raise StoppedError
-            retry(partial(self._write_once, points[at : at + MAX_POINTS]), self._pause)
+            if at:
+                self._subscription.stay()
+                if self._gives_up():
+                    raise StoppedError
+            self._retry(partial(self._write_once, points[at : at + MAX_POINTS]))
+
+    def _retry(self, write: Callable[[], None]) -> None:
+        """Call `write` until the store is available, and note what is waited for."""
+        status = self._health.status
+
+        def attempt() -> None:
+            try:
+                write()
+            except SinkUnavailableError as error:
+                is_kafka = isinstance(error, LettersUnavailableError)
+                status.waiting_for = self._rejected.topic if is_kafka else STORE
+                raise
+            status.checked()
+            status.waiting_for = None
+
+        retry(attempt, self._pause)
 
     def _write_once(self, points: Sequence[Point]) -> None:
         bad: list[tuple[Point, str]] = []  # of this attempt: the next attempt reports and counts them again
@@ -150,26 +168,21 @@ class Shipper:
             self._sink.write(points)
             self._sink.flush()
             self._rejected.send(bad)
-        except SinkUnavailableError as error:
-            is_kafka = isinstance(error, LettersUnavailableError)
-            self._health.status.waiting_for = self._rejected.topic if is_kafka else STORE
+        except SinkUnavailableError:
             refusals.number = counted
             raise
-        self._health.status.checked()
-        self._health.status.waiting_for = None
 
     def _set_up_once(self) -> None:
         self._sink.setup()
         self._is_set_up = True
 
     def _pause(self, seconds: float) -> bool:
-        """Wait, and return whether to give up: the points may be older than what another shipper has written since."""
+        """Wait, and return whether to give up."""
         until = time.monotonic() + seconds
-        while not self._stop.is_set():
-            left_s = max(until - time.monotonic(), 0.0)
+        while (left_s := until - time.monotonic()) > 0 and not self._gives_up():
             self._subscription.wait(min(left_s, POLL_S))
-            if self._subscription.changes != self._changes:
-                return True
-            if left_s <= POLL_S:
-                return False
-        return True
+        return self._gives_up()
+
+    def _gives_up(self) -> bool:
+        """Return whether a write must end: the points may be older than what another shipper has written since."""
+        return self._stop.is_set() or self._subscription.changes != self._changes

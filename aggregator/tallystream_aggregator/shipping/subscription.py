@@ -157,6 +157,10 @@ class Subscription:
         except KafkaException as error:  # the topic is being deleted
             log.warning("%s: the offsets are not committed yet: %s", self._group, error.args[0].str())
 
+    def stay(self) -> None:
+        """Stay a member of the group during a long write. A record that comes is kept for the next `read`."""
+        self._poll(0.0)
+
     def wait(self, seconds: float) -> None:
         """Stay a member of the group for some seconds without reading. The next `read` goes on."""
         places = self.places or frozenset()
@@ -164,7 +168,6 @@ class Subscription:
             self._consumer.pause([TopicPartition(*place) for place in places])
             self._paused |= places
         deadline = time.monotonic() + seconds
-        self._poll(seconds)
         while (left_s := deadline - time.monotonic()) > 0:
             self._poll(left_s)
 

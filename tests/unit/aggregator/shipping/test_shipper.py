@@ -219,7 +219,7 @@ def test_many_points_are_written_in_pieces_and_the_group_hears_of_the_member_bet
     """A read of many instances would take a slow store longer than the group waits: it would be written for ever."""
     monkeypatch.setattr(module, "MAX_POINTS", 2)
     assert bench.step(*map(record, range(5)))
-    assert (bench.log, bench.subscription.waits) == (["0 1", "2 3", "4", "done"], 2)
+    assert (bench.log, bench.subscription.stays) == (["0 1", "2 3", "4", "done"], 2)
     bench.subscription.on_wait = [1]
     assert not bench.step(*map(record, range(5, 10)))
     assert bench.log[4:] == ["5 6"]
@@ -234,8 +234,15 @@ def test_a_stop_is_not_delayed_by_many_points(bench: Bench, monkeypatch: pytest.
 
 
 def test_a_store_without_points_to_write_is_waited_for(bench: Bench) -> None:
-    """A shipper is ready when it knows that it can write."""
-    setup, errors = bench.sink.setup, [SinkUnavailableError("the store is away.")] * 2
+    """A shipper is ready when it knows that it can write, also after it stood by. Meanwhile it is alive."""
+    setup, errors = bench.sink.setup, [SinkUnavailableError("the store is away.", retry_after_s=0.1)] * 2
+    reasons = []
+
+    def waiting(seconds: float) -> None:
+        reasons.append(bench.reason())
+        bench.now_s += seconds
+
+    bench.subscription.wait = waiting
 
     def failing() -> None:
         setup()
@@ -245,5 +252,9 @@ def test_a_store_without_points_to_write_is_waited_for(bench: Bench) -> None:
     bench.sink.setup = failing  # type: ignore[method-assign]
     bench.shipper.set_up()
     assert bench.metric("tallystream_ship_store_unavailable") == 1
+    bench.subscription.places = frozenset()
+    assert not bench.step()
+    bench.subscription.places = frozenset({AGG})
+    bench.subscription.changes += 1
     assert bench.step()
-    assert bench.sink.setups == 3
+    assert (bench.sink.setups, reasons) == (3, ["waiting for the store"])

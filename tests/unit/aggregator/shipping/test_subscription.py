@@ -134,6 +134,20 @@ def test_while_it_waits_it_reads_nothing_and_hears_of_the_group(member: Member) 
     assert member.subscription.changes == changes + 1
 
 
+def test_a_record_that_comes_during_a_long_write_is_read_after_it(member: Member) -> None:
+    """It is not committed with what is written. What the group decides is heard."""
+    member.read(Message("t", 4))
+    member.consumer.script.append(Message("t", 5))
+    member.subscription.stay()
+    member.ship()
+    assert member.consumer.stored == {"t": 5}
+    assert member.read() == [("t", 5)]
+    changes = member.subscription.changes
+    member.consumer.revoke()
+    member.subscription.stay()
+    assert member.subscription.changes == changes + 1
+
+
 def test_topics_are_read_from_their_beginning_without_the_group_if_that_is_wanted() -> None:
     """The group has the offsets for lag tools."""
     member = Member(from_beginning=True)
