@@ -114,7 +114,7 @@ class Subscription:
         connect: Callable[[Mapping[str, Any]], Consumer] = clients.consumer,
         ids: Callable[[AdminClient, Sequence[str], float], dict[str, str]] = _ids,
     ) -> None:
-        self._group, self._topics = group, list(topics)
+        self._group, self._topics, self._is_member = group, list(topics), not from_beginning
         self._admin, self._ask_ids = clients.admin(kafka), ids
         self._ids: dict[str, str] = {}
         self.places: frozenset[Place] | None = None
@@ -206,7 +206,8 @@ class Subscription:
                 # An offset of the old topic may be committed already, or stored for the next commit.
                 start = [TopicPartition(*place, 0)]
                 self._consumer.store_offsets(offsets=start)
-                self._consumer.commit(offsets=start, asynchronous=False)
+                if self._is_member:
+                    self._consumer.commit(offsets=start, asynchronous=False)
                 self._consumer.seek(TopicPartition(*place, OFFSET_BEGINNING))
                 self._positions.pop(place, None)
         if again:

@@ -189,6 +189,16 @@ def test_a_topic_that_is_created_again_is_read_from_its_beginning(member: Member
     assert len(member.consumer.sought) == 1
 
 
+def test_a_reader_that_is_no_member_needs_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group may have members, whose coordinator rejects it. The sums would not be shown again."""
+    member = Member(from_beginning=True)
+    monkeypatch.delattr(ScriptedConsumer, "commit")
+    member.ask()
+    member.ids["t"] = "2"
+    assert member.ask(end=3) == 3
+    assert member.consumer.sought == [("t", OFFSET_BEGINNING)]
+
+
 def test_a_deleted_topic_is_waited_for(member: Member) -> None:
     """When it exists again, it has another ID."""
     member.ask()
