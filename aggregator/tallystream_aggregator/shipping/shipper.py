@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.shipping.rejected import RejectedPoints
     from tallystream_aggregator.shipping.subscription import Subscription
     from tallystream_aggregator.sinks.base import Point, Sink
-
-log = logging.getLogger(__name__)
 
 STORE, BROKERS, GROUP = "the store", "the brokers", "the group"
 """What the shipper waits for, in the health response."""
@@ -73,18 +70,6 @@ class Shipper:
         health.internal_metrics.set_function(
             "tallystream.ship.store_unavailable", lambda: int(health.status.waiting_for == STORE)
         )
-
-    def set_up(self) -> None:
-        """Set the store up if it is available, so that wrong settings are reported at once.
-
-        Raises:
-            ConfigError: the store rejects the settings.
-        """
-        try:
-            self._set_up_once()
-        except SinkUnavailableError as error:
-            self._health.status.waiting_for = STORE
-            log.warning("%s Points wait on Kafka and are written when it is available.", error)
 
     def step(self) -> bool:
         """Ship the next records, if there are any. Return whether this shipper has partitions and all is well.
