@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING
 
 from tallystream.log_throttle import RateLimitFilter
-from tallystream_aggregator.shipping.points import newest
 from tallystream_aggregator.shipping.shipper import MAX_RECORDS, POLL_S, count
 from tallystream_aggregator.sinks.prometheus.sink import EMPTY
 
@@ -51,7 +50,7 @@ class NewestSums:
         batch = self._subscription.read(MAX_RECORDS, POLL_S)
         if self._subscription.changes != self._changes:
             self._begin()
-        points = self._mapper.points(newest(batch.records))
+        points = self._mapper.newest(batch.records)
         self._sink.write(points)
         self._is_written |= bool(points)
         self._subscription.written(batch)
