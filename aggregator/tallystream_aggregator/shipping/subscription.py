@@ -124,6 +124,7 @@ class Subscription:
         self._bytes = 0
         self._positions: dict[Place, int] = {}
         self._paused: frozenset[Place] = frozenset()
+        self._is_waiting = False
         self._consumer = connect({**_DEFAULTS, **kafka, **_FIXED, "group.id": group})
         if from_beginning:
             self._begin(frozenset(Place(topic, 0) for topic in self._topics))
@@ -163,8 +164,9 @@ class Subscription:
 
     def wait(self, seconds: float) -> None:
         """Stay a member of the group for some seconds without reading. The next `read` goes on."""
-        places = self.places or frozenset()
-        if places - self._paused:
+        if not self._is_waiting:
+            places = self.places or frozenset()
+            self._is_waiting = True
             self._consumer.pause([TopicPartition(*place) for place in places])
             self._paused |= places
         deadline = time.monotonic() + seconds
@@ -237,6 +239,7 @@ class Subscription:
 
     def _resume(self) -> None:
         """Resume what `wait` has paused. A partition stays paused in librdkafka while it is another member's."""
+        self._is_waiting = False
         if ours := self._paused & (self.places or frozenset()):
             self._consumer.resume([TopicPartition(*place) for place in ours])
             self._paused -= ours

@@ -171,6 +171,19 @@ def test_a_partition_that_moved_while_it_was_paused_is_read_when_it_comes_back(m
     assert member.read(Message("u", 7)) == [("u", 7)]
 
 
+def test_a_partition_that_librdkafka_does_not_keep_paused_is_paused_again(member: Member) -> None:
+    """As that of a topic which was created again. Otherwise an outage of the store would read all of it into memory."""
+    member.subscription.wait(0.01)
+    member.consumer.revoke()
+    member.consumer.assign_topics("t", "u")
+    assert member.read() == []
+    member.consumer.paused.clear()
+    member.consumer.script.append(Message("t", 4))
+    member.subscription.wait(0.01)
+    assert member.consumer.paused == {"t", "u"}
+    assert member.read() == [("t", 4)]
+
+
 def test_a_topic_that_is_created_again_is_read_from_its_beginning(member: Member) -> None:
     """Its old position is not committed, and one that may be committed already is replaced. The other topic goes on."""
     assert member.ask(end=50) == 50
