@@ -173,8 +173,8 @@ def test_a_partition_that_moved_while_it_was_paused_is_read_when_it_comes_back(m
 
 def test_a_partition_that_librdkafka_does_not_keep_paused_is_paused_again(member: Member) -> None:
     """As that of a topic which was created again. Otherwise an outage of the store would read all of it into memory."""
-    member.subscription.wait(0.01)
     member.consumer.revoke()
+    member.subscription.wait(0.01)
     member.consumer.assign_topics("t", "u")
     assert member.read() == []
     member.consumer.paused.clear()
