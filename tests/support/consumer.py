@@ -53,15 +53,17 @@ def end(topic: str, offset: int) -> Message:
 class ScriptedConsumer:
     """What `Subscription` uses of a consumer. `script` has messages, and calls of the group's callbacks.
 
-    `committed` has each commit, `paused` and `sought` what was paused and sought.
+    `stored` has what librdkafka would commit, `committed` what was committed at once, `paused` and `sought` what was
+    paused and sought. As in librdkafka, a partition that is paused stays so when it is revoked and assigned again.
     """
 
     def __init__(self) -> None:
         self.script: list[Message | Callable[[], None]] = []
         self.options: Mapping[str, Any] = {}
         self.topics: list[str] = []
+        self.stored: dict[str, int] = {}
         self.committed: list[dict[str, int]] = []
-        self.paused: list[str] = []
+        self.paused: set[str] = set()
         self.sought: list[tuple[str, int]] = []
         self.assigned: list[TopicPartition] = []
         self.ends: dict[str, int] = {}
@@ -89,18 +91,24 @@ class ScriptedConsumer:
         self.script.append(lambda: self._on_lost(self, []))
 
     def poll(self, _timeout: float) -> Message | None:
-        """Return the next message, after the callbacks before it."""
-        while self.script:
-            one = self.script.pop(0)
-            if isinstance(one, Message):
+        """Return the next message of a partition that is not paused, after the callbacks before it."""
+        for one in list(self.script):
+            if not isinstance(one, Message):
+                self.script.remove(one)
+                one()
+            elif one.topic() not in self.paused:
+                self.script.remove(one)
                 return one
-            one()
         return None
 
-    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:  # noqa: ARG002
-        """Keep the offsets, and confirm them."""
+    def store_offsets(self, *, offsets: list[TopicPartition]) -> None:
+        """Keep the offsets."""
+        self.stored |= {one.topic: one.offset for one in offsets}
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        """Keep the offsets."""
+        assert not asynchronous
         self.committed.append({one.topic: one.offset for one in offsets})
-        self.options["on_commit"](None, offsets)
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Keep the assignment."""
@@ -108,11 +116,11 @@ class ScriptedConsumer:
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Keep the topics."""
-        self.paused = [one.topic for one in partitions]
+        self.paused |= {one.topic for one in partitions}
 
-    def resume(self, _partitions: list[TopicPartition]) -> None:
-        """Resume all."""
-        self.paused = []
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Resume these."""
+        self.paused -= {one.topic for one in partitions}
 
     def seek(self, partition: TopicPartition) -> None:
         """Keep the position."""

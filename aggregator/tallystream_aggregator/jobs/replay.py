@@ -78,7 +78,7 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
     check_login(kafka)
     with closing(open_sink(settings.store)) as sink, clients.broker_errors(settings.bootstrap_servers):
         _require_uncompacted(topics, kafka, settings.from_ms)
-        period = (row for row in _sums(topics, kafka) if settings.from_ms <= row.ts < settings.to_ms)
+        period = (row for row in _sums(topics, kafka, stop) if settings.from_ms <= row.ts < settings.to_ms)
         written = _write(period, sink, stop, say)
         if not written:
             remedy = f"{topics.agg} has no sum of this time or later, before --to: widen the period"
@@ -90,8 +90,6 @@ def _write(rows: Iterator[sums.Sum], sink: Sink, stop: SignalSafeEvent, say: Cal
     written = 0
     retry(sink.setup, stop.wait)
     while points := [point(row) for row in islice(rows, CHUNK)]:
-        if stop.is_set():
-            raise StoppedError
         retry(partial(_write_once, sink, points), stop.wait)
         written += len(points)
         say(f"{written:,} points")
@@ -103,10 +101,14 @@ def _write_once(sink: Sink, points: Sequence[Point]) -> None:
     sink.flush()
 
 
-def _sums(topics: Topics, kafka: Mapping[str, str]) -> Iterator[sums.Sum]:
+def _sums(topics: Topics, kafka: Mapping[str, str], stop: SignalSafeEvent) -> Iterator[sums.Sum]:
     for record in read_topic(topics.agg, kafka):
+        if stop.is_set():  # also while the sums before the period are read
+            raise StoppedError
+        if record.value is None:
+            continue
         try:
-            yield sums.decode(record.value or b"")
+            yield sums.decode(record.value)
         except msgspec.DecodeError:
             log.warning("offset %d of %s is not a sum; it is skipped", record.offset, topics.agg)
 

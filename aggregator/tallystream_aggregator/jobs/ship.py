@@ -13,18 +13,22 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.rejected import RejectedPoints
-from tallystream_aggregator.shipping.shipper import EveryPoint, NewestPoints, Output, Shipper
+from tallystream_aggregator.shipping.shipper import Shipper
 from tallystream_aggregator.shipping.subscription import Subscription
 from tallystream_aggregator.shutdown import StopRequest
-from tallystream_aggregator.sinks.stores import StoreSettings, open_latest, open_sink
+from tallystream_aggregator.sinks.base import SinkUnavailableError
+from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
+from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tallystream.signals import SignalSafeEvent
+    from tallystream_aggregator.sinks.base import Sink
+
 log = logging.getLogger(__name__)
 
 GROUP = "tallystream-shipper"
@@ -89,12 +93,20 @@ def run(settings: ShipSettings) -> int:
         stack.enter_context(clients.broker_errors(settings.bootstrap_servers))
         check_login(kafka)
         create_topics(clients.admin(kafka), topics)
+        sink = open_sink(settings.store)
+        stack.callback(sink.close)
+        _set_up(sink)  # first: a shipper with wrong settings must not take the partitions of another
         read = settings.read(topics)
         _forget_others(kafka, group, read)
         subscription = Subscription(kafka, group, read, from_beginning=settings.latest)
         stack.callback(subscription.close)
-        output = _output(settings, topics, kafka, subscription, stop=stop, health=health, stack=stack)
-        shipper = Shipper(subscription, PointMapper(topics), output, health=health)
+        mapper = PointMapper(topics)
+        shipper: Shipper | NewestSums
+        if isinstance(sink, PrometheusSink):
+            shipper = NewestSums(subscription, mapper, sink, health=health)
+        else:
+            rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
+            shipper = Shipper(subscription, mapper, sink, rejected, stop=stop, health=health)
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         ready = settings.ready_file
@@ -105,28 +117,12 @@ def run(settings: ShipSettings) -> int:
     return 0
 
 
-def _output(
-    settings: ShipSettings,
-    topics: Topics,
-    kafka: Mapping[str, str],
-    subscription: Subscription,
-    *,
-    stop: SignalSafeEvent,
-    health: Health,
-    stack: ExitStack,
-) -> Output:
-    """Return where the points go. Wrong settings of the store are reported at once."""
-    if settings.latest:
-        prometheus = open_latest(settings.store)
-        stack.callback(prometheus.close)
-        prometheus.setup()
-        return NewestPoints(prometheus, health=health)
-    sink = open_sink(settings.store)
-    stack.callback(sink.close)
-    rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
-    output = EveryPoint(sink, rejected, subscription, stop=stop, health=health)
-    output.set_up()
-    return output
+def _set_up(sink: Sink) -> None:
+    """Set the store up if it is available, so that wrong settings are reported at once."""
+    try:
+        sink.setup()
+    except SinkUnavailableError as error:
+        log.warning("%s Points wait on Kafka and are written when it is available.", error)
 
 
 def _forget_others(kafka: Mapping[str, str], group: str, read: list[str]) -> None:

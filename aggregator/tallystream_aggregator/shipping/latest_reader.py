@@ -13,7 +13,7 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.reader import read_from
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.points import PointMapper, newest
+from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.sinks.base import Series, SinkUnavailableError
 
@@ -46,7 +46,7 @@ class LatestReader:
         self._position = 0
 
     def refresh(self) -> Self:
-        """Read up to the end of the topic, the first time from its beginning.
+        """Read up to the end of the topic, the first time from its beginning, as after the topic was created again.
 
         Raises:
             SinkUnavailableError: the topic can't be read now.
@@ -54,13 +54,16 @@ class LatestReader:
         consumer = clients.reading_consumer(self._kafka)
         try:
             low, end = bounds_of(consumer, TopicPartition(self._topics.agg, 0), timeout=TIMEOUT_S)
+            if end < self._position:  # the topic was created again
+                self._newest.clear()
+                self._position = 0
             start = max(low, self._position)
             if start >= end:
                 return self
             records = read_from(consumer, self._topics.agg, {0: start}, {0: end}, timeout=TIMEOUT_S)
             while chunk := list(islice(records, CHUNK)):
-                read = (Record(self._topics.agg, record.offset, record.key, record.value) for record in chunk)
-                for point in self._mapper.points(newest(read)):
+                read = [Record(self._topics.agg, record.offset, record.key, record.value) for record in chunk]
+                for point in self._mapper.newest(read):
                     self._newest.setdefault(point.measurement, {})[tuple(sorted(point.tags.items()))] = point
                 self._position = chunk[-1].offset + 1
         except KafkaException as error:

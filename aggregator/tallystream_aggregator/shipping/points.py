@@ -13,7 +13,7 @@ from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, RESERVED, Field, 
 from tallystream_aggregator.table.rows import LifeRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.shipping.subscription import Record
@@ -129,14 +129,25 @@ class PointMapper:
 
     def points(self, records: Iterable[Record]) -> list[Point]:
         """Return the points of records, in the same order."""
-        points: list[Point] = []
-        for record in records:
-            try:
-                points += self._points_of(record)
-            except msgspec.DecodeError as error:
-                self.unreadable += 1
-                log.warning("%s, offset %d can't be read and is not shipped: %s", record.topic, record.offset, error)
-        return points
+        return [one for record in records for one in self._try(record) or ()]
+
+    def newest(self, records: Sequence[Record]) -> list[Point]:
+        """Return the points of the newest record of each key that can be decoded."""
+        found: dict[tuple[str, bytes | None], list[Point]] = {}
+        for record in reversed(records):
+            key = (record.topic, record.key)
+            if key not in found and (points := self._try(record)) is not None:
+                found[key] = points
+        return [one for points in found.values() for one in points]
+
+    def _try(self, record: Record) -> list[Point] | None:
+        """Return the points of a record, None if it can't be decoded."""
+        try:
+            return list(self._points_of(record))
+        except msgspec.DecodeError as error:
+            self.unreadable += 1
+            log.warning("%s, offset %d can't be read and is not shipped: %s", record.topic, record.offset, error)
+            return None
 
     def _points_of(self, record: Record) -> Iterable[Point]:
         if record.value is None:  # a deletion: of a sum without a metric, or of a life that was forgotten
@@ -153,8 +164,3 @@ def _life(value: bytes) -> LifeRow:
     for metric in row.metrics:
         sums.require_floats(*(getattr(metric, name) for name in ROW_FLOATS))
     return row
-
-
-def newest(records: Iterable[Record]) -> list[Record]:
-    """Return the last record of each key."""
-    return list({(record.topic, record.key): record for record in records}.values())

@@ -43,7 +43,8 @@ class RejectedPoints:
         if not letters:
             return
         if self._producer is None:
-            self._producer = RecordProducer(self._kafka)
+            # An idempotent producer never sends again after a fatal error, such as a permission that is missing.
+            self._producer = RecordProducer(self._kafka, idempotent=False)
         try:
             self._producer.deliver(letters)
         except KafkaException as error:

@@ -1,4 +1,4 @@
-"""Reads topics as a member of a consumer group: what was read, which partitions are this member's, what is committed.
+"""Reads topics as a member of a consumer group: what was read, which partitions are this member's, what is written.
 
 The group gives each partition to one member at a time. With one partition a topic, the second member of a group gets
 none: it stands by.
@@ -29,8 +29,8 @@ log.addFilter(RateLimitFilter())
 MAX_BYTES = 4 << 20
 """The bytes after which a read ends. A record of `metrics-table` may have ten thousand metrics."""
 
-COMMIT_S = 1.0
-"""The shortest interval between two commits in seconds. So much is read again after a crash."""
+END_INTERVAL_S, END_TIMEOUT_S = 2.0, 0.5
+"""How often the brokers are asked about the topics, and how long they may take to answer, in seconds."""
 
 _DEFAULTS = {
     # After a kill the group waits this long for the member, so the next start does, too. This is the shortest time that
@@ -39,9 +39,11 @@ _DEFAULTS = {
     "heartbeat.interval.ms": 1_500,
     "queued.max.messages.kbytes": 16_384,  # what is fetched and not read yet
     "fetch.queue.backoff.ms": 50,
+    "auto.commit.interval.ms": 1_000,  # so much is read again after a crash
 }
 _FIXED = {
-    "enable.auto.commit": False,
+    # librdkafka commits what `written` stores, and nothing else: also before it gives partitions back, and at the end.
+    "enable.auto.commit": True,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
@@ -65,10 +67,16 @@ class Record(NamedTuple):
     offset: int
     key: bytes | None
     value: bytes | None
-    partition: int = 0
 
 
-Positions = dict[Place, int]
+class Batch(NamedTuple):
+    """Records, and the next offset after them of each partition that was read.
+
+    The next offset of a partition whose end was reached is that end: markers of transactions are before it.
+    """
+
+    records: list[Record]
+    positions: dict[Place, int]
 
 
 def _ids(admin: AdminClient, topics: Sequence[str], timeout_s: float) -> dict[str, str]:
@@ -87,6 +95,7 @@ class Subscription:
 
     `places` are this member's partitions, None while the group has not decided. `changes` counts the decisions: a
     record that was read before a change must not be written after it, as another member may have written later ones.
+    `answered_s` is when the brokers last answered `ask`, by the monotonic clock, or when the group decided.
 
     Args:
         kafka: librdkafka's options with bootstrap.servers.
@@ -105,102 +114,108 @@ class Subscription:
         connect: Callable[[Mapping[str, Any]], Consumer] = clients.consumer,
         ids: Callable[[AdminClient, Sequence[str], float], dict[str, str]] = _ids,
     ) -> None:
-        self._group, self._topics = group, list(topics)
+        self._group, self._topics, self._is_member = group, list(topics), not from_beginning
         self._admin, self._ask_ids = clients.admin(kafka), ids
         self._ids: dict[str, str] = {}
         self.places: frozenset[Place] | None = None
         self.changes = 0
+        self.answered_s = self._ask_due_s = 0.0
         self._records: list[Record] = []
         self._bytes = 0
-        self._next: Positions = {}
-        self._read: Positions = {}
-        self._done: Positions = {}
-        self._committed: Positions = {}
-        self._commit_due_s = 0.0
-        self._is_paused = False
-        options = {**_DEFAULTS, **kafka, **_FIXED, "group.id": group, "on_commit": self._on_commit}
-        self._consumer = connect(options)
+        self._positions: dict[Place, int] = {}
+        self._paused: frozenset[Place] = frozenset()
+        self._is_waiting = False
+        self._consumer = connect({**_DEFAULTS, **kafka, **_FIXED, "group.id": group})
         if from_beginning:
-            self._forget(frozenset(Place(topic, 0) for topic in self._topics))
+            self._begin(frozenset(Place(topic, 0) for topic in self._topics))
             self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._topics])
         else:
             self._consumer.subscribe(
                 self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
 
-    def read(self, limit: int, timeout_s: float) -> list[Record]:
+    def read(self, limit: int, timeout_s: float) -> Batch:
         """Return at most `limit` next records, of about `MAX_BYTES`. Wait up to `timeout_s` seconds for the first one.
 
         Raises:
             KafkaException: the broker forbids to read, or librdkafka has a fatal error.
         """
-        if self._is_paused:
-            self._consumer.resume(self._partitions())
-            self._is_paused = False
+        self._resume()
         deadline = time.monotonic() + timeout_s
         while len(self._records) < limit and self._bytes < MAX_BYTES:
             left_s = max(deadline - time.monotonic(), 0.0)
             if not self._poll(0.0 if self._records else left_s) or not (self._records or left_s):
                 break
         records, self._records, self._bytes = self._records, [], 0
-        self._read = dict(self._next)
-        return records
+        return Batch(records, dict(self._positions))
 
-    def done(self) -> None:
-        """Note that all that `read` returned is written. It is committed at most `COMMIT_S` later, if `read` is called.
+    def written(self, batch: Batch) -> None:
+        """Note that the last batch is written. librdkafka commits its positions within a second."""
+        positions = [TopicPartition(*place, offset) for place, offset in batch.positions.items()]
+        try:
+            if positions:
+                self._consumer.store_offsets(offsets=positions)
+        except KafkaException as error:  # the topic is being deleted
+            log.warning("%s: the offsets are not committed yet: %s", self._group, error.args[0].str())
 
-        The offset of a partition whose end was reached is that end: markers of transactions are before it.
-        """
-        self._done |= self._read
-        now_s = time.monotonic()
-        if now_s >= self._commit_due_s and self._commit(asynchronous=True):
-            self._commit_due_s = now_s + COMMIT_S
+    def stay(self) -> None:
+        """Stay a member of the group during a long write. A record that comes is kept for the next `read`."""
+        self._poll(0.0)
 
     def wait(self, seconds: float) -> None:
         """Stay a member of the group for some seconds without reading. The next `read` goes on."""
-        if not self._is_paused:
-            self._consumer.pause(self._partitions())
-            self._is_paused = True
+        if not self._is_waiting:
+            places = self.places or frozenset()
+            self._is_waiting = True
+            self._consumer.pause([TopicPartition(*place) for place in places])
+            self._paused |= places
         deadline = time.monotonic() + seconds
         while (left_s := deadline - time.monotonic()) > 0:
             self._poll(left_s)
 
-    def position(self, place: Place) -> int:
-        """Return the next offset after what `read` returned, -1 before the first record or the end of the partition."""
-        return self._read.get(place, -1)
+    def ask(self) -> int | None:
+        """Ask the brokers, every `END_INTERVAL_S`, for the end of the first partition: its last stable offset.
 
-    def end_of(self, place: Place, timeout_s: float) -> int:
-        """Ask for the end of a partition: its last stable offset.
+        A topic that was deleted and created again is read from its beginning: its offsets mean other records. Kafka
+        does not tell a consumer. If the new topic is longer than the position, it would go on in the middle.
 
-        Raises:
-            KafkaException: the broker did not answer in time, or has no such partition.
+        Return None if it is too early, or the brokers did not answer.
         """
-        return bounds_of(self._consumer, TopicPartition(*place), timeout=timeout_s)[1]
+        now_s = time.monotonic()
+        if now_s < self._ask_due_s:
+            return None
+        place = min(self.places or ())
+        try:
+            self._check_topics()
+            end = bounds_of(self._consumer, TopicPartition(*place), timeout=END_TIMEOUT_S)[1]
+        except KafkaException as error:
+            log.warning("topic %s: its end can't be read: %s; trying again", place.topic, error.args[0].str())
+            self._ask_due_s = time.monotonic() + END_TIMEOUT_S
+            return None
+        self._ask_due_s, self.answered_s = now_s + END_INTERVAL_S, now_s
+        return end
 
-    def check_topics(self, timeout_s: float) -> None:
-        """Begin a topic that was deleted and created again at its beginning: its offsets mean other records.
+    def close(self) -> None:
+        """Commit what is written, and leave the group."""
+        self._consumer.close()
 
-        Kafka does not tell a consumer. If the new topic is longer than the position, it would go on in the middle.
-
-        Raises:
-            KafkaException: the broker did not answer in time.
-        """
-        ids = self._ask_ids(self._admin, self._topics, timeout_s)
+    def _check_topics(self) -> None:
+        ids = self._ask_ids(self._admin, self._topics, END_TIMEOUT_S)
         again = {topic for topic, id_ in ids.items() if self._ids.get(topic, id_) != id_}
-        for place in self.places or ():
+        for place in sorted(self.places or ()):
             if place.topic in again:
                 log.warning("%s was deleted and created again: it is read from its beginning", place.topic)
+                # An offset of the old topic may be committed already, or stored for the next commit.
+                start = [TopicPartition(*place, 0)]
+                self._consumer.store_offsets(offsets=start)
+                if self._is_member:
+                    self._consumer.commit(offsets=start, asynchronous=False)
                 self._consumer.seek(TopicPartition(*place, OFFSET_BEGINNING))
-                for positions in (self._next, self._read, self._done, self._committed):
-                    positions.pop(place, None)
+                self._positions.pop(place, None)
         if again:
             self._records = [record for record in self._records if record.topic not in again]
             self.changes += 1
         self._ids |= ids
-
-    def close(self) -> None:
-        """Commit what is written, and leave the group."""
-        self._consumer.close()  # this calls _on_revoke
 
     def _poll(self, timeout_s: float) -> bool:
         """Take one message or event. Return whether there was one."""
@@ -211,63 +226,39 @@ class Subscription:
         offset = message.offset() or 0
         if error is None:
             value = message.value()
-            self._records.append(Record(place.topic, offset, message.key(), value, place.partition))
+            self._records.append(Record(place.topic, offset, message.key(), value))
             self._bytes += len(value or b"")
-            self._next[place] = offset + 1
+            self._positions[place] = offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-            self._next[place] = max(offset, self._next.get(place, 0))
+            self._positions[place] = offset
         elif error.fatal() or error.code() in _REJECTED:
             raise KafkaException(error)
         else:
             log.warning("%s; trying again", error.str().rstrip("."))
         return True
 
-    def _partitions(self) -> list[TopicPartition]:
-        return [TopicPartition(*place) for place in self.places or ()]
+    def _resume(self) -> None:
+        """Resume what `wait` has paused. A partition stays paused in librdkafka while it is another member's."""
+        self._is_waiting = False
+        if ours := self._paused & (self.places or frozenset()):
+            self._consumer.resume([TopicPartition(*place) for place in ours])
+            self._paused -= ours
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._forget(frozenset(Place(one.topic, one.partition) for one in partitions))
+        self._begin(frozenset(Place(one.topic, one.partition) for one in partitions))
         if not partitions:
             log.info("%s: another member of the group has all partitions; standing by", self._group)
 
     def _on_revoke(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
-        self._commit(asynchronous=False)
-        self._forget(None)
+        self._begin(None)
 
     def _on_lost(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
         log.warning("%s: the group has excluded this member; joining it again", self._group)
-        self._forget(None)
+        self._begin(None)
 
-    def _forget(self, places: frozenset[Place] | None) -> None:
+    def _begin(self, places: frozenset[Place] | None) -> None:
         self.places = places
         self.changes += 1
+        self.answered_s = self._ask_due_s = time.monotonic()
         self._records, self._bytes = [], 0
-        for positions in (self._next, self._read, self._done, self._committed):
-            positions.clear()
-        self._is_paused = False
-
-    def _commit(self, *, asynchronous: bool) -> bool:
-        """Commit what is written. Return whether there was something to commit."""
-        offsets = [
-            TopicPartition(*place, offset)
-            for place, offset in self._done.items()
-            if self._committed.get(place) != offset
-        ]
-        if not offsets:
-            return False
-        try:
-            if asynchronous:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
-            else:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            log.warning("%s: the offsets are not committed: %s", self._group, error.args[0].str())
-        return True
-
-    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        for one in partitions:
-            failed = error or one.error
-            if failed is None:
-                self._committed[Place(one.topic, one.partition)] = one.offset
-            else:
-                log.warning("%s: the offsets are not committed yet: %s", self._group, failed.str())
+        self._positions.clear()

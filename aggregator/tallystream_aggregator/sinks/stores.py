@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sinks.base import PointReader, Sink, Store
     from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
-    from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 
 REMEDY = (
     "give local:PATH, as in local:./metrics.db, influxdb:URL, as in influxdb:http://localhost:8086, "
@@ -160,15 +159,10 @@ def open_sink(settings: StoreSettings) -> Sink:
 
         return OtlpSink(settings.where, headers=settings.headers, ca_file=settings.ca_file, buckets=settings.buckets)
     if settings.kind == "prometheus":
-        return open_latest(settings)
+        from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
+
+        return PrometheusSink(*Address.parse(settings.where, settings.spec, REMEDY, lowest=0))
     return open_store(settings)
-
-
-def open_latest(settings: StoreSettings) -> PrometheusSink:
-    """Return the sink of Prometheus, which has only the latest sums."""
-    from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
-
-    return PrometheusSink(*Address.parse(settings.where, settings.spec, REMEDY, lowest=0))
 
 
 def open_store(settings: StoreSettings, *, lag: bool = False) -> Store:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EMPTY = "the newest sums are not known yet"
+"""The reason of a sink that has no points."""
 
 
 class PrometheusSink:
@@ -93,6 +94,13 @@ class PrometheusSink:
         with self._lock:
             self._silent = reason
         self._text.clear()
+
+    def clear(self) -> None:
+        """Forget all points, and answer 503 until the next flush."""
+        self.withdraw(EMPTY)
+        self._written.clear()
+        with self._lock:
+            self._shown.clear()
 
     def close(self) -> None:
         """Stop the server. It is safe to call this again."""

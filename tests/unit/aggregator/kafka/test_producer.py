@@ -108,3 +108,11 @@ def test_a_dead_letter_without_an_acknowledgement_is_sent_again(
     _use(producer, monkeypatch)
     with pytest.raises(SinkUnavailableError, match="metrics-dead"):
         RejectedPoints("metrics-dead", {}, "local:x").send([(Point("n", {}, {"count": 1}, 0), "why")])
+
+
+def test_dead_letters_have_no_idempotent_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a fatal error, as without a permission that is granted later, it would never send again."""
+    options: dict[str, Any] = {}
+    monkeypatch.setattr(clients, "producer", lambda given: options.update(given) or FakeProducer())
+    RejectedPoints("metrics-dead", {}, "local:x").send([(Point("n", {}, {"count": 1}, 0), "why")])
+    assert "enable.idempotence" not in options

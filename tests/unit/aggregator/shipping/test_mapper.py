@@ -11,7 +11,7 @@ from support.topic import BEGIN_MS, FIRST, Topic, counter
 from support.undecodable import UNDECODABLE
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.points import EVENTS, PointMapper, event_point, is_sum, newest
+from tallystream_aggregator.shipping.points import EVENTS, PointMapper, event_point, is_sum
 from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.table.outputs import Event
 
@@ -53,10 +53,13 @@ def test_sums_events_and_lives_are_points_in_the_order_of_reading() -> None:
     assert mapper.unreadable == 0
 
 
-def test_the_newest_record_of_each_key_is_kept() -> None:
-    """A store of only the newest sums needs no others."""
-    records = [Record(TOPICS.agg, at, key, b"") for at, key in enumerate((b"a", b"b", b"a"))]
-    assert {(one.key, one.offset) for one in newest(records)} == {(b"a", 2), (b"b", 1)}
+def test_the_newest_readable_record_of_each_key_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """A store of only the newest sums needs no others. A record that can't be decoded hides no sum."""
+    rows = [(b"a", a_sum(1)), (b"b", a_sum(2)), (b"a", a_sum(3)), (b"b", b"{"), (b"c", a_sum(4)), (b"c", None)]
+    mapper = PointMapper(TOPICS)
+    points = mapper.newest([Record(TOPICS.agg, at, key, value) for at, (key, value) in enumerate(rows)])
+    assert sorted(one.fields["count"] for one in points) == [2, 3]
+    assert (mapper.unreadable, "offset 3 can't be read" in caplog.text) == (1, True)
 
 
 def test_records_of_another_kind_are_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:

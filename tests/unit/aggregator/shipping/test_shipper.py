@@ -1,83 +1,27 @@
-"""The loop: write, then commit; outages of the store and the brokers; when the newest sums are shown."""
+"""The loop: write, then commit; outages of the store and the brokers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
+from support.subscription import AGG, ScriptedSubscription, record
 from tallystream.errors import ConfigError
 from tallystream.signals import SignalSafeEvent
-from tallystream_aggregator import sums
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping import shipper as module
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.rejected import LettersUnavailableError
-from tallystream_aggregator.shipping.shipper import EveryPoint, NewestPoints, Shipper
-from tallystream_aggregator.shipping.subscription import Place, Record
+from tallystream_aggregator.shipping.shipper import Shipper
 from tallystream_aggregator.sinks.base import Rejections, SinkUnavailableError
-from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tallystream_aggregator.shipping.subscription import Record
     from tallystream_aggregator.sinks.base import Point
-
-AGG = Place("metrics-agg", 0)
-
-
-def record(offset: int, name: str = "n", count: int | None = None) -> Record:
-    """A row of `metrics-agg`, whose count is its offset by default."""
-    row = sums.Sum(app="a", name=name, type="counter", count=offset if count is None else count, ts=offset)
-    return Record(AGG.topic, offset, name.encode(), sums.encode(row))
-
-
-class ScriptedSubscription:
-    """A subscription with `metrics-agg`. `log` has what was written (by the store), and committed."""
-
-    def __init__(self, log: list[str]) -> None:
-        self.places: frozenset[Place] | None = frozenset({AGG})
-        self.changes = 1
-        self.records: list[Record] = []
-        self.at = -1
-        self.end: int | None = 0
-        self.on_wait: list[int] = []
-        self.log = log
-
-    def read(self, limit: int, timeout_s: float) -> list[Record]:
-        """Return the records."""
-        assert (limit, timeout_s) == (module.MAX_RECORDS, module.POLL_S)
-        found, self.records = self.records, []
-        self.at = found[-1].offset + 1 if found else self.at
-        return found
-
-    def done(self) -> None:
-        """Note it."""
-        self.log.append("done")
-
-    def wait(self, seconds: float) -> None:
-        """Let the group decide, if a test wants that."""
-        assert seconds <= module.POLL_S
-        self.changes += self.on_wait.pop(0) if self.on_wait else 0
-
-    def position(self, place: Place) -> int:
-        """Return the next offset."""
-        assert place == AGG
-        return self.at
-
-    def check_topics(self, timeout_s: float) -> None:
-        """Fail while there is no end."""
-        assert timeout_s
-        if self.end is None:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-
-    def end_of(self, place: Place, timeout_s: float) -> int:
-        """Return the end."""
-        assert (place, timeout_s) == (AGG, module.END_TIMEOUT_S)
-        assert self.end is not None
-        return self.end
 
 
 class ScriptedSink:
@@ -126,9 +70,9 @@ class Letters:
 
 
 class Bench:
-    """A shipper to a store of every point, or with `prometheus` to one of the newest. `now_s` is the time."""
+    """A shipper to a store of every point. `now_s` is the time."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, prometheus: PrometheusSink | None = None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log: list[str] = []
         self.now_s = 100.0
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now_s)
@@ -138,13 +82,14 @@ class Bench:
         self.stop = SignalSafeEvent()
         self.health = Health("ship", HealthSettings(own_metrics=False))
         letters: Any = self.letters
-        self.every = EveryPoint(self.sink, letters, self.subscription, stop=self.stop, health=self.health)
-        output = self.every if prometheus is None else NewestPoints(prometheus, health=self.health)
-        self.shipper = Shipper(self.subscription, PointMapper(Topics()), output, health=self.health)
+        self.shipper = Shipper(
+            self.subscription, PointMapper(Topics()), self.sink, letters, stop=self.stop, health=self.health
+        )
 
     def step(self, *records: Record, end: int | None = 0) -> bool:
         """Ship these records, and let the brokers answer with this end."""
         self.subscription.records, self.subscription.end = list(records), end
+        self.subscription.now_s = self.now_s
         return self.shipper.step()
 
     def reason(self) -> str | None:
@@ -168,7 +113,8 @@ def test_points_are_written_in_order_and_committed_after_that(bench: Bench) -> N
     assert bench.reason() == "starting"
     assert bench.step(record(1), record(2))
     assert bench.step(record(3))
-    assert bench.log == ["1 2", "done", "3", "done"]
+    assert bench.step()
+    assert bench.log == ["1 2", "done", "3", "done", "done"]
     assert bench.reason() is None
     assert (bench.metric("tallystream_ship_points_total"), bench.sink.setups) == (3, 1)
 
@@ -267,62 +213,46 @@ def test_a_shipper_whose_brokers_do_not_answer_is_not_ready(bench: Bench) -> Non
     assert bench.reason() is None
 
 
-@pytest.fixture
-def prometheus() -> PrometheusSink:
-    """A sink that listens nowhere."""
-    return PrometheusSink("127.0.0.1", 0)
-
-
-@pytest.fixture
-def latest(monkeypatch: pytest.MonkeyPatch, prometheus: PrometheusSink) -> Bench:
-    """A shipper to a store of the newest sums."""
-    return Bench(monkeypatch, prometheus)
-
-
-def test_the_newest_sums_are_shown_when_an_end_is_reached(latest: Bench, prometheus: PrometheusSink) -> None:
-    """Later ends do not matter. No sum is shown before."""
-    assert not latest.step(record(1), record(2, "m"), record(3), end=5)
-    assert prometheus.metrics().text == "the newest sums are not known yet\n"
-    assert latest.reason() == "waiting for the newest sums"
-    latest.now_s += 3
-    assert latest.step(record(4), end=100)
-    assert " 4\n" in prometheus.metrics().text
-    assert latest.reason() is None
-    assert latest.step(record(6))
-    assert " 6\n" in prometheus.metrics().text
-
-
-def test_the_newest_sums_are_withdrawn_if_no_later_end_is_reached(latest: Bench, prometheus: PrometheusSink) -> None:
-    """The time of the end counts, not the time at which it was reached."""
-    latest.subscription.at = 10
-    assert latest.step(end=10)
-    assert prometheus.metrics().status == 200
-    latest.now_s += 20
-    assert latest.step(end=500)
-    latest.now_s += 11
-    assert not latest.step(end=None)
-    assert prometheus.metrics()[::2] == (503, "the newest sums were last known 31 s ago\n")
-    latest.subscription.at = 500
-    assert latest.step(end=None)
-    assert prometheus.metrics().status == 200
-
-
-def test_no_sums_are_shown_while_a_topic_that_was_created_again_is_read(
-    latest: Bench, prometheus: PrometheusSink
+def test_many_points_are_written_in_pieces_and_the_group_hears_of_the_member_between_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When its end is reached, the newest are shown."""
-    assert not latest.step(end=1)
-    latest.now_s += 3
-    assert latest.step(record(1), end=1)
-    latest.subscription.changes, latest.subscription.at = 2, -1
-    assert not latest.step(record(0), end=3)
-    assert prometheus.metrics().status == 503
-    assert latest.step(record(7), end=3)
-    assert " 7\n" in prometheus.metrics().text
+    """A read of many instances would take a slow store longer than the group waits: it would be written for ever."""
+    monkeypatch.setattr(module, "MAX_POINTS", 2)
+    assert bench.step(*map(record, range(5)))
+    assert (bench.log, bench.subscription.stays) == (["0 1", "2 3", "4", "done"], 2)
+    bench.subscription.on_wait = [1]
+    assert not bench.step(*map(record, range(5, 10)))
+    assert bench.log[4:] == ["5 6"]
 
 
-def test_an_empty_topic_is_up_to_date(latest: Bench, prometheus: PrometheusSink) -> None:
-    """Its end is 0, and the position, too."""
-    latest.subscription.at = 0
-    assert latest.step(end=0)
-    assert prometheus.metrics().status == 200
+def test_a_stop_is_not_delayed_by_many_points(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is committed: the next start writes them again."""
+    monkeypatch.setattr(module, "MAX_POINTS", 2)
+    bench.stop.set()
+    assert not bench.step(*map(record, range(5)))
+    assert bench.log == ["0 1"]
+
+
+def test_a_store_without_points_to_write_is_waited_for(bench: Bench) -> None:
+    """A shipper is ready when it knows that it can write, also after it stood by. Meanwhile it is alive."""
+    setup, errors = bench.sink.setup, [SinkUnavailableError("the store is away.", retry_after_s=0.1)]
+    reasons = []
+
+    def waiting(seconds: float) -> None:
+        reasons.append(bench.reason())
+        bench.now_s += seconds
+
+    bench.subscription.wait = waiting
+
+    def failing() -> None:
+        setup()
+        if errors:
+            raise errors.pop()
+
+    bench.sink.setup = failing  # type: ignore[method-assign]
+    bench.subscription.places = frozenset()
+    assert not bench.step()
+    bench.subscription.places = frozenset({AGG})
+    bench.subscription.changes += 1
+    assert bench.step()
+    assert (bench.sink.setups, reasons) == (2, ["waiting for the store"])
