@@ -63,20 +63,8 @@ PERMISSIONS = (
     Permission("aggregate", "group", "tallystream-aggregator-lease", ("Read",), "the lease"),
     Permission("aggregate", "group", "tallystream-reading", ("Read",), _READING),
     Permission("ship", "topic", "metrics-agg", ("Read",), "sums"),
-    Permission(
-        "ship",
-        "topic",
-        "metrics-events",
-        ("Read",),
-        "events; with `--no-events` only Describe: it tries to create a topic that it can't see",
-    ),
-    Permission(
-        "ship",
-        "topic",
-        "metrics-table",
-        ("Read",),
-        "rows of instances, with `--rows`; without it only Describe, as above",
-    ),
+    Permission("ship", "topic", "metrics-events", ("Read",), "events, without `--no-events`"),
+    Permission("ship", "topic", "metrics-table", ("Read",), "rows of instances, with `--rows`"),
     Permission("ship", "topic", "metrics-dead", ("Write",), "points that the store rejects"),
     Permission(
         "ship",

@@ -92,11 +92,11 @@ def run(settings: ShipSettings) -> int:
         health = stack.enter_context(Health("ship", settings.health))
         stack.enter_context(clients.broker_errors(settings.bootstrap_servers))
         check_login(kafka)
-        create_topics(clients.admin(kafka), topics)
+        read = settings.read(topics)
+        create_topics(clients.admin(kafka), topics, only={*read, topics.dead, topics.metrics})
         sink = open_sink(settings.store)
         stack.callback(sink.close)
         _set_up(sink)  # first: a shipper with wrong settings must not take the partitions of another
-        read = settings.read(topics)
         _forget_others(kafka, group, read)
         subscription = Subscription(kafka, group, read, from_beginning=settings.latest)
         stack.callback(subscription.close)

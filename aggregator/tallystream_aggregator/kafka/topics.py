@@ -15,7 +15,7 @@ from tallystream_aggregator.kafka.clients import TIMEOUT_S
 from tallystream_aggregator.times import DAY_MS, HOUR_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from confluent_kafka.admin import AdminClient
 
@@ -75,8 +75,9 @@ def create_topics(
     partitions: int = 1,
     shards: int = 1,
     correct: bool = False,
+    only: Collection[str] | None = None,
 ) -> list[str]:
-    """Create the missing topics, and return their names. Existing topics do not change.
+    """Create the missing topics, or those in `only`, and return their names. Existing topics do not change.
 
     With `correct`, the configuration of an existing topic is completed: a broker may have created it on first use, with
     the broker's defaults. What is set for the topic itself stays.
@@ -93,12 +94,12 @@ def create_topics(
     # Only missing topics are created: without the permission to create, the broker rejects existing ones, too.
     known = admin.list_topics(timeout=TIMEOUT_S).topics
     wanted = dict.fromkeys(policies(topics), 1) | {topics.metrics: partitions, topics.table: shards}
-    del wanted[topics.shards]
+    wanted = {name: number for name, number in wanted.items() if name != topics.shards and name in (only or wanted)}
     created = _create(admin, topics, {name: number for name, number in wanted.items() if name not in known})
     _wait_until_known(admin, wanted)
     if correct:
         _correct(admin, topics, set(wanted) - set(created))
-    if topics.metrics not in created:
+    if topics.metrics in wanted and topics.metrics not in created:
         require_append_time(admin, [topics.metrics])
     return created
 
