@@ -165,12 +165,10 @@ class QueryWatch:
 
 
 def _lowest(positions: Iterable[Positions]) -> Positions:
-    """Return the positions that all shards have reached. Each of them reads every partition."""
-    lowest: Positions = {}
-    for one in positions:
-        for place, position in one.items():
-            lowest[place] = min(position, lowest.get(place, position))
-    return lowest
+    """Return the positions that all shards have reached, without partitions that some have not begun to read."""
+    each = list(positions)
+    common = set.intersection(*map(set, each))
+    return {place: min(one[place] for one in each) for place in sorted(common)}
 
 
 def last_end(rows: Iterable[LedgerRow], fallback: Mapping[str, Mapping[str, int]]) -> Offsets:

@@ -101,6 +101,22 @@ def test_a_catch_up_is_done_at_its_ends() -> None:
     assert done == [False, True]
 
 
+def test_a_partition_that_one_shard_has_not_begun_to_read_is_not_done() -> None:
+    """It was added since the last run. The shard that starts first has read it, and the sums lack the others' part."""
+    outside = Outside(loops=3)
+    watched, _ = watch(outside, ends={"metrics": {"0": 8, "1": 3}})
+    outside.publish(2, 8, 8)
+    found = outside.newest[2].positions
+    assert found is not None
+    done = []
+    for shard in ("0", "1"):
+        found.shards[shard]["metrics"]["1"] = 3
+        watched.follow(last=True)
+        done.append(watched.is_done)
+    assert done == [False, True]
+    assert outside.committed == [{"metrics": {"0": 8}}, {"metrics": {"0": 8, "1": 3}}]
+
+
 def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
     """Rows follow each other without a gap, also if the broker does not answer for a while.
 
