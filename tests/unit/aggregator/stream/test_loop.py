@@ -103,6 +103,29 @@ def test_a_partition_that_is_missing_for_a_moment_is_waited_for() -> None:
         loop.run_epoch(direct.store, (1, 3), 60)
 
 
+def test_a_partition_that_is_missing_for_a_moment_after_a_long_outage_is_waited_for() -> None:
+    """A broker that is back may know its partitions only seconds later, however long it was away."""
+    direct = Direct(partitions=2)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    loop.close()
+    direct.feed(5, place=OTHER)
+    partitions = direct.cluster.topics["metrics"].partitions
+    away, began_s = partitions.pop(), direct.monotonic()
+
+    def fail(_request: str) -> None:
+        since_s = direct.monotonic() - began_s
+        if since_s < 60:
+            raise UnavailableError("no answer")
+        if since_s > 75 and not partitions[1:]:
+            partitions.append(away)
+
+    direct.fail = fail
+    for batch in range(1, 8):
+        loop.run_epoch(direct.store, (1, batch), 20)
+    assert direct.published() == {METRICS: 0, OTHER: 1}
+
+
 def test_a_loop_that_ended_in_the_middle_of_a_step_begins_again_at_what_is_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
