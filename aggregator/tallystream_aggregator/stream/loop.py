@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BEGIN_ANEW, BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.broker import BEGIN_ANEW, PUBLISH_AGAIN, BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
 from tallystream_aggregator.stream.epochs import EpochLoop, Identity
 from tallystream_aggregator.stream.layout import Layout
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import PositionsRow, by_topic, visible_row
-from tallystream_aggregator.stream.restore import Begin, Restorer, positions_of
+from tallystream_aggregator.stream.restore import Begin, Restorer, positions_of, require_whole
 from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
@@ -70,6 +70,11 @@ class LoopSettings:
     def rows(self) -> Place:
         """The shard's partition of `metrics-table`."""
         return Place(self.topics.table, self.begin.shard)
+
+    @property
+    def sums(self) -> set[str]:
+        """The topics with the sums of the table. A step publishes only those that change, so the others must stay."""
+        return {self.topics.agg, self.topics.shards} if self.begin.shards > 1 else {self.topics.agg}
 
 
 class ShardLoop(EpochLoop):
@@ -137,13 +142,15 @@ class ShardLoop(EpochLoop):
         """Require that no sums are published, as there are no positions.
 
         Raises:
-            TallystreamError: there are sums.
+            TallystreamError: there are sums, or there were rows.
             BrokerError: another task has begun the table meanwhile.
         """
         shard, topics, rows = self._settings.begin.shard, self._settings.topics, self._settings.rows
         # The combiner waits for the first positions of every shard, so the first shard begins before there is a sum.
         place = Place(topics.agg, 0) if shard == 0 else Place(topics.shards, shard)
-        bounds = self._broker.bounds([place]).get(place)
+        found = self._broker.bounds([place, rows])
+        require_whole(rows, found.get(rows), BEGIN_ANEW)  # else the rows of this table could not be told from others
+        bounds = found.get(place)
         if bounds is None or bounds.first == bounds.end:
             return
         if shard and visible_row(self._broker, place, shard) is None:
@@ -162,7 +169,7 @@ class ShardLoop(EpochLoop):
         if not found:
             raise BrokerError(f"topic {self._settings.topics.metrics}: it has no partition that can be read.")
         rows = self._settings.rows.topic
-        ids = self._broker.topic_ids({place.topic for place in found} | {rows})
+        ids = self._broker.topic_ids({place.topic for place in found} | self._settings.sums | {rows})
         self._require_same(ids)
         self._topic_ids = self._topic_ids | ids
         self._table.state.topic_id = self._topic_ids.get(rows, "")
@@ -180,11 +187,13 @@ class ShardLoop(EpochLoop):
     def _require_same(self, ids: dict[str, str]) -> None:
         """Require that the topics of the positions are still the same."""
         for topic, topic_id in ids.items():
-            if self._topic_ids.get(topic, topic_id) != topic_id:
-                raise TopicChangedError(
-                    f"topic {topic}: it was deleted and created again, so the table's positions mean nothing there; "
-                    f"{BEGIN_ANEW}."
-                )
+            if self._topic_ids.get(topic, topic_id) == topic_id:
+                continue
+            if topic in self._settings.sums:
+                lost = f"so sums that do not change are missing there; {PUBLISH_AGAIN}"
+            else:
+                lost = f"so the table's positions mean nothing there; {BEGIN_ANEW}"
+            raise TopicChangedError(f"topic {topic}: it was deleted and created again, {lost}.")
 
     def _take_step(self, source: Source, timeout_s: float) -> None:
         now = self._timer.monotonic()
