@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,15 +12,14 @@ from tallystream_aggregator.kafka import clients
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confluent_kafka import Consumer
     from confluent_kafka.admin import TopicMetadata
 
 Offsets = dict[str, dict[str, int]]
-"""topic → partition → the next offset to read, as Spark writes them."""
+"""topic → partition → the next offset to read."""
 
 
 def by_topic(offsets: Mapping[tuple[str, int], int]) -> Offsets:
-    """Return offsets that are given by (topic, partition) in the form that Spark writes."""
+    """Return offsets by topic and partition."""
     found: Offsets = {}
     for (topic, partition), offset in offsets.items():
         found.setdefault(topic, {})[str(partition)] = offset
@@ -29,12 +27,12 @@ def by_topic(offsets: Mapping[tuple[str, int], int]) -> Offsets:
 
 
 def by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
-    """Return offsets in the form that Spark writes by (topic, partition)."""
+    """Return offsets by (topic, partition)."""
     return {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
 
 
-EXCLUDED = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead|shards)$)"
-"""Comes before every pattern: excludes Kafka's own topics and the outputs of aggregators, with any prefix."""
+_OUTPUTS = re.compile(r"__.*|.*metrics-(?:agg|table|events|ledger|dead|shards)")
+"""No pattern selects these: Kafka's own topics and the outputs of aggregators, with any prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class Selection:
             raise ConfigError("--partitions", self.partitions, "leave it out with --topic-pattern, or leave that out")
         if self.pattern is not None:
             try:
-                re.compile(self.regex)
+                re.compile(self.pattern)
             except re.error as error:
                 remedy = f"give a regular expression of whole names, as in metrics-.* ({error})"
                 raise ConfigError("--topic-pattern", self.pattern, remedy) from error
@@ -70,43 +68,13 @@ class Selection:
             if name == self.topic or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
                 raise ConfigError("--otlp-topic", name, f"give the name of a topic of OTLP metrics, not {self.topic}")
 
-    @property
-    def regex(self) -> str:
-        """The pattern as a regular expression that matches no output: the same in Python and in Java."""
-        return f"{EXCLUDED}(?:{'|'.join([f'(?:{self.pattern})', *map(re.escape, self.otlp)])})"
-
     def reads(self, topic: str, partition: int) -> bool:
         """Return True if a partition is read."""
-        if self.pattern is not None:
-            return re.fullmatch(self.regex, topic) is not None
         if topic in self.otlp:
             return True
-        return topic == self.topic and (self.partitions is None or partition in self.partitions)
-
-    def source(self) -> dict[str, str]:
-        """Return the selection as an option of Spark's Kafka source."""
         if self.pattern is not None:
-            return {"subscribePattern": self.regex}
-        if self.partitions is not None:
-            return {"assign": json.dumps({self.topic: sorted(self.partitions)})}
-        return {"subscribe": ",".join([self.topic, *self.otlp])}
-
-    def existing(self, kafka: Mapping[str, str]) -> dict[str, list[int]]:
-        """Return the partitions that exist now: topic → partitions.
-
-        Raises:
-            KafkaException: the broker did not answer in time.
-        """
-        with clients.metadata_consumer(kafka) as consumer:
-            return self.seen_by(consumer)
-
-    def seen_by(self, consumer: Consumer) -> dict[str, list[int]]:
-        """Return the partitions that exist now, as a consumer sees them: topic → partitions.
-
-        Raises:
-            KafkaException: the broker did not answer in time.
-        """
-        return self.among(consumer.list_topics(timeout=clients.TIMEOUT_S).topics)
+            return re.fullmatch(self.pattern, topic) is not None and _OUTPUTS.fullmatch(topic) is None
+        return topic == self.topic and (self.partitions is None or partition in self.partitions)
 
     def among(self, topics: Mapping[str, TopicMetadata]) -> dict[str, list[int]]:
         """Return the partitions that are read of these topics, by name: topic → partitions."""
@@ -121,7 +89,8 @@ class Selection:
             TallystreamError: the topic does not exist.
             KafkaException: the broker did not answer.
         """
-        read = self.existing(kafka)
+        with clients.metadata_consumer(kafka) as consumer:
+            read = self.among(consumer.list_topics(timeout=clients.TIMEOUT_S).topics)
         for name in self.otlp:
             if name not in read:
                 raise ConfigError("--otlp-topic", name, "the topic does not exist, or has no partition yet: create it")
