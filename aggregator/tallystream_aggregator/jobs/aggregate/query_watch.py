@@ -16,7 +16,7 @@ from tallystream_aggregator.stream.broker import BrokerError
 from tallystream_aggregator.stream.positions import by_place, by_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.jobs.aggregate.generations import Generations
@@ -171,7 +171,6 @@ def _lowest(positions: Iterable[Positions]) -> Positions:
     return {place: min(one[place] for one in each) for place in sorted(common)}
 
 
-def last_end(rows: Iterable[LedgerRow], fallback: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Return where the ledger's last row ends, or `fallback` if it has none."""
-    ends = [row.end for row in rows if row.kind == "batch" and row.query == QUERY]
-    return ends[-1] if ends else {topic: dict(found) for topic, found in fallback.items()}
+def last_end(rows: Sequence[LedgerRow]) -> Offsets:
+    """Return where the ledger's last row of an epoch ends, nothing if it has none."""
+    return next((row.end for row in reversed(rows) if row.kind == "batch" and row.query == QUERY), {})

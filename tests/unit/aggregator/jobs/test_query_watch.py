@@ -132,7 +132,7 @@ def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
         (2, 0, 1000, {}, {"metrics": {"0": 5}}),
         (2, 3, 1003, {"metrics": {"0": 5}}, {"metrics": {"0": 8}}),
     ]
-    assert last_end(outside.written, {}) == {"metrics": {"0": 8}}
+    assert last_end(outside.written) == {"metrics": {"0": 8}}
 
 
 def test_the_combiner_has_no_row_in_the_ledger() -> None:
