@@ -73,7 +73,7 @@ class StepFailedError(TallystreamError):
 
 @dataclass(slots=True)
 class EpochReport:
-    """What an epoch did: counts of steps, records, sums and rows, and seconds of waiting.
+    """What an epoch did: counts of steps, records and sums, and seconds of waiting.
 
     `restarts` counts how often it began at what is published. `positions` are those at its end, and `state_bytes` is
     the size of the stored table.
@@ -82,7 +82,6 @@ class EpochReport:
     steps: int = 0
     records: int = 0
     sums: int = 0
-    rows: int = 0
     restarts: int = 0
     waited_s: float = 0.0
     state_bytes: int = 0
