@@ -18,7 +18,7 @@ from tallystream_aggregator.stream.epochs import EpochLoop, Identity
 from tallystream_aggregator.stream.layout import Layout
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.pace import Pace
-from tallystream_aggregator.stream.positions import PositionsRow, by_topic, visible_row
+from tallystream_aggregator.stream.positions import PositionsRow, by_place, by_topic, visible_row
 from tallystream_aggregator.stream.restore import Begin, Restorer, positions_of, require_whole
 from tallystream_aggregator.table.limits import TableSettings
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.broker import Broker, Chunk, Source
+    from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, Source
     from tallystream_aggregator.stream.epochs import Timer
+    from tallystream_aggregator.stream.positions import ByTopic
     from tallystream_aggregator.table.storage import Store, StoredTable
     from tallystream_aggregator.table.table import Table
 
@@ -128,7 +129,7 @@ class ShardLoop(EpochLoop):
         self._topic_ids = {}
         if self._last is None:
             self._require_no_sums()
-            return self._restorer.new_table()
+            return self._restorer.new_table(self._begin_positions())
         begin, self._topic_ids = self._settings.begin, self._last.topics
         if (self._last.of, self._last.sum_tags) != (begin.shards, begin.sum_tags):
             raise LayoutError(
@@ -137,6 +138,16 @@ class ShardLoop(EpochLoop):
             )
         self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
         return self._restorer.table_at(self._last, store, source)
+
+    def _begin_positions(self) -> Positions:
+        """Return where the table begins. The first shard decides: its driver may be another one than ours."""
+        begin = self._settings.begin
+        if begin.shard == 0:
+            return begin.positions
+        first = visible_row(self._broker, Place(self._settings.topics.table, 0), 0)
+        if first is None:
+            raise BrokerError(f"shard {begin.shard}: the first shard has not begun yet.")
+        return by_place(first.begin)
 
     def _require_no_sums(self) -> None:
         """Require that no sums are published, as there are no positions.
@@ -243,6 +254,11 @@ class ShardLoop(EpochLoop):
     def _rows_due(self) -> bool:
         return self._rows_wait and self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S
 
+    @property
+    def _first_begin(self) -> ByTopic:
+        begin = self._settings.begin
+        return by_topic(begin.positions) if begin.shard == 0 and begin.shards > 1 else {}
+
     def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last, begin = self._table, self._last, self._settings.begin
@@ -261,6 +277,7 @@ class ShardLoop(EpochLoop):
             records=state.records,
             dead=state.dead,
             stale=state.stale,
+            begin=self._first_begin if last is None else last.begin,
         )
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._settings.topics), row)

@@ -32,7 +32,8 @@ class PositionsRow(msgspec.Struct, kw_only=True):
 
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
-    last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment.
+    last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment. The first
+    of several shards has in `begin` where it began, for those that begin later.
     """
 
     v: int = 1
@@ -44,6 +45,7 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     positions: ByTopic
     topics: dict[str, str]
     shards: dict[str, ByTopic] = {}
+    begin: ByTopic = {}
     records: int = 0
     dead: int = 0
     stale: int = 0

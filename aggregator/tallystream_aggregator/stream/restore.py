@@ -49,7 +49,7 @@ class MissingRowsError(TallystreamError):
 
 
 class Begin(NamedTuple):
-    """The shard, and how it begins if nothing is published: with which tags, and at which `positions`."""
+    """The shard, and how the table begins if nothing is published: with which tags, and at which `positions`."""
 
     shard: int
     shards: int
@@ -84,12 +84,12 @@ class Restorer:
         self.omitted: list[LifeId] = []
         """The lives whose counts the rows lack, because they were too large to be written."""
 
-    def new_table(self) -> StoredTable:
+    def new_table(self, positions: Positions) -> StoredTable:
         """Return an empty table at the positions at which it begins."""
         begin = self._begin
         state = State(shard=begin.shard, shards=begin.shards, sum_tags=begin.sum_tags, published=True)
         table = Table(state, self._settings)
-        for place, position in begin.positions.items():
+        for place, position in positions.items():
             table.advance(str(place), position - 1, 0)
         return StoredTable(table)
 

@@ -184,9 +184,28 @@ def test_a_shard_whose_positions_were_lost_does_not_begin_again() -> None:
         shards.run(1)
 
 
+def test_all_shards_begin_where_the_first_one_began() -> None:
+    """A kill is between their first publications. The next start finds a table, and does not know where it began."""
+    direct = Direct(shards=2)
+    for shard in range(2):
+        direct.feed(10, key=key(shard), name="before")
+    begin = {METRICS: 2}
+    direct.loop(1, begin=begin).run_epoch(Batch(0), (1, 1), 1)
+    assert direct.published(Place(TOPICS.table, 1), 1) is None
+    direct.loop(0, begin=begin).run_epoch(Batch(0), (1, 0), 1)
+    for shard in range(2):
+        direct.feed(3, key=key(shard))
+    stores = [Batch(0), Batch(0)]
+    for shard in (1, 0):
+        direct.loop(shard).run_epoch(stores[shard], (2, shard), 1)
+    direct.combiner().run_epoch(Batch(0), (2, 2), 1)
+    assert [(json.loads(value)["name"], json.loads(value)["count"]) for value in direct.values()] == [("n", 6)]
+
+
 def test_a_shard_whose_first_publication_failed_begins_again() -> None:
     """What a transaction has left that was aborted is no sum."""
     shards = Direct(shards=2)
+    shards.loop(0).run_epoch(Batch(0), (1, 0), 1)
     refused = [UnavailableError("no answer")]
 
     def fail(request: str) -> None:
