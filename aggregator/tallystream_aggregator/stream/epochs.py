@@ -159,6 +159,7 @@ class EpochLoop(ABC):
             try:
                 self._run(store, claim, end_s)
             except StoppedError:
+                self.close()  # what is published was not reached
                 break
             except (BrokerError, LostRecordsError) as error:
                 self.close()

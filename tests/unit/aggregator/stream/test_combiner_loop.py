@@ -104,6 +104,26 @@ def test_compaction_while_the_combiner_starts_hides_no_shard(monkeypatch: pytest
     assert shards.counts[-1] == 22
 
 
+def test_a_combiner_that_was_stopped_while_it_started_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the partial sums of a part of the shards. Going on with them, it would publish lower counts."""
+    monkeypatch.setattr(combiner_loop, "READ_AT_ONCE", 1)
+    shards = Shards()
+    shards.restart_combiner()
+    shards.feed(11, key=key(0))
+    shards.run(0)
+
+    def fail(request: str) -> None:
+        shards.stopped = request == "read"
+
+    shards.fail = fail
+    shards.run(2)
+    shards.fail, shards.stopped = (lambda _: None), False
+    shards.feed(12, key=key(0))
+    shards.run(0)
+    shards.run(2)
+    assert shards.counts == sorted(shards.counts)
+
+
 def test_a_log_of_a_shard_that_was_cut_off_stops_the_combiner() -> None:
     """What it has published is not there any more, and nothing that it waits for would come."""
     shards = Shards()
