@@ -79,10 +79,10 @@ class QueryWatch:
 
     @property
     def is_done(self) -> bool:
-        """Whether the end of a catch-up is reached."""
-        return self._ends is not None and all(
-            self._published.get(place, -1) >= end for place, end in by_place(self._ends).items()
-        )
+        """Whether the end of a catch-up is reached, and every loop has begun: then it has looked at its topics."""
+        if self._ends is None or not self.is_ready:
+            return False
+        return all(self._published.get(place, -1) >= end for place, end in by_place(self._ends).items())
 
     def follow(self, *, last: bool = False) -> None:
         """Do what is due. Call it several times a second, and once after the end of the query with `last`.
@@ -104,8 +104,7 @@ class QueryWatch:
         self._write()
 
     def _watch(self, now_s: float) -> None:
-        if not self._tail.poll():
-            return
+        moved = self._tail.poll()
         newest = self._tail.newest
         last = newest[max(newest)].positions  # of the only shard, or of the combiner
         if last is not None and len(last.shards) in (0, len(newest) - 1):
@@ -120,7 +119,8 @@ class QueryWatch:
         ends = {place: max(end, self._published.get(place, 0)) for place, end in self._bounds.items()}
         records = sum(row.records for row in shards)
         if self.is_ready:
-            self._health.status.checked()
+            if moved:
+                self._health.status.checked()
             self._was_ready = True
         elif not self._was_ready:
             self._records = records  # of earlier processes
