@@ -66,7 +66,8 @@ class CombinerLoop(EpochLoop):
     def __init__(
         self, settings: CombinerSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        identity = Identity(settings.shards, settings.transactional_id, settings.place)
+        sums = Place(settings.topics.agg, 0)
+        identity = Identity(settings.shards, settings.transactional_id, settings.place, sums)
         super().__init__(identity, broker, timer, stopped, Pace(settings.spacing_s, READ_AT_ONCE))
         self._settings = settings
         self._combined = Combined(settings.shards)

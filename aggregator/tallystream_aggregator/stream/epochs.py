@@ -29,6 +29,7 @@ from tallystream_aggregator.stream.positions import (
     encode,
     key_of,
     newest_row,
+    visible_bounds,
     visible_row,
 )
 
@@ -89,11 +90,15 @@ class EpochReport:
 
 
 class Identity(NamedTuple):
-    """Who a loop is: its number among the shards, its transactional ID, and the partition of its positions row."""
+    """Who a loop is: its number among the shards, its transactional ID, and the partition of its positions row.
+
+    `sums` is the partition of its sums. Like the first one, nobody else writes it.
+    """
 
     shard: int
     transactional_id: str
     place: Place
+    sums: Place
 
 
 class EpochLoop(ABC):
@@ -243,6 +248,7 @@ class EpochLoop(ABC):
         while True:
             try:
                 published = newest_row(self._broker, self._identity.place, self._identity.shard)
+                visible_bounds(self._broker, self._identity.sums)
             except HangingTransactionError:
                 # A newer writer's transaction ends soon, or the broker ends it. Then its claim is found.
                 if self._timer.monotonic() >= until_s:

@@ -73,6 +73,12 @@ class LoopSettings:
         return Place(self.topics.table, self.begin.shard)
 
     @property
+    def own_sums(self) -> Place:
+        """The partition with the shard's sums, or partial sums."""
+        topics, begin = self.topics, self.begin
+        return Place(topics.shards, begin.shard) if begin.shards > 1 else Place(topics.agg, 0)
+
+    @property
     def sums(self) -> set[str]:
         """The topics with the sums of the table. A step publishes only those that change, so the others must stay."""
         return {self.topics.agg, self.topics.shards} if self.begin.shards > 1 else {self.topics.agg}
@@ -88,7 +94,7 @@ class ShardLoop(EpochLoop):
     def __init__(
         self, settings: LoopSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        identity = Identity(settings.begin.shard, settings.transactional_id, settings.rows)
+        identity = Identity(settings.begin.shard, settings.transactional_id, settings.rows, settings.own_sums)
         pace = Pace(settings.spacing_s, settings.max_records, settings.max_rate)
         super().__init__(identity, broker, timer, stopped, pace)
         self._settings = settings
