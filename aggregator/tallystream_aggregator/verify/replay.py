@@ -142,6 +142,7 @@ class Replay(Rules):
             refused += map(str, points)
             for snapshot in snapshots:
                 try:
+                    self._note_partition(instance, partition)
                     refused += self._snapshot(instance, partition, timestamp_ms, snapshot)
                 except RejectedError as error:
                     refused.append(str(error))

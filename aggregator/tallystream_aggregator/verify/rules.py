@@ -33,7 +33,8 @@ MAX_METRIC_LETTERS = 10
 class Rules:
     """The lives, which records change. `shards` is the number of the table's shards.
 
-    `events` has the events of the records so far; the caller may clear it. `stale` counts stale snapshots.
+    `events` has the events of the records so far; the caller may clear it. `moved` are the instances with records in
+    several partitions: their events depend on which partition is read first. `stale` counts stale snapshots.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -46,9 +47,15 @@ class Rules:
         self.shards = 1
         self.stale = 0
         self.events: list[EventName] = []
+        self.moved: set[str] = set()
+        self._partitions: dict[str, str] = {}  # by instance: that of its first record
 
     def _event(self, kind: str, app: str, instance: str, life: str | None, detail: str = "") -> None:
         self.events.append((kind, app, instance, life or "", self._clock, detail))
+
+    def _note_partition(self, instance: str, partition: str) -> None:
+        if self._partitions.setdefault(instance, partition) != partition:
+            self.moved.add(instance)
 
     def _reached(self, life: Life, name: str | None, limit: str) -> None:
         """Note the event that a life reaches a limit, once."""
@@ -62,6 +69,7 @@ class Rules:
         Raises:
             RejectedError: the whole record is refused.
         """
+        self._note_partition(instance, partition)
         if value is None:
             self._tombstone(instance, partition)
             return []

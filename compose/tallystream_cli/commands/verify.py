@@ -146,6 +146,7 @@ def notes(outcome: Outcome) -> list[str]:
     """Return one sentence for each kind of record that was not compared, with the reason."""
     counts = {
         "sums were not compared: the positions of the shards at their moment are not known any more": outcome.between,
+        "instances have records in several partitions, and their events were not compared": outcome.moved,
         "metrics were not compared: only a sum later than the period is left": outcome.compacted,
         "records of metrics-agg are no sums and were skipped": outcome.unreadable,
     }
@@ -161,7 +162,7 @@ def notes(outcome: Outcome) -> list[str]:
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as it is printed with --json."""
-    keys = ("records", "sums", "letters", "events", "between", "compacted", "unreadable")
+    keys = ("records", "sums", "letters", "events", "between", "compacted", "moved", "unreadable")
     content: dict[str, Any] = {"agree": not outcome.differences} | {key: getattr(outcome, key) for key in keys}
     content |= {"letters_checked": outcome.letters_checked, "events_checked": outcome.events_checked}
     content |= {"complete": outcome.complete, "ends": outcome.ends}

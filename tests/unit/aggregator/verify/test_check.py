@@ -19,6 +19,7 @@ from tallystream_aggregator.verify.tags import Tags
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tallystream_aggregator.verify.advance import Event
     from tallystream_aggregator.verify.published import Ends, PublishedSum
 
 BEGIN_MS = 1_700_000_000_000
@@ -41,11 +42,13 @@ class Topic:
         self.records: dict[str, list[RawRecord]] = {ZERO: [], ONE: []}
         self._read = {ZERO: 0, ONE: 0}
 
-    def append(self, value: bytes | None, partition: str = ZERO, *, at: int | None = None) -> Topic:
-        """Append a record of the partition's own instance, `at` ms after the beginning."""
+    def append(
+        self, value: bytes | None, partition: str = ZERO, *, at: int | None = None, instance: str | None = None
+    ) -> Topic:
+        """Append a record, of the partition's own instance by default, `at` ms after the beginning."""
         rows = self.records[partition]
         at = 1000 * len(rows) if at is None else at
-        rows.append(RawRecord(len(rows), BEGIN_MS + at, f"app-{partition}".encode(), value))
+        rows.append(RawRecord(len(rows), BEGIN_MS + at, (instance or f"app-{partition}").encode(), value))
         return self
 
     def until(self, partition: str, end: int) -> Iterator[RawRecord]:
@@ -58,13 +61,14 @@ class Topic:
         *rows: PublishedSum,
         end: Ends | None = None,
         letters: dict[tuple[str, int], int] | None = None,
+        events: dict[Event, int] | None = None,
         tags: Tags = Tags(),  # noqa: B008 (it is frozen)
         earlier_tags: tuple[Tags, ...] = (),
     ) -> Outcome:
         """Compare rows, the last of a metric is the newest. `tags` are those of the sums at `end`."""
         replay = Replay(tags=tags)
         advance = Advance(replay, {ZERO: 0, ONE: 0}, self.until, (), lambda _: None)
-        check = Check(advance, replay, letters=letters, tags=earlier_tags)
+        check = Check(advance, replay, letters=letters, events=events, tags=earlier_tags)
         moment = None if end is None else Moment((end,), tags)
         return check.run(rows, {row.identity: row for row in rows}, end=moment)
 
@@ -212,6 +216,26 @@ def test_each_refused_record_has_its_dead_letters_exactly_once() -> None:
         ),
     ]
     assert found.letters == 2
+
+
+def restart(partition: str, offset: int, instance: str, life: str) -> Event:
+    """Return the event of a new life."""
+    return (partition, offset, "restart", "shop", instance, life, BEGIN_MS + 1000 * offset, "")
+
+
+def test_events_of_an_instance_in_several_partitions_may_depend_on_the_order() -> None:
+    """Which of its lives is the restart, the table says by what it read first. Other instances' events are compared."""
+    other = LIFE[:-1] + "B"
+    in_one = snapshot(1, 1).replace(LIFE.encode(), other.encode())
+    first_zero, first_one = restart(ONE, 0, "moved", other), restart(ZERO, 0, "moved", LIFE)
+    for event in (first_zero, first_one):
+        topic = Topic().append(snapshot(1, 1), instance="moved").append(in_one, ONE, instance="moved")
+        rows = published(count=2, lives=2, instances=1, offsets={"0": 0, "1": 0})
+        outcome = topic.check(rows, end={ZERO: 1, ONE: 1}, events={event: 1})
+        assert (outcome.moved, "events" in [one[0] for one in fields(outcome)]) == (1, False)
+    topic = Topic().append(snapshot(1, 1), instance="still").append(in_one, instance="still")
+    outcome = topic.check(published(count=2, lives=2, offsets={"0": 1}), end={ZERO: 2}, events={})
+    assert [one[0] for one in fields(outcome)].count("events") == 1
 
 
 def test_a_life_is_silent_by_the_clock_of_its_partition_alone() -> None:
