@@ -85,8 +85,9 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
     check_login(kafka)
     with clients.broker_errors(settings.bootstrap_servers), ExitStack() as stack:
         known = clients.admin(kafka).list_topics(timeout=clients.TIMEOUT_S).topics
-        if topics.table not in known or topics.ledger not in known:
-            raise NoTableError(f"topic {topics.table}: there is no table; an aggregator creates it.")
+        missing = [name for name in (topics.table, topics.ledger, topics.agg) if name not in known]
+        if missing:
+            raise NoTableError(f"topic {missing[0]}: it does not exist; start the aggregator, which creates it.")
         lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
         stack.callback(lease.close)
         lease.join()
