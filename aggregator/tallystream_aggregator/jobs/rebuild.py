@@ -1,6 +1,6 @@
 """`tallystream rebuild`: gives a table more shards, or other tags of its sums, while no aggregator runs.
 
-Without either it publishes all sums and rows again, as after the topic `metrics-agg` was lost.
+Without either it publishes all sums and rows again, as after the topic `metrics-agg` or `metrics-shards` was lost.
 
 It takes the lease and a generation, as an aggregator does, so none can run beside it. It needs no checkpoint and no
 Spark: the table is read from `metrics-table`, and written there again in one transaction. The next start of the
@@ -85,8 +85,9 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
     check_login(kafka)
     with clients.broker_errors(settings.bootstrap_servers), ExitStack() as stack:
         known = clients.admin(kafka).list_topics(timeout=clients.TIMEOUT_S).topics
-        if topics.table not in known or topics.ledger not in known:
-            raise NoTableError(f"topic {topics.table}: there is no table; an aggregator creates it.")
+        missing = [name for name in (topics.table, topics.ledger, topics.agg) if name not in known]
+        if missing:
+            raise NoTableError(f"topic {missing[0]}: it does not exist; start the aggregator, which creates it.")
         lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
         stack.callback(lease.close)
         lease.join()
@@ -107,9 +108,10 @@ def _change(
     old = visible_layout(broker, topics)
     if old is None:
         raise NoTableError(f"topic {topics.table}: it has no positions of a table; start the aggregator first.")
-    if (settings.shards or 1) > 1:
-        require_partitions(clients.admin(kafka), topics, shards=settings.shards or 1)
-        create_shards_topic(clients.admin(kafka), topics, settings.shards or 1)
+    shards = max(settings.shards or 1, old.shards)
+    if shards > 1:
+        require_partitions(clients.admin(kafka), topics, shards=shards)
+        create_shards_topic(clients.admin(kafka), topics, shards)
     opened = _opened(topics, kafka)
     generations = Generations(broker, topics, shards=old.shards)
     try:

@@ -31,8 +31,8 @@ def by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, in
     return {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
 
 
-EXCLUDED = r"(?!__)(?!.*metrics-(?:agg|table|events|ledger|dead|shards)$)"
-"""Comes before every pattern: excludes Kafka's own topics and the outputs of aggregators, with any prefix."""
+_OUTPUTS = re.compile(r"__.*|.*metrics-(?:agg|table|events|ledger|dead|shards)")
+"""No pattern selects these: Kafka's own topics and the outputs of aggregators, with any prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Selection:
             raise ConfigError("--partitions", self.partitions, "leave it out with --topic-pattern, or leave that out")
         if self.pattern is not None:
             try:
-                re.compile(self.regex)
+                re.compile(self.pattern)
             except re.error as error:
                 remedy = f"give a regular expression of whole names, as in metrics-.* ({error})"
                 raise ConfigError("--topic-pattern", self.pattern, remedy) from error
@@ -68,17 +68,12 @@ class Selection:
             if name == self.topic or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
                 raise ConfigError("--otlp-topic", name, f"give the name of a topic of OTLP metrics, not {self.topic}")
 
-    @property
-    def regex(self) -> str:
-        """The pattern as a regular expression that matches no output."""
-        return f"{EXCLUDED}(?:{'|'.join([f'(?:{self.pattern})', *map(re.escape, self.otlp)])})"
-
     def reads(self, topic: str, partition: int) -> bool:
         """Return True if a partition is read."""
-        if self.pattern is not None:
-            return re.fullmatch(self.regex, topic) is not None
         if topic in self.otlp:
             return True
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None and _OUTPUTS.fullmatch(topic) is None
         return topic == self.topic and (self.partitions is None or partition in self.partitions)
 
     def among(self, topics: Mapping[str, TopicMetadata]) -> dict[str, list[int]]:

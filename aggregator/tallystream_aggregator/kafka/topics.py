@@ -54,6 +54,7 @@ def policies(topics: Topics) -> dict[str, dict[str, str]]:
     compacted = {
         "cleanup.policy": "compact",
         "min.compaction.lag.ms": str(HOUR_MS),
+        "delete.retention.ms": str(DAY_MS),
         "max.message.bytes": str(TABLE_RECORD_BYTES),
     }
     return {

@@ -59,7 +59,8 @@ class Bounds(NamedTuple):
 
 
 BEGIN_ANEW = "begin a new table: delete the topics metrics-table, metrics-agg and metrics-shards, and start again"
-"""A remedy, for which a person must decide."""
+PUBLISH_AGAIN = "run tallystream rebuild without options, which publishes all sums again"
+"""Remedies, for which a person must decide."""
 
 
 class BrokerError(TallystreamError):

@@ -12,10 +12,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Output, Place
+from tallystream_aggregator.stream.broker import PUBLISH_AGAIN, BrokerError, LostRecordsError, Output, Place
 from tallystream_aggregator.stream.epochs import EpochLoop, Identity, StoppedError
 from tallystream_aggregator.stream.pace import Pace
-from tallystream_aggregator.stream.positions import PositionsRow, by_place, by_topic, encode, key_of, newest_in
+from tallystream_aggregator.stream.positions import (
+    PositionsRow,
+    by_place,
+    by_topic,
+    encode,
+    key_of,
+    newest_in,
+    visible_row,
+)
+from tallystream_aggregator.stream.restore import MissingRowsError, require_whole
 from tallystream_aggregator.table.combiners import CombinerGroup
 from tallystream_aggregator.table.shards import decode
 
@@ -57,7 +66,8 @@ class CombinerLoop(EpochLoop):
     def __init__(
         self, settings: CombinerSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        identity = Identity(settings.shards, settings.transactional_id, settings.place)
+        sums = Place(settings.topics.agg, 0)
+        identity = Identity(settings.shards, settings.transactional_id, settings.place, sums)
         super().__init__(identity, broker, timer, stopped, Pace(settings.spacing_s, READ_AT_ONCE))
         self._settings = settings
         self._combined = Combined(settings.shards)
@@ -78,6 +88,8 @@ class CombinerLoop(EpochLoop):
     def _restore(self, store: Store, source: Source) -> None:
         """Read `metrics-shards` to its end. What was published before need not be published again."""
         del store
+        if self._last is None:
+            self._begin()
         published = {} if self._last is None else by_place(self._last.positions)
         places = [Place(self._settings.topics.shards, shard) for shard in range(self._settings.shards)]
         bounds = self._broker.bounds(places)
@@ -86,6 +98,7 @@ class CombinerLoop(EpochLoop):
                 raise BrokerError(f"topic {place.topic}: the broker does not know the partition {place.partition} now.")
             if published.get(place, 0) > bounds[place].end:
                 raise LostRecordsError(place, published[place], bounds[place])
+            require_whole(place, bounds[place], f"delete {place.topic}, and {PUBLISH_AGAIN}")
         at = {place: found.first for place, found in bounds.items()}
         ends = {place: max(found.stable, published.get(place, 0)) for place, found in bounds.items()}
         source.assign(at)
@@ -100,6 +113,24 @@ class CombinerLoop(EpochLoop):
                 combined.add(chunk, published.get(chunk.place, 0))
                 at[chunk.place] = chunk.end
         self._publish()
+
+    def _begin(self) -> None:
+        """Publish the first positions row, before there is a sum.
+
+        Raises:
+            MissingRowsError: there are sums, so the partial sums were deleted together with the positions.
+        """
+        agg, place = Place(self._settings.topics.agg, 0), self._settings.place
+        bounds = self._broker.bounds([agg]).get(agg)
+        if bounds is None or bounds.first == bounds.end:
+            self._publish_claim(self._row(begun=False))
+            return
+        if visible_row(self._broker, place, place.partition) is not None:
+            raise BrokerError(f"topic {place.topic}: another task has begun to combine.")
+        raise MissingRowsError(
+            f"topic {agg.topic}: it has sums, and {place.topic} has no positions of the combiner that wrote them; "
+            f"{PUBLISH_AGAIN}."
+        )
 
     def _take_step(self, source: Source, timeout_s: float) -> None:
         now = self._timer.monotonic()
@@ -117,8 +148,13 @@ class CombinerLoop(EpochLoop):
             self._publish()
 
     def _publish(self) -> None:
-        totals, begun = self._combined.changes(), self._combined.has_begun
-        row = PositionsRow(
+        totals = self._combined.changes()
+        row = self._row(begun=self._combined.has_begun)
+        self._commit(self._records(totals, row), row)
+        self._report.sums += len(totals)
+
+    def _row(self, *, begun: bool) -> PositionsRow:
+        return PositionsRow(
             shard=self._settings.shards,
             of=self._settings.shards,
             claim=self._claim,
@@ -127,8 +163,6 @@ class CombinerLoop(EpochLoop):
             topics={},
             shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items()) if begun},
         )
-        self._commit(self._records(totals, row), row)
-        self._report.sums += len(totals)
 
     def _records(self, totals: list[Total], row: PositionsRow) -> Iterator[Output]:
         agg = Place(self._settings.topics.agg, 0)

@@ -29,6 +29,7 @@ from tallystream_aggregator.stream.positions import (
     encode,
     key_of,
     newest_row,
+    visible_bounds,
     visible_row,
 )
 
@@ -45,6 +46,9 @@ POLL_S = 0.1
 """How long a read waits for a first record. A stop is noticed after it."""
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
+
+GONE_S = 30.0
+"""After this time, a partition that a broker which answers does not know is gone."""
 
 HANGING_S = 60.0
 """After this time, an open transaction of a partition is hanging. The broker ends others after half of it."""
@@ -70,7 +74,7 @@ class StepFailedError(TallystreamError):
 
 @dataclass(slots=True)
 class EpochReport:
-    """What an epoch did: counts of steps, records, sums and rows, and seconds of waiting.
+    """What an epoch did: counts of steps, records and sums, and seconds of waiting.
 
     `restarts` counts how often it began at what is published. `positions` are those at its end, and `state_bytes` is
     the size of the stored table.
@@ -79,7 +83,6 @@ class EpochReport:
     steps: int = 0
     records: int = 0
     sums: int = 0
-    rows: int = 0
     restarts: int = 0
     waited_s: float = 0.0
     state_bytes: int = 0
@@ -87,11 +90,15 @@ class EpochReport:
 
 
 class Identity(NamedTuple):
-    """Who a loop is: its number among the shards, its transactional ID, and the partition of its positions row."""
+    """Who a loop is: its number among the shards, its transactional ID, and the partition of its positions row.
+
+    `sums` is the partition of its sums. Like the first one, nobody else writes it.
+    """
 
     shard: int
     transactional_id: str
     place: Place
+    sums: Place
 
 
 class EpochLoop(ABC):
@@ -116,6 +123,7 @@ class EpochLoop(ABC):
         self._open_clients: tuple[Writer, Source] | None = None
         self._step_records = 0
         self._back_off_s = MIN_BACK_OFF_S
+        self._gone_since_s: float | None = None
 
     @abstractmethod
     def is_current(self, store: Store) -> bool:
@@ -156,12 +164,14 @@ class EpochLoop(ABC):
             try:
                 self._run(store, claim, end_s)
             except StoppedError:
+                self.close()  # what is published was not reached
                 break
             except (BrokerError, LostRecordsError) as error:
                 self.close()
-                gone = self._back_off_s == MAX_BACK_OFF_S  # before, a broker may not know the topic yet
-                if isinstance(error, LostRecordsError) and (error.bounds is not None or gone):
+                if isinstance(error, LostRecordsError) and (error.bounds is not None or self._is_gone()):
                     raise
+                if not isinstance(error, LostRecordsError):
+                    self._gone_since_s = None
                 log.warning("%s begins again at what is published: %s", self._identity.transactional_id, error)
                 back_off_s, self._back_off_s = self._back_off_s, min(2 * self._back_off_s, MAX_BACK_OFF_S)
                 if not self._wait(back_off_s, end_s):
@@ -172,6 +182,13 @@ class EpochLoop(ABC):
             else:
                 break
         return self._report
+
+    def _is_gone(self) -> bool:
+        """Tell whether a missing partition is gone. A broker that has just started may not know it yet."""
+        now_s = self._timer.monotonic()
+        if self._gone_since_s is None:
+            self._gone_since_s = now_s
+        return now_s - self._gone_since_s >= GONE_S
 
     def close(self) -> None:
         """Drop the state and release the connections. The next epoch begins again at what is published."""
@@ -195,7 +212,7 @@ class EpochLoop(ABC):
             else:
                 self._take_step(source, min(POLL_S, end_s - now))
         self._end_epoch(store)
-        self._back_off_s = MIN_BACK_OFF_S
+        self._back_off_s, self._gone_since_s = MIN_BACK_OFF_S, None
 
     def _wait(self, seconds: float, end_s: float) -> bool:
         """Wait, and return True, or False as soon as the epoch ends or a stop is requested."""
@@ -231,6 +248,7 @@ class EpochLoop(ABC):
         while True:
             try:
                 published = newest_row(self._broker, self._identity.place, self._identity.shard)
+                visible_bounds(self._broker, self._identity.sums)
             except HangingTransactionError:
                 # A newer writer's transaction ends soon, or the broker ends it. Then its claim is found.
                 if self._timer.monotonic() >= until_s:
@@ -274,5 +292,6 @@ class EpochLoop(ABC):
                 ) from error
             raise
         self._pace.published(self._timer.monotonic() - began_s, self._step_records)
-        self._last, self._step_records, self._back_off_s = row, 0, MIN_BACK_OFF_S
+        self._last, self._step_records = row, 0
+        self._back_off_s, self._gone_since_s = MIN_BACK_OFF_S, None
         self._report.steps += 1

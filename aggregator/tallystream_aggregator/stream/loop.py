@@ -12,22 +12,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BEGIN_ANEW, BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.broker import BEGIN_ANEW, PUBLISH_AGAIN, BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
 from tallystream_aggregator.stream.epochs import EpochLoop, Identity
 from tallystream_aggregator.stream.layout import Layout
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.pace import Pace
-from tallystream_aggregator.stream.positions import PositionsRow, by_topic, visible_row
-from tallystream_aggregator.stream.restore import Begin, Restorer, positions_of
+from tallystream_aggregator.stream.positions import PositionsRow, by_place, by_topic, visible_row
+from tallystream_aggregator.stream.restore import Begin, Restorer, positions_of, require_whole
 from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.broker import Broker, Chunk, Source
+    from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, Source
     from tallystream_aggregator.stream.epochs import Timer
+    from tallystream_aggregator.stream.positions import ByTopic
     from tallystream_aggregator.table.storage import Store, StoredTable
     from tallystream_aggregator.table.table import Table
 
@@ -71,6 +72,17 @@ class LoopSettings:
         """The shard's partition of `metrics-table`."""
         return Place(self.topics.table, self.begin.shard)
 
+    @property
+    def own_sums(self) -> Place:
+        """The partition with the shard's sums, or partial sums."""
+        topics, begin = self.topics, self.begin
+        return Place(topics.shards, begin.shard) if begin.shards > 1 else Place(topics.agg, 0)
+
+    @property
+    def sums(self) -> set[str]:
+        """The topics with the sums of the table. A step publishes only those that change, so the others must stay."""
+        return {self.topics.agg, self.topics.shards} if self.begin.shards > 1 else {self.topics.agg}
+
 
 class ShardLoop(EpochLoop):
     """The loop of a shard.
@@ -82,7 +94,7 @@ class ShardLoop(EpochLoop):
     def __init__(
         self, settings: LoopSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        identity = Identity(settings.begin.shard, settings.transactional_id, settings.rows)
+        identity = Identity(settings.begin.shard, settings.transactional_id, settings.rows, settings.own_sums)
         pace = Pace(settings.spacing_s, settings.max_records, settings.max_rate)
         super().__init__(identity, broker, timer, stopped, pace)
         self._settings = settings
@@ -123,7 +135,7 @@ class ShardLoop(EpochLoop):
         self._topic_ids = {}
         if self._last is None:
             self._require_no_sums()
-            return self._restorer.new_table()
+            return self._restorer.new_table(self._begin_positions())
         begin, self._topic_ids = self._settings.begin, self._last.topics
         if (self._last.of, self._last.sum_tags) != (begin.shards, begin.sum_tags):
             raise LayoutError(
@@ -133,17 +145,29 @@ class ShardLoop(EpochLoop):
         self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
         return self._restorer.table_at(self._last, store, source)
 
+    def _begin_positions(self) -> Positions:
+        """Return where the table begins. The first shard decides: its driver may be another one than ours."""
+        begin = self._settings.begin
+        if begin.shard == 0:
+            return begin.positions
+        first = visible_row(self._broker, Place(self._settings.topics.table, 0), 0)
+        if first is None:
+            raise BrokerError(f"shard {begin.shard}: the first shard has not begun yet.")
+        return by_place(first.begin)
+
     def _require_no_sums(self) -> None:
         """Require that no sums are published, as there are no positions.
 
         Raises:
-            TallystreamError: there are sums.
+            TallystreamError: there are sums, or there were rows.
             BrokerError: another task has begun the table meanwhile.
         """
         shard, topics, rows = self._settings.begin.shard, self._settings.topics, self._settings.rows
         # The combiner waits for the first positions of every shard, so the first shard begins before there is a sum.
         place = Place(topics.agg, 0) if shard == 0 else Place(topics.shards, shard)
-        bounds = self._broker.bounds([place]).get(place)
+        found = self._broker.bounds([place, rows])
+        require_whole(rows, found.get(rows), BEGIN_ANEW)  # else the rows of this table could not be told from others
+        bounds = found.get(place)
         if bounds is None or bounds.first == bounds.end:
             return
         if shard and visible_row(self._broker, place, shard) is None:
@@ -162,7 +186,7 @@ class ShardLoop(EpochLoop):
         if not found:
             raise BrokerError(f"topic {self._settings.topics.metrics}: it has no partition that can be read.")
         rows = self._settings.rows.topic
-        ids = self._broker.topic_ids({place.topic for place in found} | {rows})
+        ids = self._broker.topic_ids({place.topic for place in found} | self._settings.sums | {rows})
         self._require_same(ids)
         self._topic_ids = self._topic_ids | ids
         self._table.state.topic_id = self._topic_ids.get(rows, "")
@@ -180,11 +204,13 @@ class ShardLoop(EpochLoop):
     def _require_same(self, ids: dict[str, str]) -> None:
         """Require that the topics of the positions are still the same."""
         for topic, topic_id in ids.items():
-            if self._topic_ids.get(topic, topic_id) != topic_id:
-                raise TopicChangedError(
-                    f"topic {topic}: it was deleted and created again, so the table's positions mean nothing there; "
-                    f"{BEGIN_ANEW}."
-                )
+            if self._topic_ids.get(topic, topic_id) == topic_id:
+                continue
+            if topic in self._settings.sums:
+                lost = f"so sums that do not change are missing there; {PUBLISH_AGAIN}"
+            else:
+                lost = f"so the table's positions mean nothing there; {BEGIN_ANEW}"
+            raise TopicChangedError(f"topic {topic}: it was deleted and created again, {lost}.")
 
     def _take_step(self, source: Source, timeout_s: float) -> None:
         now = self._timer.monotonic()
@@ -234,6 +260,11 @@ class ShardLoop(EpochLoop):
     def _rows_due(self) -> bool:
         return self._rows_wait and self._timer.monotonic() - self._rows_s >= ROWS_EVERY_S
 
+    @property
+    def _first_begin(self) -> ByTopic:
+        begin = self._settings.begin
+        return by_topic(begin.positions) if begin.shard == 0 and begin.shards > 1 else {}
+
     def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
         table, last, begin = self._table, self._last, self._settings.begin
@@ -252,11 +283,11 @@ class ShardLoop(EpochLoop):
             records=state.records,
             dead=state.dead,
             stale=state.stale,
+            begin=self._first_begin if last is None else last.begin,
         )
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._settings.topics), row)
         self._report.sums += len(changes.totals) + len(changes.shard_sums)
-        self._report.rows += len(step.rows)
         if with_rows:
             self._rows_wait, self._rows_s = False, self._timer.monotonic()
 

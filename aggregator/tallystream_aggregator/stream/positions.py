@@ -32,7 +32,8 @@ class PositionsRow(msgspec.Struct, kw_only=True):
 
     `topics` has the ID of each topic, and that of `metrics-table`. `records`, `dead` and `stale` count what the table
     has read since it began: a replay to these positions finds the same numbers. The combiner has the number after the
-    last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment.
+    last shard's, positions in `metrics-shards`, and in `shards` the positions of each shard at that moment. The first
+    of several shards has in `begin` where it began, for those that begin later.
     """
 
     v: int = 1
@@ -44,6 +45,7 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     positions: ByTopic
     topics: dict[str, str]
     shards: dict[str, ByTopic] = {}
+    begin: ByTopic = {}
     records: int = 0
     dead: int = 0
     stale: int = 0
@@ -86,11 +88,8 @@ class HangingTransactionError(TallystreamError):
     """
 
 
-def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
-    """Return the newest committed positions row of a shard in its partition, or None if it has none.
-
-    Call it after `Broker.writer` only: what an earlier writer left open is ended then. Aborted records and markers may
-    fill any part of the end, so twice as many offsets are read each time.
+def visible_bounds(broker: Broker, place: Place) -> Bounds:
+    """Return the bounds of a partition that only one transactional ID writes. Call it after `Broker.writer` only.
 
     Raises:
         HangingTransactionError: a transaction of somebody else is open, or a newer writer has begun one.
@@ -104,8 +103,22 @@ def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
             f"topic {place.topic}, partition {place.partition}: a transaction is open from offset {bounds.stable} on, "
             "and no writer of the table has it; find it with kafka-transactions.sh find-hanging, and abort it."
         )
+    return bounds
+
+
+def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
+    """Return the newest committed positions row of a shard in its partition, or None if it has none.
+
+    Call it after `Broker.writer` only: what an earlier writer left open is ended then. Aborted records and markers may
+    fill any part of the end, so twice as many offsets are read each time.
+
+    Raises:
+        HangingTransactionError: a transaction of somebody else is open, or a newer writer has begun one.
+        BrokerError: the broker did not answer in time, or does not know the partition.
+    """
+    bounds = visible_bounds(broker, place)
     found = _search(broker, place, key_of(shard), bounds)
-    if found is None and broker.bounds([place])[place].end != bounds.end:
+    if found is None and broker.bounds([place]).get(place, bounds).end != bounds.end:
         # Another writer has the shard. Compaction may have removed the row that was the newest a moment ago.
         raise BrokerError(f"topic {place.topic}, partition {place.partition}: it grows while it is searched.")
     return found

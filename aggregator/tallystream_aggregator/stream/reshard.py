@@ -148,11 +148,15 @@ class Resharder:
         numbers = range(old.shards)
         rows = [self._claim(Place(self._topics.table, shard), shard, claim) for shard in numbers]
         if old.shards > 1:
-            self._claim(Place(self._topics.shards, old.shards), old.shards, claim)
+            place = Place(self._topics.shards, old.shards)
+            self._claim(place, old.shards, claim, missing=_combiner_row(old.shards, claim))
         return rows
 
-    def _claim(self, place: Place, number: int, claim: Claim) -> PositionsRow:
-        """Fence the tasks of a loop, publish a claim that ends each of them for good, and return what is published."""
+    def _claim(self, place: Place, number: int, claim: Claim, missing: PositionsRow | None = None) -> PositionsRow:
+        """Fence the tasks of a loop, publish a claim that ends each of them for good, and return what is published.
+
+        If that is `missing`, take this row for it.
+        """
         self._check_stop()
         writer = self._broker.writer(loop_id(self._topics, number))
         try:
@@ -160,6 +164,7 @@ class Resharder:
                 found = newest_row(self._broker, place, number)
             except HangingTransactionError as error:
                 raise BrokerError(str(error)) from error
+            found = found or missing
             if found is None:
                 raise self._no_table(number)
             row = msgspec.structs.replace(found, claim=claim, step=found.step + 1)
@@ -207,6 +212,9 @@ class Resharder:
         step = 1 + max(shard.row.step for shard in old)
         found = restore(latest, self._summed(), shards=new.shards, sum_tags=new.sum_tags)
         self._require_complete([life for shard in old for life in shard.omitted] + found.omitted)
+        outputs = {topics.agg, topics.table, topics.shards} if new.shards > 1 else {topics.agg, topics.table}
+        # The topics of the sums may have been created again: all sums are on them now.
+        topic_ids = old[0].row.topics | self._broker.topic_ids(outputs)
         written: list[Output] = []
         for state in found.states:
             self._check_stop()
@@ -221,12 +229,15 @@ class Resharder:
                 claim=claim,
                 step=step,
                 positions=by_topic(target),
-                topics=old[0].row.topics,
+                topics=topic_ids,
                 records=state.records,
                 dead=state.dead,
                 stale=state.stale,
             )
             written += Step(table.outputs(), table.rows(), positions_row).records(topics)
+        if new.shards > 1:
+            combiner = _combiner_row(new.shards, claim)
+            written.append(Output(Place(topics.shards, new.shards), key_of(new.shards), encode(combiner)))
         for output in written:
             obsolete.pop((output.place, output.key or b""), None)
         # Before the positions rows: what is deleted is of the same moment.
@@ -278,6 +289,11 @@ class Resharder:
             else:
                 found[key or b""] = value
         return found
+
+
+def _combiner_row(shards: int, claim: Claim) -> PositionsRow:
+    """Return the row of a combiner that has published nothing: it publishes the sums of all partial sums there are."""
+    return PositionsRow(shard=shards, of=shards, claim=claim, step=1, positions={}, topics={})
 
 
 def _highest(rows: Sequence[PositionsRow]) -> Positions:

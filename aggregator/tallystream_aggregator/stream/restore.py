@@ -27,7 +27,7 @@ from tallystream_aggregator.table.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tallystream_aggregator.stream.broker import Broker, RawRecord, Source
+    from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord, Source
     from tallystream_aggregator.stream.positions import PositionsRow
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.state import LifeId
@@ -45,11 +45,11 @@ class ReplayError(TallystreamError):
 
 
 class MissingRowsError(TallystreamError):
-    """There are positions, and no rows."""
+    """There are positions, and rows were deleted."""
 
 
 class Begin(NamedTuple):
-    """The shard, and how it begins if nothing is published: with which tags, and at which `positions`."""
+    """The shard, and how the table begins if nothing is published: with which tags, and at which `positions`."""
 
     shard: int
     shards: int
@@ -84,12 +84,12 @@ class Restorer:
         self.omitted: list[LifeId] = []
         """The lives whose counts the rows lack, because they were too large to be written."""
 
-    def new_table(self) -> StoredTable:
+    def new_table(self, positions: Positions) -> StoredTable:
         """Return an empty table at the positions at which it begins."""
         begin = self._begin
         state = State(shard=begin.shard, shards=begin.shards, sum_tags=begin.sum_tags, published=True)
         table = Table(state, self._settings)
-        for place, position in begin.positions.items():
+        for place, position in positions.items():
             table.advance(str(place), position - 1, 0)
         return StoredTable(table)
 
@@ -100,13 +100,13 @@ class Restorer:
 
         Raises:
             LostRecordsError: records that the newest rows do not include were deleted, or the log was cut off.
-            MissingRowsError: there are no rows.
+            MissingRowsError: there are no rows, or some were deleted.
             ReplayError: the rows do not agree with the positions row.
             StoppedError: a stop was requested.
             BrokerError: the broker did not answer in time, or another task publishes.
         """
         target = by_place(published.positions)
-        bounds = self._broker.bounds(target.keys())
+        bounds = self._broker.bounds([*target, self._rows])
         for place, position in target.items():
             if place not in bounds or position > bounds[place].end:
                 raise LostRecordsError(place, position, bounds.get(place))
@@ -120,6 +120,7 @@ class Restorer:
             else:
                 return stored
         try:
+            require_whole(self._rows, bounds.get(self._rows), BEGIN_ANEW)
             stored = self._from_rows()
             self._replay(stored.table, published, source, skip_lost=self._skip_lost)
         except (ReplayError, MissingRowsError, LostRecordsError) as error:
@@ -180,6 +181,19 @@ class Restorer:
                 f"shard {self._begin.shard}: a replay to the published positions counts {counted} (records, dead, "
                 f"stale), and the positions row has {known}: records, rows or settings were changed; {BEGIN_ANEW}."
             )
+
+
+def require_whole(place: Place, bounds: Bounds | None, remedy: str) -> None:
+    """Require that no record at the begin of a compacted partition was deleted: compaction keeps its first offset.
+
+    Raises:
+        MissingRowsError: the newest records of some keys may be missing.
+    """
+    if bounds is not None and bounds.first > 0:
+        raise MissingRowsError(
+            f"topic {place.topic}, partition {place.partition}: the records before offset {bounds.first} were deleted, "
+            f"also those that nothing has replaced; set its cleanup.policy to compact, and {remedy}."
+        )
 
 
 def committed_records(broker: Broker, place: Place, stopped: Callable[[], bool]) -> Iterator[RawRecord]:

@@ -108,7 +108,8 @@ class Driver:
                 self._require_layout(self._generations.layout())
             except (FencedError, BrokerError) as error:
                 log.warning("no generation was taken yet: %s", error)
-                self._lease.set_generation(self._generations.now)  # it may be in the ledger
+                if self._generations.now:  # else the broker was away before a number was tried
+                    self._lease.set_generation(self._generations.now)  # it may be in the ledger
             else:
                 self._lease.set_generation(generation)
                 log.info("aggregating into %s, generation %d", self._settings.topics.agg, generation)

@@ -49,6 +49,10 @@ class Remedy(Enum):
     STOP = "a person must decide"
 
 
+OF_ERRORS = {"FencedError": Remedy.FENCED, "BrokerError": Remedy.AGAIN, "UnavailableError": Remedy.AGAIN}
+"""The errors of a task that need nobody, by name."""
+
+
 class Failure(NamedTuple):
     """A failure of a query: its remedy, and its reason in one sentence."""
 
@@ -62,9 +66,10 @@ def failure_of(error: Any, checkpoint: Path) -> Failure:
         message = traces = str(error.java_exception.toString())
     else:
         message, traces = str(error), stack_traces(error)
-    ours = OURS.search(message)
-    if ours is not None:
-        return Failure(Remedy.FENCED if ours[1] == "FencedError" else Remedy.STOP, ours[2])
+    ours = OURS.findall(message)
+    if ours:
+        name, reason = ours[-1]  # the others are its causes
+        return Failure(OF_ERRORS.get(name, Remedy.STOP), reason)
     if FULL in message or FULL in traces:
         return Failure(Remedy.STOP, _no_space(checkpoint))
     reason = _reason(message)

@@ -15,7 +15,7 @@ from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
 from tallystream_aggregator.stream.layout import settled_layout
-from tallystream_aggregator.stream.positions import visible_row
+from tallystream_aggregator.stream.positions import HangingTransactionError, visible_bounds, visible_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,7 +115,10 @@ class Generations:
 
     def _highest(self) -> int:
         """Return the highest generation in the ledger, 0 if it has none. Its rows are in the order of generations."""
-        bounds = self._broker.bounds([self._ledger])[self._ledger]
+        try:
+            bounds = visible_bounds(self._broker, self._ledger)
+        except HangingTransactionError as error:
+            raise BrokerError(str(error)) from error  # that of a newer writer ends soon
         end = bounds.stable
         while end > bounds.first:
             begin = max(bounds.first, end - READ_AT_ONCE)

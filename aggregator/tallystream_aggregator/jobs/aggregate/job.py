@@ -108,7 +108,7 @@ def run(settings: AggregateSettings) -> int:
                 committer,
                 generations,
                 health=health,
-                begin=begin.offsets or last_end(rows, {}),
+                begin=begin.offsets or last_end(rows),
                 otlp=selection.otlp,
                 ends=ends,
                 tick=ClockRecords(kafka, health.progress.has_living).poll,

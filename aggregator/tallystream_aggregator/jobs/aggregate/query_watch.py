@@ -16,7 +16,7 @@ from tallystream_aggregator.stream.broker import BrokerError
 from tallystream_aggregator.stream.positions import by_place, by_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.jobs.aggregate.generations import Generations
@@ -79,10 +79,10 @@ class QueryWatch:
 
     @property
     def is_done(self) -> bool:
-        """Whether the end of a catch-up is reached."""
-        return self._ends is not None and all(
-            self._published.get(place, -1) >= end for place, end in by_place(self._ends).items()
-        )
+        """Whether the end of a catch-up is reached, and every loop has begun: then it has looked at its topics."""
+        if self._ends is None or not self.is_ready:
+            return False
+        return all(self._published.get(place, -1) >= end for place, end in by_place(self._ends).items())
 
     def follow(self, *, last: bool = False) -> None:
         """Do what is due. Call it several times a second, and once after the end of the query with `last`.
@@ -104,8 +104,7 @@ class QueryWatch:
         self._write()
 
     def _watch(self, now_s: float) -> None:
-        if not self._tail.poll():
-            return
+        moved = self._tail.poll()
         newest = self._tail.newest
         last = newest[max(newest)].positions  # of the only shard, or of the combiner
         if last is not None and len(last.shards) in (0, len(newest) - 1):
@@ -120,7 +119,8 @@ class QueryWatch:
         ends = {place: max(end, self._published.get(place, 0)) for place, end in self._bounds.items()}
         records = sum(row.records for row in shards)
         if self.is_ready:
-            self._health.status.checked()
+            if moved:
+                self._health.status.checked()
             self._was_ready = True
         elif not self._was_ready:
             self._records = records  # of earlier processes
@@ -164,15 +164,12 @@ class QueryWatch:
 
 
 def _lowest(positions: Iterable[Positions]) -> Positions:
-    """Return the positions that all shards have reached. Each of them reads every partition."""
-    lowest: Positions = {}
-    for one in positions:
-        for place, position in one.items():
-            lowest[place] = min(position, lowest.get(place, position))
-    return lowest
+    """Return the positions that all shards have reached, without partitions that some have not begun to read."""
+    each = list(positions)
+    common = set.intersection(*map(set, each))
+    return {place: min(one[place] for one in each) for place in sorted(common)}
 
 
-def last_end(rows: Iterable[LedgerRow], fallback: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Return where the ledger's last row ends, or `fallback` if it has none."""
-    ends = [row.end for row in rows if row.kind == "epoch"]
-    return ends[-1] if ends else {topic: dict(found) for topic, found in fallback.items()}
+def last_end(rows: Sequence[LedgerRow]) -> Offsets:
+    """Return where the ledger's last row of an epoch ends, nothing if it has none."""
+    return next((row.end for row in reversed(rows) if row.kind == "epoch"), {})

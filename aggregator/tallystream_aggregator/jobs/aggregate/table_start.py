@@ -88,7 +88,9 @@ def require_restart(settings: AggregateSettings) -> None:
     topics = settings.topics
     if settings.start is None:
         return
-    if not (settings.checkpoint / "offsets").exists():
+    checkpoint = settings.checkpoint
+    damaged = checkpoint.with_name(f"{checkpoint.name}.damaged-1")  # the driver was killed after it had set that aside
+    if not (checkpoint / "offsets").exists() and not damaged.exists():
         raise ConfigError(
             "--from",
             settings.start,

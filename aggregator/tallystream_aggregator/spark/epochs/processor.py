@@ -56,10 +56,7 @@ CHECK_EVERY_S = 0.05
 EPOCH_ROW = StructType(
     [
         StructField("shard", IntegerType()),
-        StructField("records", LongType()),
         StructField("steps", LongType()),
-        StructField("sums", LongType()),
-        StructField("rows", LongType()),
         StructField("restarts", LongType()),
         StructField("seconds", DoubleType()),
         StructField("waited_s", DoubleType()),
@@ -78,10 +75,7 @@ class EpochRow(msgspec.Struct, frozen=True):
     """
 
     shard: int
-    records: int
     steps: int
-    sums: int
-    rows: int
     restarts: int
     seconds: float
     waited_s: float
@@ -203,10 +197,7 @@ class EpochProcessor(StatefulProcessor):
         _in_memory[name] = found._replace(epochs=found.epochs + 1)
         return EpochRow(
             shard=shard,
-            records=report.records,
             steps=report.steps,
-            sums=report.sums,
-            rows=report.rows,
             restarts=report.restarts,
             seconds=round(time.monotonic() - began_s, 3),
             waited_s=round(report.waited_s, 3),

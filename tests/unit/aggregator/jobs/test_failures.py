@@ -40,13 +40,25 @@ class QueryError(Exception):
     ("error", "remedy"),
     [
         ("tallystream_aggregator.stream.broker.FencedError: a newer task has it.", Remedy.FENCED),
+        ("tallystream_aggregator.stream.broker.BrokerError: no answer.", Remedy.AGAIN),
         ("tallystream_aggregator.stream.broker.LostRecordsError: it is gone.", Remedy.STOP),
         ("tallystream.errors.TallystreamError: restore that topic.", Remedy.STOP),
     ],
 )
 def test_an_error_of_a_task_is_found_in_the_message_of_spark(error: str, remedy: Remedy) -> None:
-    """A fenced task runs again while the lease is held. Other errors of ours stop the driver, with their sentence."""
+    """A fenced task runs again while the lease is held, an outage ends. Others stop the driver, with their sentence."""
     assert failure_of(QueryError(TASK.format(error)), CHECKPOINT) == Failure(remedy, error.split(": ", 1)[1])
+
+
+def test_the_reason_is_the_error_that_was_raised_and_not_its_cause() -> None:
+    """Python's traceback has the cause first. Only the last error has the remedy."""
+    error = (
+        "tallystream_aggregator.stream.broker.BrokerError: the record is too large.\n\nThe above exception was the "
+        "direct cause of the following exception:\n\nTraceback (most recent call last):\n"
+        "tallystream_aggregator.stream.epochs.StepFailedError: correct what the broker refuses."
+    )
+    found = failure_of(QueryError(TASK.format(error)), CHECKPOINT)
+    assert found == Failure(Remedy.STOP, "correct what the broker refuses.")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def rows_of(cluster: SimulatedCluster) -> list[LedgerRow]:
 
 def alone(run: Callable[[Process, SimulatedCluster], object], cluster: SimulatedCluster | None = None) -> object:
     """Run a process by itself, without faults, and return what it returned. Raises what it raised."""
-    with Scheduler(ListedChoices([]), cluster or new_cluster(), expected=(LeaseError,)) as scheduler:
+    with Scheduler(ListedChoices([]), cluster or new_cluster(), expected=(BrokerError, LeaseError)) as scheduler:
         process = scheduler.spawn("driver", lambda one: run(one, scheduler.cluster))
         while scheduler.step():
             pass
@@ -89,6 +89,24 @@ def test_a_deleted_ledger_gives_no_generation_again() -> None:
     row = PositionsRow(shard=0, claim=(7, 0), step=1, positions={}, topics={})
     cluster.append(Place(TOPICS.table, 0), key_of(0), encode(row))
     assert alone(lambda process, cluster: generations(process, cluster).take(opened), cluster) == 8
+
+
+def test_a_ledger_whose_end_is_not_visible_gives_no_generation() -> None:
+    """A transaction that hangs hides the rows after it: the same number would be taken twice."""
+    cluster = new_cluster()
+    epoch = cluster.open_writer("other") or 0
+    cluster.add_partitions("other", epoch, [LEDGER])
+    cluster.produce("other", epoch, LEDGER, [(b"key", b"value")])
+    with pytest.raises(BrokerError, match=r"metrics-ledger, partition 0: a transaction is open .* find-hanging"):
+        alone(lambda process, cluster: generations(process, cluster).take(opened), cluster)
+
+
+def test_a_ledger_that_is_missing_gives_no_generation() -> None:
+    """A broker that has just started may not know it yet, so the driver asks again."""
+    cluster = new_cluster()
+    cluster.delete(TOPICS.ledger)
+    with pytest.raises(BrokerError, match="metrics-ledger: it has no partition 0"):
+        alone(lambda process, cluster: generations(process, cluster).take(opened), cluster)
 
 
 def test_a_replaced_driver_writes_no_row() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.jobs.aggregate import query_watch
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, last_end
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
 from tallystream_aggregator.spark.epochs.listener import Epoch, EpochListener
@@ -13,12 +14,14 @@ from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
 from tallystream_aggregator.stream.positions import PositionsRow
 
 if TYPE_CHECKING:
+    import pytest
+
     from tallystream_aggregator.kafka.ledger import LedgerRow
 
 
 def row(shard: int, end: int) -> EpochRow:
     positions = {"metrics": {"0": end}} if end else {}
-    return EpochRow(shard, 1, 1, 1, 1, 0, 1.0, 0.0, 9, positions)
+    return EpochRow(shard, 1, 0, 1.0, 0.0, 9, positions)
 
 
 class Outside:
@@ -29,7 +32,7 @@ class Outside:
         self.now = 2
         self.committed: list[Any] = []
         self.written: list[LedgerRow] = []
-        self.fails = False
+        self.fails, self.moves, self.end = False, True, 100
 
     def publish(self, loop: int, *ends: int, generation: int = 2) -> None:
         """Move a shard to an end, or the combiner to the ends of several shards."""
@@ -41,8 +44,8 @@ class Outside:
         self.newest[loop] = ShardRows(found)
 
     def poll(self) -> bool:
-        """There is always something new."""
-        return True
+        """Tell whether something is new."""
+        return self.moves
 
     def commit(self, offsets: Any) -> None:
         """Note the offsets of the group."""
@@ -50,7 +53,7 @@ class Outside:
 
     def bounds(self, places: Any) -> dict[Place, Bounds]:
         """Return ends."""
-        return {place: Bounds(0, 100, 100) for place in places}
+        return {place: Bounds(0, self.end, self.end) for place in places}
 
     def write(self, rows: list[LedgerRow]) -> None:
         """Note rows of the ledger."""
@@ -101,6 +104,53 @@ def test_a_catch_up_is_done_at_its_ends() -> None:
     assert done == [False, True]
 
 
+def test_a_catch_up_is_not_done_before_all_loops_have_begun() -> None:
+    """What an earlier driver has published may be of a topic that was deleted and created again: a loop looks first."""
+    outside = Outside()
+    watched, _ = watch(outside, ends={"metrics": {"0": 8}})
+    done = []
+    for generation in (1, 2):
+        outside.publish(0, 9, generation=generation)
+        watched.follow(last=True)
+        done.append(watched.is_done)
+    assert done == [False, True]
+
+
+def test_a_partition_that_one_shard_has_not_begun_to_read_is_not_done() -> None:
+    """It was added since the last run. The shard that starts first has read it, and the sums lack the others' part."""
+    outside = Outside(loops=3)
+    watched, _ = watch(outside, ends={"metrics": {"0": 8, "1": 3}})
+    outside.publish(0, 8)
+    outside.publish(1, 8)
+    outside.publish(2, 8, 8)
+    found = outside.newest[2].positions
+    assert found is not None
+    done = []
+    for shard in ("0", "1"):
+        found.shards[shard]["metrics"]["1"] = 3
+        watched.follow(last=True)
+        done.append(watched.is_done)
+    assert done == [False, True]
+    assert outside.committed == [{"metrics": {"0": 8}}, {"metrics": {"0": 8, "1": 3}}]
+
+
+def test_the_lag_grows_while_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop may be stalled. While all is published, nothing is overdue, however long there is no record."""
+    monkeypatch.setattr(query_watch, "ENDS_S", 0.0)
+    outside = Outside()
+    outside.publish(0, 100)
+    watched, _ = watch(outside)
+    noted: list[Any] = []
+    monkeypatch.setattr(watched._health.progress, "watched", lambda at, ends, *_, **__: noted.append((at, ends)))
+    watched.follow(last=True)
+    outside.moves = False
+    watched.follow(last=True)
+    outside.end = 150
+    watched.follow(last=True)
+    published = {"metrics": {"0": 100}}
+    assert noted == [(published, published)] * 2 + [(published, {"metrics": {"0": 150}})]
+
+
 def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
     """Rows follow each other without a gap, also if the broker does not answer for a while.
 
@@ -116,14 +166,14 @@ def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
         (2, 0, 1000, {}, {"metrics": {"0": 5}}),
         (2, 3, 1003, {"metrics": {"0": 5}}, {"metrics": {"0": 8}}),
     ]
-    assert last_end(outside.written, {}) == {"metrics": {"0": 8}}
+    assert last_end(outside.written) == {"metrics": {"0": 8}}
 
 
 def test_the_combiner_has_no_row_in_the_ledger() -> None:
     """Its positions are those of `metrics-shards`. The ledger has what all shards have read."""
     outside = Outside(loops=3)
     watched, listener = watch(outside)
-    combiner = EpochRow(2, 1, 1, 1, 1, 0, 1.0, 0.0, 9, {"metrics-shards": {"0": 3}})
+    combiner = EpochRow(2, 1, 0, 1.0, 0.0, 9, {"metrics-shards": {"0": 3}})
     listener.finished.append(Epoch(0, 1000, [row(0, 5), row(1, 4), combiner]))
     watched.follow()
     assert [one.end for one in outside.written] == [{"metrics": {"0": 4}}]

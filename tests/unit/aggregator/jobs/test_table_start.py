@@ -8,6 +8,7 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate import table_start as module
+from tallystream_aggregator.jobs.aggregate.driver import set_aside
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart, require_restart, table_start
 from tallystream_aggregator.kafka.ledger import LedgerRow
@@ -75,6 +76,15 @@ def test_a_position_to_begin_at_is_refused_for_a_table_that_exists(tmp_path: Pat
     require_restart(AggregateSettings("b:9092", tmp_path))
     (tmp_path / "offsets").mkdir()
     require_restart(settings)
+
+
+def test_a_restart_after_a_damaged_checkpoint_may_have_the_option(tmp_path: Path) -> None:
+    """The driver has set the damaged one aside, and was killed before it had stored anything in the new one."""
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "offsets").mkdir()
+    set_aside(checkpoint)
+    require_restart(AggregateSettings("b:9092", checkpoint, start="latest"))
 
 
 @pytest.mark.parametrize(

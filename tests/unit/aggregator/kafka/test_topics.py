@@ -106,6 +106,12 @@ def test_the_other_topics_have_one_partition(name: str) -> None:
         require_partitions(admin(**{name: 2}), Topics("t-"), shards=1)
 
 
+def test_deletions_outlast_a_reader_of_the_rows() -> None:
+    """A table that is made again would count a forgotten life twice if it read its row, and then no deletion."""
+    of = policies(Topics())
+    assert [int(of[name]["delete.retention.ms"]) for name in ("metrics-table", "metrics-shards")] == [DAY_MS] * 2
+
+
 def test_the_configuration_has_what_the_guarantees_need() -> None:
     """`metrics` has append times, and compaction keeps every sum for a week, so that the shipper may be unavailable."""
     of = policies(Topics())

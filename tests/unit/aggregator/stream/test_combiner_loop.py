@@ -16,7 +16,10 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream import combiner_loop
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place, UnavailableError
 from tallystream_aggregator.stream.epochs import StepFailedError
+from tallystream_aggregator.stream.loop import TopicChangedError
 from tallystream_aggregator.stream.pace import Pace
+from tallystream_aggregator.stream.positions import HangingTransactionError
+from tallystream_aggregator.stream.restore import MissingRowsError
 
 SHARDS = [Place(TOPICS.shards, shard) for shard in range(2)]
 
@@ -102,6 +105,38 @@ def test_compaction_while_the_combiner_starts_hides_no_shard(monkeypatch: pytest
     assert shards.counts[-1] == 22
 
 
+def test_a_combiner_that_was_stopped_while_it_started_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the partial sums of a part of the shards. Going on with them, it would publish lower counts."""
+    monkeypatch.setattr(combiner_loop, "READ_AT_ONCE", 1)
+    shards = Shards()
+    shards.restart_combiner()
+    shards.feed(11, key=key(0))
+    shards.run(0)
+
+    def fail(request: str) -> None:
+        shards.stopped = request == "read"
+
+    shards.fail = fail
+    shards.run(2)
+    shards.fail, shards.stopped = (lambda _: None), False
+    shards.feed(12, key=key(0))
+    shards.run(0)
+    shards.run(2)
+    assert shards.counts == sorted(shards.counts)
+
+
+@pytest.mark.parametrize(("loop", "place"), [(1, SHARDS[1]), (2, Place(TOPICS.agg, 0))])
+def test_a_transaction_that_nobody_ends_in_the_sums_stops_their_writer(loop: int, place: Place) -> None:
+    """The combiner, or a reader of the sums, would wait for its end for ever, and nobody would know why."""
+    shards = Shards()
+    epoch = shards.cluster.open_writer("other") or 0
+    shards.cluster.add_partitions("other", epoch, [place])
+    shards.cluster.produce("other", epoch, place, [(b"key", b"value")])
+    shards.loops[1], shards.loops[2] = shards.loop(1), shards.combiner()
+    with pytest.raises(HangingTransactionError, match=f"{place.topic}, partition {place.partition}: .* find-hanging"):
+        shards.run(loop, 600)
+
+
 def test_a_log_of_a_shard_that_was_cut_off_stops_the_combiner() -> None:
     """What it has published is not there any more, and nothing that it waits for would come."""
     shards = Shards()
@@ -182,9 +217,28 @@ def test_a_shard_whose_positions_were_lost_does_not_begin_again() -> None:
         shards.run(1)
 
 
+def test_all_shards_begin_where_the_first_one_began() -> None:
+    """A kill is between their first publications. The next start finds a table, and does not know where it began."""
+    direct = Direct(shards=2)
+    for shard in range(2):
+        direct.feed(10, key=key(shard), name="before")
+    begin = {METRICS: 2}
+    direct.loop(1, begin=begin).run_epoch(Batch(0), (1, 1), 1)
+    assert direct.published(Place(TOPICS.table, 1), 1) is None
+    direct.loop(0, begin=begin).run_epoch(Batch(0), (1, 0), 1)
+    for shard in range(2):
+        direct.feed(3, key=key(shard))
+    stores = [Batch(0), Batch(0)]
+    for shard in (1, 0):
+        direct.loop(shard).run_epoch(stores[shard], (2, shard), 1)
+    direct.combiner().run_epoch(Batch(0), (2, 2), 1)
+    assert [(json.loads(value)["name"], json.loads(value)["count"]) for value in direct.values()] == [("n", 6)]
+
+
 def test_a_shard_whose_first_publication_failed_begins_again() -> None:
     """What a transaction has left that was aborted is no sum."""
     shards = Direct(shards=2)
+    shards.loop(0).run_epoch(Batch(0), (1, 0), 1)
     refused = [UnavailableError("no answer")]
 
     def fail(request: str) -> None:
@@ -206,3 +260,68 @@ def test_sums_that_waited_for_the_other_shards_are_published_after_a_restart() -
     direct.loop(1).run_epoch(stores[1], (1, 2), 1)
     direct.combiner().run_epoch(Batch(0), (1, 3), 1)
     assert [json.loads(value)["count"] for value in direct.values()] == [10]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_sums_that_were_deleted_stop_the_shards_while_they_run_and_at_the_next_start(restart: bool) -> None:
+    """Partial sums that do not change would be missing on the new topic, and counts would fall."""
+    shards = Shards()
+    shards.cluster.delete(TOPICS.shards)
+    shards.cluster.create(TOPICS.shards, 3)
+    if restart:
+        shards.loops = [shards.loop(0), shards.loop(1), shards.combiner()]
+    shards.feed(11, key=key(0))
+    for shard in range(2):
+        with pytest.raises(TopicChangedError, match=r"metrics-shards: it was deleted .* run tallystream rebuild"):
+            shards.run(shard, 10)
+    with pytest.raises(TallystreamError, match="metrics-shards"):
+        shards.run(2, 10)
+    assert shards.counts == [20]
+
+
+def test_a_combiner_whose_positions_were_lost_does_not_begin_again() -> None:
+    """A shard may have published to a new topic before it has noticed that."""
+    shards = Shards()
+    shards.cluster.delete(TOPICS.shards)
+    shards.cluster.create(TOPICS.shards, 3)
+    shards.restart_combiner()
+    for shard in range(2):
+        shards.feed(11, key=key(shard), name="other")
+        shards.run(shard, 0.1)
+    with pytest.raises(MissingRowsError, match="metrics-agg: it has sums, and metrics-shards has no positions"):
+        shards.run(2, 10)
+    assert shards.counts == [20]
+
+
+def test_partial_sums_that_were_deleted_stop_the_combiner() -> None:
+    """The topic has a retention, or somebody has deleted records: those of a shard that do not change are missing."""
+    shards = Shards()
+    partition = shards.cluster.partition(SHARDS[1])
+    partition.delete_before(partition.end)
+    shards.restart_combiner()
+    shards.feed(11, key=key(0))
+    for shard in range(2):
+        shards.run(shard)
+    with pytest.raises(
+        MissingRowsError, match=r"metrics-shards, partition 1: the records before .* delete metrics-shards"
+    ):
+        shards.run(2)
+    assert shards.counts == [20]
+
+
+def test_a_combiner_whose_first_publication_failed_begins_again() -> None:
+    """What a transaction has left that was aborted is no sum."""
+    shards = Direct(shards=2)
+    for shard in range(2):
+        shards.feed(10, key=key(shard))
+        shards.loop(shard).run_epoch(Batch(0), (1, shard), 1)
+    refused = [UnavailableError("no answer")]
+
+    def fail(request: str) -> None:
+        if request.startswith("write metrics-shards:2") and refused:
+            raise refused.pop()
+
+    shards.fail = fail
+    shards.combiner().run_epoch(Batch(0), (1, 2), 5)
+    assert not refused
+    assert [json.loads(value)["count"] for value in shards.values()] == [20]

@@ -29,7 +29,7 @@ from tallystream_aggregator.stream.positions import (
     key_of,
     newest_row,
 )
-from tallystream_aggregator.stream.restore import ReplayError, Restorer, read_to
+from tallystream_aggregator.stream.restore import MissingRowsError, ReplayError, Restorer, read_to
 from tallystream_aggregator.table.sum_tags import SumTags
 
 OTHER = Place("metrics", 1)
@@ -101,6 +101,29 @@ def test_a_partition_that_is_missing_for_a_moment_is_waited_for() -> None:
     back_s = float("inf")
     with pytest.raises(LostRecordsError, match="it is gone"):
         loop.run_epoch(direct.store, (1, 3), 60)
+
+
+def test_a_partition_that_is_missing_for_a_moment_after_a_long_outage_is_waited_for() -> None:
+    """A broker that is back may know its partitions only seconds later, however long it was away."""
+    direct = Direct(partitions=2)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    loop.close()
+    direct.feed(5, place=OTHER)
+    partitions = direct.cluster.topics["metrics"].partitions
+    away, began_s = partitions.pop(), direct.monotonic()
+
+    def fail(_request: str) -> None:
+        since_s = direct.monotonic() - began_s
+        if since_s < 60:
+            raise UnavailableError("no answer")
+        if since_s > 75 and not partitions[1:]:
+            partitions.append(away)
+
+    direct.fail = fail
+    for batch in range(1, 8):
+        loop.run_epoch(direct.store, (1, batch), 20)
+    assert direct.published() == {METRICS: 0, OTHER: 1}
 
 
 def test_a_loop_that_ended_in_the_middle_of_a_step_begins_again_at_what_is_published(
@@ -419,6 +442,47 @@ def test_a_topic_that_was_created_again_stops_the_loop(restart: bool) -> None:
     direct.feed(*([1] if restart else [1, 2, 3]))
     with pytest.raises(TopicChangedError, match="begin a new table"):
         (direct.loop() if restart else loop).run_epoch(direct.store, (1, 1), 0.1 if restart else 10)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_sums_whose_topic_was_created_again_stop_the_loop(restart: bool) -> None:
+    """Those that do not change would be missing there for ever, and nobody would know."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.cluster.delete(TOPICS.agg)
+    direct.cluster.create(TOPICS.agg, 1)
+    direct.feed(2, name="other")
+    with pytest.raises(TopicChangedError, match=r"metrics-agg: it was deleted .* run tallystream rebuild"):
+        (direct.loop() if restart else loop).run_epoch(direct.store, (1, 1), 10)
+
+
+def test_a_table_is_not_made_of_a_part_of_its_rows() -> None:
+    """Rows of lives that do not change were deleted, as by a retention. Counts would fall."""
+    direct = Direct()
+    loop = direct.loop()
+    direct.feed(1)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    before = direct.cluster.partition(ROWS).end
+    direct.feed(5, key=b"app-2")
+    loop.run_epoch(direct.store, (1, 1), 2)
+    direct.flush()
+    direct.cluster.partition(ROWS).delete_before(before)
+    direct.feed(6, key=b"app-2")
+    with pytest.raises(MissingRowsError, match=r"metrics-table, partition 0: the records before .* begin a new table"):
+        direct.loop().run_epoch(Batch(0), (2, 0), 3)
+    direct.loop().run_epoch(direct.store, (3, 0), 3)
+    assert b'"count":7' in direct.values()[-1]
+
+
+def test_a_table_does_not_begin_on_a_topic_whose_rows_were_deleted() -> None:
+    """Later nobody could tell whether its own rows were deleted, too. The topic must be deleted as a whole."""
+    direct = Direct()
+    direct.cluster.append(ROWS, b"key", b"row")
+    direct.cluster.partition(ROWS).delete_before(1)
+    with pytest.raises(MissingRowsError, match="delete the topics metrics-table"):
+        direct.loop().run_epoch(direct.store, (1, 0), 3)
 
 
 def test_an_added_partition_whose_first_records_were_deleted_is_lost_or_skipped() -> None:

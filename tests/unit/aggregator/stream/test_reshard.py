@@ -17,6 +17,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.epochs import StoppedError
 from tallystream_aggregator.stream.layout import Layout, visible_layout
+from tallystream_aggregator.stream.loop import TopicChangedError
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.table import rows
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -130,6 +131,25 @@ def test_without_a_change_all_sums_are_published_again(shards: int) -> None:
     table.run()
     assert table.sums == {"0": 3}
     table.change()
+    table.run()
+    assert table.sums == {"0": 3, "1": 10, "2": 100}
+
+
+@pytest.mark.parametrize("topic", [TOPICS.agg, TOPICS.shards])
+def test_a_topic_of_sums_that_was_created_again_gets_all_of_them(topic: str) -> None:
+    """The loops have refused to go on. Afterwards they do, and no sum is missing."""
+    table = Changed()
+    table.change(shards=2)
+    table.run()
+    partitions = len(table.cluster.topics[topic].partitions)
+    table.cluster.delete(topic)
+    table.cluster.create(topic, partitions)
+    with pytest.raises(TopicChangedError, match=topic):
+        table.run()
+    table.change()
+    table.run()
+    assert table.sums == {"0": 1, "1": 10, "2": 100}
+    table.feed_tagged(b"app-1", "0", 3)
     table.run()
     assert table.sums == {"0": 3, "1": 10, "2": 100}
 
