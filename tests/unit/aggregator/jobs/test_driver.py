@@ -160,7 +160,7 @@ def test_a_generation_is_tried_again_while_the_lease_is_held(tmp_path: Path, mon
 
 def test_a_generation_that_was_not_even_tried_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker is away. A driver that forgot the newest generation would take it for that of another driver."""
-    system, epochs = ScriptedSystem([]), list[int]()
+    system, generations = ScriptedSystem([]), list[int]()
     system.now, away = 0, [BrokerError("no answer")]
 
     def take(_opened: object) -> int:
@@ -170,9 +170,9 @@ def test_a_generation_that_was_not_even_tried_changes_nothing(tmp_path: Path, mo
         return system.now
 
     monkeypatch.setattr(system, "take", take)
-    monkeypatch.setattr(system, "set_epoch", epochs.append)
+    monkeypatch.setattr(system, "set_generation", generations.append)
     assert run(system, tmp_path / "checkpoint", monkeypatch) == 0
-    assert epochs == [6]
+    assert generations == [6]
 
 
 def test_without_the_lease_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
