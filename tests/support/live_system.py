@@ -119,7 +119,7 @@ def running_system(bootstrap_servers: str, prefix: str, folder: Path) -> Iterato
 @contextmanager
 def _lag_collector(bootstrap_servers: str, prefix: str, folder: Path, spec: str) -> Iterator[None]:
     log, ready = folder / "lag.log", folder / "lag.ready"
-    where = ("--bootstrap-servers", bootstrap_servers, "--topic-prefix", prefix, "--store", spec)
+    where = ("--bootstrap-servers", bootstrap_servers, "--store", spec)
     options = ("--include", f"{prefix}*", "--ready-file", str(ready), *RULES)
     with running(log, "lag", "collect", *where, *options, timeout=60) as process:
         wait_until(lambda: ready.exists() or process.poll() is not None, 60, "lag is collected")
