@@ -19,9 +19,11 @@ from tallystream_aggregator.kafka.topic_selection import Offsets, by_partition, 
 from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from confluent_kafka import Consumer
+
+    from tallystream_aggregator.kafka.ledger import LedgerRow
 
 OPTION = "--from"
 REMEDY = (
@@ -143,9 +145,16 @@ def _require_existing(start: Start, wanted: Mapping[Place, int], bounds: Mapping
 
 
 def _from_ledger(start: At, ledger_topic: str, kafka: Mapping[str, str]) -> Offsets:
-    rows = ledger.read_rows(ledger_topic, kafka, last=2**62)
-    ends = [row.end for row in rows if row.kind == "epoch" and row.ts <= start.ts_ms]
-    return ends[-1] if ends else {}
+    return begin_of(ledger.read_rows(ledger_topic, kafka, last=2**62), start.ts_ms)
+
+
+def begin_of(rows: Iterable[LedgerRow], at_ms: int) -> Offsets:
+    """Return where the last epoch begins that began by this time, nothing if there is none.
+
+    It may last a minute, so its end would leave out records that came after the time.
+    """
+    begins = [row.start for row in rows if row.kind == "epoch" and row.ts <= at_ms]
+    return begins[-1] if begins else {}
 
 
 def _text(start: Start) -> str:

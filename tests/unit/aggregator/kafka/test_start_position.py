@@ -8,7 +8,8 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients, start_position
-from tallystream_aggregator.kafka.start_position import At, parse_start, resolve
+from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.kafka.start_position import At, begin_of, parse_start, resolve
 
 TEN_O_CLOCK = 1_795_168_800_000
 """2026-11-20T10:00 UTC in epoch ms"""
@@ -70,3 +71,25 @@ def test_an_offset_beyond_the_end_is_rejected() -> None:
     """A typo would otherwise skip all records up to it."""
     with pytest.raises(ConfigError, match=r"--from.*metrics, partition 0, ends at 100, before 101"):
         resolve({"metrics": {"0": 101}}, {"metrics": [0]}, "g", "ledger", {})
+
+
+def test_a_time_in_the_ledger_is_the_begin_of_its_epoch() -> None:
+    """The epoch at that time may last a minute: a table that began at its end would lack what came after the time."""
+    rows = [
+        LedgerRow(kind="opened", generation=1, ts=TEN_O_CLOCK - 70_000),
+        *(
+            LedgerRow(
+                kind="epoch",
+                generation=1,
+                batch=number,
+                ts=TEN_O_CLOCK - 60_000 + 60_000 * number,
+                start={"metrics": {"0": 10 * number}},
+                end={"metrics": {"0": 10 * number + 10}},
+            )
+            for number in range(3)
+        ),
+    ]
+    assert begin_of(rows, TEN_O_CLOCK + 59_999) == {"metrics": {"0": 10}}
+    assert begin_of(rows, TEN_O_CLOCK) == {"metrics": {"0": 10}}
+    assert begin_of(rows, TEN_O_CLOCK - 1) == {"metrics": {"0": 0}}
+    assert begin_of(rows, TEN_O_CLOCK - 65_000) == {}
