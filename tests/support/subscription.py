@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tallystream_aggregator import sums
 from tallystream_aggregator.shipping.shipper import MAX_RECORDS, POLL_S
-from tallystream_aggregator.shipping.subscription import Batch, Place, Record
+from tallystream_aggregator.shipping.subscription import Batch, Record
+from tallystream_aggregator.stream.broker import Place
 
 AGG = Place("metrics-agg", 0)
 

@@ -16,6 +16,7 @@ from tallystream.log_throttle import RateLimitFilter
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.topics import topic_ids
+from tallystream_aggregator.stream.broker import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,13 +52,6 @@ _FIXED = {
     "partition.assignment.strategy": "range",  # all partitions are revoked before they are assigned again
 }
 _REJECTED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
-
-
-class Place(NamedTuple):
-    """A partition."""
-
-    topic: str
-    partition: int
 
 
 class Record(NamedTuple):

@@ -7,7 +7,8 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 
 from support.consumer import Message, ScriptedConsumer, end
 from tallystream_aggregator.shipping import subscription
-from tallystream_aggregator.shipping.subscription import Place, Subscription
+from tallystream_aggregator.shipping.subscription import Subscription
+from tallystream_aggregator.stream.broker import Place
 
 KAFKA = {"bootstrap.servers": "localhost:1"}
 
