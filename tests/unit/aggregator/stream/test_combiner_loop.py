@@ -82,13 +82,19 @@ class Missing(list[Any]):
         return self._none if number == 1 and self._is_missing() else super().__getitem__(number)
 
 
-def test_compaction_while_the_combiner_starts_hides_no_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The positions row that it has published may be gone, and the next one after what it wanted to read."""
+def before_the_combiner_starts(monkeypatch: pytest.MonkeyPatch) -> Shards:
+    """Return shards of which the first has a sum. The combiner begins again, and reads record by record."""
     monkeypatch.setattr(combiner_loop, "READ_AT_ONCE", 1)
     shards = Shards()
     shards.restart_combiner()
     shards.feed(11, key=key(0))
     shards.run(0)
+    return shards
+
+
+def test_compaction_while_the_combiner_starts_hides_no_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The positions row that it has published may be gone, and the next one after what it wanted to read."""
+    shards = before_the_combiner_starts(monkeypatch)
 
     def fail(request: str) -> None:
         if request == "read":
@@ -107,11 +113,7 @@ def test_compaction_while_the_combiner_starts_hides_no_shard(monkeypatch: pytest
 
 def test_a_combiner_that_was_stopped_while_it_started_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the partial sums of a part of the shards. Going on with them, it would publish lower counts."""
-    monkeypatch.setattr(combiner_loop, "READ_AT_ONCE", 1)
-    shards = Shards()
-    shards.restart_combiner()
-    shards.feed(11, key=key(0))
-    shards.run(0)
+    shards = before_the_combiner_starts(monkeypatch)
 
     def fail(request: str) -> None:
         shards.stopped = request == "read"
