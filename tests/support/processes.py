@@ -75,7 +75,7 @@ def exit_code(process: subprocess.Popen[bytes], log: Path, timeout: float) -> in
 
     Raises:
         AssertionError: it has not ended within `timeout` seconds; the message is the end of `log`, with the stacks of
-            its threads. It is killed.
+            its threads. It is killed, with its descendants.
     """
     try:
         return process.wait(timeout)
@@ -85,12 +85,13 @@ def exit_code(process: subprocess.Popen[bytes], log: Path, timeout: float) -> in
 
 
 def _abort(process: subprocess.Popen[bytes]) -> None:
-    java = named(children(psutil.Process(process.pid)), "java")
+    processes = tree(process.pid)
+    java = named(processes, "java")
     send(java, signal.SIGQUIT)  # a JVM writes the stacks of its threads, and continues
     psutil.wait_procs(java, 2)
     process.send_signal(signal.SIGABRT)
     try:
         process.wait(30)
     finally:
-        process.kill()
+        send(processes, signal.SIGKILL)
         process.wait()
