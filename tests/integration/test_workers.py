@@ -135,16 +135,6 @@ def test_a_web_worker_that_is_killed_is_replaced(system: System, guide: str) -> 
     assert {record.key for record in read_topic(system.servers, system.topics.metrics)} == {b"host-1"}
 
 
-# Linux kills a process of Celery's pool when the thread that forked it ends (PR_SET_PDEATHSIG). If Celery reads its
-# broker without an event loop, as it reads files, a thread of the main process replaces processes, and ends before
-# they do. One that is killed while it waits for a task leaves the queue locked, and the worker waits for it forever.
-# So that is off: with most brokers, the main thread forks all processes, and none is killed.
-CELERY_CONFIG = """
-from celery import platforms
-platforms.set_pdeathsig = lambda name: None
-broker_url = "filesystem://"
-broker_transport_options = {{"data_folder_in": {queue!r}, "data_folder_out": {queue!r}, "control_folder": {control!r}}}
-"""
 WAITING_APP = """
 import time
 from celery_app import app
@@ -159,14 +149,19 @@ if __name__ == "__main__":
 """
 
 
-def use_files_as_broker(system: System) -> None:
-    """Let Celery use a folder instead of a broker, by a module of settings."""
+def start_worker(system: System, *command: str) -> subprocess.Popen[bytes]:
+    """Start a Celery worker that reads tasks from files, and wait until it is ready."""
     for name in ("queue", "control"):
         (system.folder / name).mkdir()
-    where = {name: str(system.folder / name) for name in ("queue", "control")}
-    (system.folder / "celery_config.py").write_text(CELERY_CONFIG.format(**where))
-    path = os.pathsep.join([str(system.folder), str(EXAMPLES)])
-    system.environment |= {"CELERY_CONFIG_MODULE": "celery_config", "PYTHONPATH": path}
+    path = os.pathsep.join(map(str, [system.folder, EXAMPLES, ROOT / "tests"]))
+    system.environment |= {
+        "CELERY_CONFIG_MODULE": "support.celery_files",
+        "CELERY_FILES": str(system.folder),
+        "PYTHONPATH": path,
+    }
+    process = system.start(*command)
+    wait_until(lambda: " ready." in system.log.read_text(), 120, "the worker is ready")
+    return process
 
 
 def pool_of(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
@@ -184,10 +179,9 @@ def test_celery_counts_every_task_of_recycled_processes(system: System) -> None:
 
     The last two processes report on schedule.
     """
-    use_files_as_broker(system)
     system.environment["TALLYSTREAM_INTERVAL"] = "10"
     worker, send = commands("celery")
-    process = system.start(*worker)
+    process = start_worker(system, *worker)
     try:
         system.run(*send)
         wait_until(lambda: system.count("celery.duration") == 550, 120, "all runs are reported", poll=1)
@@ -203,14 +197,13 @@ def test_celery_counts_every_task_of_recycled_processes(system: System) -> None:
 
 def test_celery_counts_a_task_whose_process_is_killed(system: System) -> None:
     """The main process counts its failure, once, and no other count is lost, when the process ends by a signal."""
-    use_files_as_broker(system)
     (system.folder / "waiting_app.py").write_text(WAITING_APP)
 
     def runs() -> dict[str, int]:
         return system.counts("celery.tasks", "task")
 
     program = ["celery", "--app", "waiting_app", "worker", "--loglevel", "INFO", "--concurrency", "1"]
-    process = system.start(*program)
+    process = start_worker(system, *program)
     try:
         for number, by in enumerate((signal.SIGKILL, signal.SIGTERM), start=1):
             system.run(sys.executable, EXAMPLES / "celery_app.py", "20")
