@@ -74,8 +74,9 @@ class StepFailedError(TallystreamError):
 
 @dataclass(slots=True)
 class EpochReport:
-    """What was done since the last epoch's end: counts of steps, records and sums, and seconds in all and of waiting.
+    """What was done since the last epoch's end: counts, and seconds in all and of waiting.
 
+    `records` were read, `sums` and `rows` (of `metrics-table`) were published.
     `restarts` counts how often the loop began at what is published. `positions` are those at the epoch's end, and
     `state_bytes` is the size of the stored table.
     """
@@ -83,6 +84,7 @@ class EpochReport:
     steps: int = 0
     records: int = 0
     sums: int = 0
+    rows: int = 0
     restarts: int = 0
     seconds: float = 0.0
     waited_s: float = 0.0

@@ -57,6 +57,9 @@ EPOCH_ROW = StructType(
     [
         StructField("shard", IntegerType()),
         StructField("steps", LongType()),
+        StructField("records", LongType()),
+        StructField("sums", LongType()),
+        StructField("rows", LongType()),
         StructField("restarts", LongType()),
         StructField("seconds", DoubleType()),
         StructField("waited_s", DoubleType()),
@@ -75,12 +78,15 @@ class EpochRow(msgspec.Struct, frozen=True):
     """
 
     shard: int
-    steps: int
-    restarts: int
-    seconds: float
-    waited_s: float
-    state_bytes: int
-    positions: ByTopic
+    steps: int = 0
+    records: int = 0
+    sums: int = 0
+    rows: int = 0
+    restarts: int = 0
+    seconds: float = 0.0
+    waited_s: float = 0.0
+    state_bytes: int = 0
+    positions: ByTopic = {}
 
     def cells(self) -> tuple[Any, ...]:
         """Return the values of the columns of `EPOCH_ROW`."""
@@ -215,6 +221,9 @@ class EpochProcessor(StatefulProcessor):
         return EpochRow(
             shard=shard,
             steps=report.steps,
+            records=report.records,
+            sums=report.sums,
+            rows=report.rows,
             restarts=report.restarts,
             seconds=round(report.seconds, 3),
             waited_s=round(report.waited_s, 3),

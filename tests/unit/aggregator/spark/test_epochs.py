@@ -54,7 +54,7 @@ class NotedLoop:
         self.epochs.append((claim, seconds))
         self.calls.append("epoch")
         store.set_head(b"%d" % len(self.epochs))
-        return EpochReport(steps=3, records=2, state_bytes=9, positions={Place("t-metrics", 1): 7})
+        return EpochReport(steps=3, records=2, sums=4, rows=5, state_bytes=9, positions={Place("t-metrics", 1): 7})
 
     def run_between(self, next_begins: Callable[[], bool], seconds: float) -> None:
         """Go on until the next epoch begins."""
@@ -143,7 +143,7 @@ def test_the_row_of_an_epoch_is_read_from_the_progress() -> None:
     assert list(frame.columns) == EPOCH_ROW.names
     fields = json.loads(frame.to_json(orient="records"))
     (row,) = rows_of({"observedMetrics": {"epochs": {"shards": fields}}})
-    assert (row.shard, row.steps, row.state_bytes) == (0, 3, 9)
+    assert (row.shard, row.steps, row.records, row.sums, row.rows, row.state_bytes) == (0, 3, 2, 4, 5, 9)
     assert row.positions == {"t-metrics": {"1": 7}}
 
 
