@@ -49,9 +49,9 @@ FINISH_S = 10.0
 """How long a requested stop waits for the end of the epoch. What it interrupts is done again at the next start."""
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
-MAX_FAILURES = 5
-"""After so many failures without a finished epoch between them the checkpoint is set aside, and after as many more the
-driver stops: something fails that is none of ours."""
+MAX_FAILURES = 3
+"""After so many failures of Spark without a finished epoch between them, the checkpoint is set aside: it may be
+damaged, or of another number of shards. After as many more the driver stops: something fails that is none of ours."""
 
 
 class Driver:
@@ -200,16 +200,16 @@ class Driver:
         Raises:
             TallystreamError: a person must decide.
         """
-        self._failures += failure.remedy is not Remedy.FENCED
-        damaged = failure.remedy is Remedy.SET_ASIDE or self._failures >= MAX_FAILURES
-        if failure.remedy is Remedy.STOP or (damaged and self._set_aside):
+        self._failures += failure.remedy is Remedy.RETRY
+        is_checkpoint = self._failures >= MAX_FAILURES
+        if failure.remedy is Remedy.STOP or (is_checkpoint and self._set_aside):
             raise TallystreamError(f"query aggregate: {failure.reason}")
-        if damaged:
+        if is_checkpoint:
             self._lease.check()
             aside = set_aside(self._settings.checkpoint)
             self._failures, self._set_aside = 0, True
             log.warning(
-                "the checkpoint can't be used and is now %s; the table is made again from %s: %s",
+                "Spark can't use the checkpoint, which is now %s; the table is made again from %s: %s",
                 aside,
                 self._settings.topics.table,
                 failure.reason,

@@ -1,4 +1,4 @@
-"""Why a query of the loop failed, and what to do about it: begin again, set the checkpoint aside, or stop."""
+"""Why a query of the loop failed, and whether it helps to start it again."""
 
 from __future__ import annotations
 
@@ -25,31 +25,19 @@ FULL = "No space left on device"
 
 DENIED = re.compile(r"Permission denied|AccessDeniedException|Read-only file system|AccessControlException")
 
-UNREADABLE = re.compile(
-    "CANNOT_LOAD_STATE_STORE|Unexpected end-of-input|Unrecognized token|Incomplete log|Malformed|Checksum (error|file)"
-)
-"""Parts of the messages with which Spark reports an unreadable file of the checkpoint without its name."""
-
-READING = "HDFSMetadataLog.get("
-"""If a stack trace has this call, Spark failed to read one of the checkpoint's logs, whatever its message."""
-
 MAX_REASON = 2000
 """The most characters of Spark's message."""
-
-OTHER_LOOPS = "sources in the checkpoint offsets"
-"""Part of Spark's message if the checkpoint has the query of another number of loops: the table was split."""
 
 
 class Remedy(Enum):
     """What helps against a failure."""
 
-    AGAIN = "start the query again"
-    FENCED = "start it again while the lease is held"
-    SET_ASIDE = "set the checkpoint aside, and start it again"
+    AGAIN = "start the query again, as often as it takes"
+    RETRY = "start it again; if that does not help, the checkpoint may be the reason"
     STOP = "a person must decide"
 
 
-OF_ERRORS = {"FencedError": Remedy.FENCED, "BrokerError": Remedy.AGAIN, "UnavailableError": Remedy.AGAIN}
+OF_ERRORS = {"FencedError": Remedy.AGAIN, "BrokerError": Remedy.AGAIN, "UnavailableError": Remedy.AGAIN}
 """The errors of a task that need nobody, by name."""
 
 
@@ -75,11 +63,7 @@ def failure_of(error: Any, checkpoint: Path) -> Failure:
     reason = _reason(message)
     if DENIED.search(message) or DENIED.search(traces):
         return Failure(Remedy.STOP, reason)
-    if OTHER_LOOPS in message:
-        return Failure(Remedy.SET_ASIDE, f"the table was split, and the checkpoint has the earlier shards ({reason})")
-    if UNREADABLE.search(message) or READING in traces:
-        return Failure(Remedy.SET_ASIDE, f"the checkpoint {checkpoint} can't be read ({reason})")
-    return Failure(Remedy.AGAIN, reason)
+    return Failure(Remedy.RETRY, reason)
 
 
 @contextmanager

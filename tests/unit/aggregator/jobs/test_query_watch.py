@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.jobs.aggregate import query_watch
+from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, last_end
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
 from tallystream_aggregator.spark.epochs.listener import Epoch, EpochListener
 from tallystream_aggregator.spark.epochs.processor import EpochRow
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
+from tallystream_aggregator.stream.broker import BrokerError, Place
 from tallystream_aggregator.stream.positions import PositionsRow
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ class Outside:
 
     def __init__(self, loops: int = 1) -> None:
         self.newest = {loop: ShardRows() for loop in range(loops)}
+        self.places = [Place("metrics-table", 0)]
         self.now = 2
         self.committed: list[Any] = []
         self.written: list[LedgerRow] = []
+        self.clocks: list[Any] = []
         self.fails, self.moves, self.end = False, True, 100
 
     def publish(self, loop: int, *ends: int, generation: int = 2) -> None:
@@ -43,7 +46,7 @@ class Outside:
         )
         self.newest[loop] = ShardRows(found)
 
-    def poll(self) -> bool:
+    def poll(self, _: Any) -> bool:
         """Tell whether something is new."""
         return self.moves
 
@@ -51,9 +54,9 @@ class Outside:
         """Note the offsets of the group."""
         self.committed.append(offsets)
 
-    def bounds(self, places: Any) -> dict[Place, Bounds]:
+    def ends_of(self, places: Any) -> dict[Place, int]:
         """Return ends."""
-        return {place: Bounds(0, self.end, self.end) for place in places}
+        return dict.fromkeys(places, self.end)
 
     def write(self, rows: list[LedgerRow]) -> None:
         """Note rows of the ledger."""
@@ -66,7 +69,8 @@ def watch(outside: Outside, **options: Any) -> tuple[QueryWatch, EpochListener]:
     health = Health("aggregate", HealthSettings())
     listener = EpochListener(health)
     one: Any = outside
-    return QueryWatch(listener, one, one, one, one, health=health, begin={}, otlp=("otlp",), **options), listener
+    given = {"ends_of": outside.ends_of, "append_clocks": outside.clocks.append, "begin": {}, **options}
+    return QueryWatch(listener, one, one, one, health=health, otlp=("otlp",), **given), listener
 
 
 def test_the_group_has_what_all_shards_have_published() -> None:
@@ -136,7 +140,6 @@ def test_a_partition_that_one_shard_has_not_begun_to_read_is_not_done() -> None:
 
 def test_the_lag_grows_while_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop may be stalled. While all is published, nothing is overdue, however long there is no record."""
-    monkeypatch.setattr(query_watch, "ENDS_S", 0.0)
     outside = Outside()
     outside.publish(0, 100)
     watched, _ = watch(outside)
@@ -186,8 +189,9 @@ def test_own_partitions_get_clock_records() -> None:
     found = outside.newest[0].positions
     assert found is not None
     found.positions["otlp"] = {"0": 3}
-    ticks: list[Any] = []
     for options in ({}, {"ends": {"metrics": {"0": 9}}}):
-        watched, _ = watch(outside, tick=ticks.append, **options)
+        watched, _ = watch(outside, **options)
         watched.follow(last=True)
-    assert ticks == [[Place("metrics", 0)]]
+        watched._timer.due({Place("metrics", 0): outside.end}, time.monotonic() - UNMOVED_S)
+        watched.follow(last=True)
+    assert outside.clocks == [[], [Place("metrics", 0)]]
