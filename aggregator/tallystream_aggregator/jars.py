@@ -20,7 +20,6 @@ import time
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from tallystream.errors import ConfigError, TallystreamError
 
@@ -54,27 +53,17 @@ def java_version() -> str:
     return found.group(1)
 
 
-_computed: dict[Path, tuple[tuple[int, int, int, int], str]] = {}
-
-
 def sha256_of(path: Path) -> str | None:
     """Return the SHA-256 of a file in hexadecimal, or None if the file does not exist.
-
-    The digest is computed again only if the file has changed since the last call.
 
     Raises:
         OSError: the file can't be read.
     """
     try:
-        found = path.stat()
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return None
-    state = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    known = _computed.get(path)
-    if known is None or known[0] != state:
-        with path.open("rb") as file:
-            known = _computed[path] = (state, hashlib.file_digest(file, "sha256").hexdigest())
-    return known[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,15 +178,14 @@ def _ivy_jar() -> Path:
 
 def _ivy_xml(jars: list[Jar]) -> str:
     # Not transitive: only the jars of the list are used, which are the ones that were tested.
-    lines = [
-        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.revision)}"
-        ' transitive="false" conf="default->default"/>'
+    dependencies = "".join(
+        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.revision}" transitive="false"'
+        ' conf="default->default"/>'
         for jar in jars
-    ]
-    body = "\n".join(lines)
+    )
     return (
-        '<ivy-module version="2.0"><info organisation="tallystream" module="jars"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>\n{body}\n</dependencies></ivy-module>'
+        '<ivy-module version="2.0"><info organisation="tallystream" module="jars"/><configurations>'
+        f'<conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
     )
 
 

@@ -46,7 +46,7 @@ class QueryError(Exception):
     ],
 )
 def test_an_error_of_a_task_is_found_in_the_message_of_spark(error: str, remedy: Remedy) -> None:
-    """A fenced task runs again while the lease is held, and an outage ends. Others stop the driver by their sentence."""
+    """A fenced task runs again while the lease is held, and an outage ends. Others stop the driver."""
     assert failure_of(QueryError(TASK.format(error)), CHECKPOINT) == Failure(remedy, error.split(": ", 1)[1])
 
 
