@@ -8,7 +8,6 @@ are only for tests.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -70,7 +69,6 @@ def sha256_of(path: Path) -> str | None:
 class Jar:
     """An artifact by its Maven coordinates, and the digest that its file must have."""
 
-    set: str
     group: str
     artifact: str
     revision: str
@@ -91,7 +89,7 @@ def read_lock(of: str) -> list[Jar]:
             set_, coordinates, sha256 = line.split()
             if set_ == of:
                 group, artifact, revision = coordinates.split(":")
-                jars.append(Jar(set_, group, artifact, revision, sha256))
+                jars.append(Jar(group, artifact, revision, sha256))
     return jars
 
 
@@ -116,7 +114,7 @@ def cache_dir() -> Path:
 def fetch(of: str) -> list[Path]:
     """Return the paths of the jars of the set `of`. Download those that are missing or were changed.
 
-    Several processes may call this at the same time: a file lock lets one of them download.
+    Several processes may call this at the same time: then each downloads.
 
     Raises:
         JarsError: a jar could not be downloaded in time, or its SHA-256 is not the one in the list.
@@ -125,12 +123,9 @@ def fetch(of: str) -> list[Path]:
     folder = cache_dir() / "jars" / of
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / jar.file_name for jar in jars]
-    if not _missing(jars, folder):
-        return paths
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if missing := _missing(jars, folder):
-            _retrieve(missing, folder)
+    missing = [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
+    if missing:
+        _retrieve(missing, folder)
     return paths
 
 
@@ -141,10 +136,6 @@ def class_path() -> str:
         JarsError: a jar can't be fetched.
     """
     return ":".join(str(path) for path in fetch("files"))
-
-
-def _missing(jars: list[Jar], folder: Path) -> list[Jar]:
-    return [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
 
 
 def _retrieve(jars: list[Jar], folder: Path) -> None:

@@ -58,7 +58,7 @@ def cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         encoding="utf-8",
     )
     java.chmod(0o755)
-    jar = jars.Jar("files", "g", "a", "1", hashlib.sha256(b"genuine").hexdigest())
+    jar = jars.Jar("g", "a", "1", hashlib.sha256(b"genuine").hexdigest())
     monkeypatch.setattr(jars, "read_lock", lambda of: [jar] if of == "files" else [])
     path = tmp_path / "jars" / "files" / "a-1.jar"
     path.parent.mkdir(parents=True)
@@ -121,7 +121,7 @@ def test_a_jar_that_is_missing_or_forged_is_not_used(
     java.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    jar = jars.Jar("files", "g", "a", "1", "0" * 64)
+    jar = jars.Jar("g", "a", "1", "0" * 64)
     folder = tmp_path / "cache"
     folder.mkdir()
     with pytest.raises(jars.JarsError, match=message):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 from contextlib import contextmanager
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError
@@ -16,6 +14,7 @@ from tallystream.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 OURS = re.compile(r"^tallystream[\w.]*\.(\w+): (.+)$", re.MULTILINE)
 """The error of a task: the last line of a Python traceback in Spark's message."""
@@ -98,18 +97,8 @@ def _reason(message: str) -> str:
 
 
 def _no_space(checkpoint: Path) -> str:
-    scratch = Path(tempfile.gettempdir())
-    if _free_bytes(scratch) < _free_bytes(checkpoint):
-        return (
-            f"the disk of {scratch} is full, where Spark keeps temporary files: free some space, or name another "
-            "folder with SPARK_LOCAL_DIRS, and start it again: it continues where it stopped."
-        )
     return (
-        f"the disk of the checkpoint {checkpoint} is full: free some space, or move the checkpoint to a larger disk, "
-        "and start it again: it continues where it stopped."
+        f"the disk of the checkpoint {checkpoint} is full, or that of {tempfile.gettempdir()}, where Spark keeps "
+        "temporary files: free some space, move the checkpoint to a larger disk, or name another folder with "
+        "SPARK_LOCAL_DIRS, and start it again: it continues where it stopped."
     )
-
-
-def _free_bytes(folder: Path) -> int:
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free

@@ -131,7 +131,9 @@ class QueryWatch:
         """Append clock records. OTLP topics belong to others, which may not expect clock records there."""
         if self._ends is None:  # with --catch-up, no record of our own may stay on the topic
             own = {place: ends[place] for place in self._published if place in ends and place.topic not in self._otlp}
-            self._append_clocks(self._timer.due(own, now_s, living=self._health.progress.has_living()))
+            shards = [one.shard for one in self._tail.newest.values()]
+            living = any(row is None or row.living for row in shards[: self._shards])
+            self._append_clocks(self._timer.due(own, now_s, living=living))
 
     def _write(self) -> None:
         """Write a row to the ledger for each finished epoch that has moved."""

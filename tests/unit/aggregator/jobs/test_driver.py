@@ -8,13 +8,12 @@ import pytest
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.jobs.aggregate import driver as module
-from tallystream_aggregator.jobs.aggregate.driver import Driver, stop_path
+from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart
 from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
-from tallystream_aggregator.stream.layout import Layout
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class ScriptedSystem:
         self.stop = StopRequest()
         self.now = self.epochs = self.generation = 0
         self.held, self.takes_fail = True, list[Exception]()
-        self.stopped, self.table = False, Layout()
+        self.stopped = False
 
     # The query.
 
@@ -79,10 +78,6 @@ class ScriptedSystem:
         if self.takes_fail:
             raise self.takes_fail.pop()
         return self.now
-
-    def layout(self) -> Layout:
-        """Return the layout of the table."""
-        return self.table
 
     is_ready, is_done = False, False
 
@@ -175,21 +170,3 @@ def test_without_the_lease_nothing_starts(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(LeaseError):
         run(system, tmp_path / "checkpoint", monkeypatch)
     assert not system.generations
-
-
-def test_stop_files_of_killed_drivers_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the same generation can't exist: each start takes a new one. This only keeps the folder clean."""
-    stop_path(tmp_path / "checkpoint", 3).touch()
-    run(ScriptedSystem([]), tmp_path / "checkpoint", monkeypatch)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
-
-
-def test_a_table_that_was_changed_since_the_start_ends_the_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its settings were compared with the layout before. The next start finds the new one."""
-    system = ScriptedSystem([])
-    system.table = Layout(3)
-    with pytest.raises(LeaseError, match="changed the table meanwhile, to 3 shards, sums with all tags: start again"):
-        run(system, tmp_path / "checkpoint", monkeypatch)
-    assert system.generations == []

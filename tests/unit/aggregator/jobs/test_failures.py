@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from pyspark import SparkContext
@@ -77,15 +75,11 @@ def test_a_full_disk_and_a_missing_right_are_no_damage(message: str, traces: str
     assert failure_of(QueryError(message, traces), Path("/tmp")).remedy is remedy
 
 
-@pytest.mark.parametrize(("full", "named"), [("/data/checkpoint", "/data/checkpoint"), ("", tempfile.gettempdir())])
-def test_a_full_disk_is_named_with_a_remedy(full: str, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the causes has the system's message. The reason names the folder whose disk has less space."""
-    full = full or named
-    monkeypatch.setattr(Path, "exists", lambda _path: True)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=int(str(path) != full)))
+def test_a_full_disk_is_named_with_a_remedy() -> None:
+    """One of the causes has the system's message. It may be the disk of the checkpoint, or that of temporary files."""
     failure = failure_of(QueryError("x", "Caused by: java.io.IOException: No space left on device\n at y"), CHECKPOINT)
-    assert named in failure.reason
-    assert "is full" in failure.reason
+    assert str(CHECKPOINT) in failure.reason
+    assert tempfile.gettempdir() in failure.reason
     assert "free some space" in failure.reason
 
 
