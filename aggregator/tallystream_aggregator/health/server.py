@@ -19,36 +19,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOW_S = 0.1
-"""A text that takes less time, in seconds, is rendered for every version."""
-PAUSE = 5
-"""A slower text is kept for this many times its rendering time, so rendering takes at most a sixth of a core."""
-
 
 class CachedText:
     """Caches a UTF-8 text. Thread-safe: one thread renders the text while others wait."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = Lock()
         self._version: object = None
         self._body: bytes | None = None
-        self._due = 0.0
 
     def body(self, version: object, make: Callable[[], str]) -> bytes:
-        """Return the text of this version, or of an older version if rendering is slow and was done recently."""
+        """Return the text of this version."""
         with self._lock:
-            began = self._clock()
-            if self._body is None or (version != self._version and began >= self._due):
+            if self._body is None or version != self._version:
                 self._body, self._version = make().encode(), version
-                took_s = self._clock() - began
-                self._due = self._clock() + (PAUSE * took_s if took_s >= SLOW_S else 0)
             return self._body
-
-    def clear(self) -> None:
-        """Drop the text. The next request renders it."""
-        with self._lock:
-            self._body = None
 
 
 CONNECTIONS = 64
