@@ -182,9 +182,14 @@ def ends_of(admin: AdminClient, places: Iterable[Place]) -> Positions:
     """Return the ends of partitions.
 
     Raises:
-        KafkaException: the broker did not answer in time, or does not know one of them.
+        KafkaException: the broker did not answer in time, or does not know one of them. The next call may succeed.
     """
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(*place): latest for place in places}
     found = admin.list_offsets(asked, request_timeout=TIMEOUT_S)
-    return {Place(one.topic, one.partition): future.result().offset for one, future in found.items()}
+    try:
+        return {Place(one.topic, one.partition): future.result().offset for one, future in found.items()}
+    except KafkaException:
+        # After a restart of the broker, librdkafka would ask for the leaders of before, for minutes.
+        admin.list_topics(timeout=TIMEOUT_S)
+        raise

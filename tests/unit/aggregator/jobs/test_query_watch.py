@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
-from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, last_end
+from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of, last_end
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
 from tallystream_aggregator.spark.epochs.listener import Epoch, EpochListener
 from tallystream_aggregator.spark.epochs.processor import EpochRow
@@ -15,8 +20,6 @@ from tallystream_aggregator.stream.broker import BrokerError, Place
 from tallystream_aggregator.stream.positions import PositionsRow
 
 if TYPE_CHECKING:
-    import pytest
-
     from tallystream_aggregator.kafka.ledger import LedgerRow
 
 
@@ -195,3 +198,31 @@ def test_own_partitions_get_clock_records() -> None:
         watched._timer.due({Place("metrics", 0): outside.end}, time.monotonic() - UNMOVED_S)
         watched.follow(last=True)
     assert outside.clocks == [[], [Place("metrics", 0)]]
+
+
+class RestartedBroker:
+    """An admin client that knows the leaders of before a restart until it asks for the topics."""
+
+    def __init__(self) -> None:
+        self.outdated = True
+
+    def list_topics(self, **_: object) -> None:
+        """Learn the leaders."""
+        self.outdated = False
+
+    def list_offsets(self, asked: Any, **_: object) -> dict[Any, Future[Any]]:
+        """Return the end of each partition, or the error of the leader."""
+        found: Future[Any] = Future()
+        if self.outdated:
+            found.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+        else:
+            found.set_result(SimpleNamespace(offset=7))
+        return dict.fromkeys(asked, found)
+
+
+def test_the_ends_are_known_again_after_a_restart_of_the_broker() -> None:
+    """The first request fails. Without the next ones, nothing would be committed and no clock record appended."""
+    admin: Any = RestartedBroker()
+    with pytest.raises(KafkaException):
+        ends_of(admin, [Place("metrics", 0)])
+    assert ends_of(admin, [Place("metrics", 0)]) == {Place("metrics", 0): 7}
