@@ -164,16 +164,20 @@ def _samples(metric: record.Metric) -> Iterable[Sample]:
 
 
 _TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "forgotten": "forgotten"}
-_NOW = ("lives", "living", "instances", "rows", "state_bytes")
+_NOW = ("lives", "living", "instances", "rows")
 
 
 class EpochNumbers(NamedTuple):
-    """What the loops did in an epoch: all steps and restarts, and the seconds and the waiting of the busiest loop."""
+    """What the loops did in an epoch: all steps and restarts, and the seconds and the waiting of the busiest loop.
+
+    `state_bytes` is the size of the stored tables.
+    """
 
     steps: int
     restarts: int
     seconds: float
     waited_s: float
+    state_bytes: int = 0
 
 
 class Progress:
@@ -202,6 +206,7 @@ class Progress:
             ("spark", spark_s),
         ):
             observe("tallystream.epoch.duration", max(seconds, 0.0), phase=phase)
+        self._metrics.set("tallystream.table.state_bytes", numbers.state_bytes)
         operators = progress.get("stateOperators") or []
         for name, field in (("rows", "numRowsTotal"), ("memory_bytes", "memoryUsedBytes")):
             self._metrics.set(f"tallystream.state.{name}", sum(int(one[field]) for one in operators))

@@ -128,7 +128,10 @@ class Resharder:
                 )
             published = self._claim_all(old, claim)
             positions = _highest(published)
-            records = self._new_records(published, new, positions, claim)
+            shards = [self._old_shard(row, positions) for row in published]
+            lives = sum(len(known) for shard in shards for known in shard.table.state.lives.values())
+            self._say(f"{lives:,} lives; reading the sums on {self._topics.agg}")
+            records = self._records(shards, new, positions, claim)
             self._say(f"writing {len(records):,} records in one transaction, which is not interrupted")
             self._check_stop()
             writer.commit(records)
@@ -166,15 +169,6 @@ class Resharder:
             writer.close()
         return row
 
-    def _new_records(
-        self, published: Sequence[PositionsRow], new: Layout, target: Positions, claim: Claim
-    ) -> list[Output]:
-        """Return what replaces the table that has published these rows, at the target."""
-        old = [self._old_shard(row, target) for row in published]
-        lives = sum(len(known) for shard in old for known in shard.table.state.lives.values())
-        self._say(f"{lives:,} lives; reading the sums on {self._topics.agg}")
-        return self._records(old, new, target, claim)
-
     def _old_shard(self, row: PositionsRow, target: Positions) -> _OldShard:
         self._say(f"shard {row.shard} of {row.of}: reading its rows")
         begin = Begin(row.shard, row.of, row.sum_tags, {})
@@ -190,6 +184,7 @@ class Resharder:
         return _OldShard(row, table, table.outputs(), restorer.omitted)
 
     def _records(self, old: Sequence[_OldShard], new: Layout, target: Positions, claim: Claim) -> list[Output]:
+        """Return what replaces the table of these shards, which are at the target."""
         topics, latest, obsolete = self._topics, LatestRows(), dict[tuple[Place, bytes], None]()
         letters: list[Output] = []
         for number, shard in enumerate(old):

@@ -70,7 +70,6 @@ class QueryWatch:
         self._published: Positions = {}
         self._timer = ClockTimer()
         self._was_ready, self._records = False, 0
-        self.state_bytes: dict[int, int] = {}
 
     @property
     def is_ready(self) -> bool:
@@ -110,8 +109,6 @@ class QueryWatch:
             self._published = _lowest(map(by_place, last.shards.values() or [last.positions]))
             self._committer.commit(by_topic(self._published))
         shards = [one.shard for one in newest.values() if one.shard is not None]
-        for row in shards:
-            row.state_bytes = self.state_bytes.get(row.shard, 0)
         records = sum(row.records for row in shards)
         if self.is_ready:
             if moved:
@@ -139,7 +136,6 @@ class QueryWatch:
         """Write a row to the ledger for each finished epoch that has moved."""
         while self._listener.finished:
             epoch = self._listener.finished.popleft()
-            self.state_bytes |= {row.shard: row.state_bytes for row in epoch.rows}
             rows = [row for row in epoch.rows if row.shard < self._shards]  # without the combiner
             if len(rows) < self._shards or not all(row.positions for row in rows):
                 continue
