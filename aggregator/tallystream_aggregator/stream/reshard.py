@@ -128,10 +128,10 @@ class Resharder:
                 )
             published = self._claim_all(old, claim)
             positions = _highest(published)
-            shards = [self._old_shard(row, positions) for row in published]
-            lives = sum(len(known) for shard in shards for known in shard.table.state.lives.values())
+            at_target = [self._old_shard(row, positions) for row in published]
+            lives = sum(len(known) for shard in at_target for known in shard.table.state.lives.values())
             self._say(f"{lives:,} lives; reading the sums on {self._topics.agg}")
-            records = self._records(shards, new, positions, claim)
+            records = self._records(at_target, new, positions, claim)
             self._say(f"writing {len(records):,} records in one transaction, which is not interrupted")
             self._check_stop()
             writer.commit(records)
