@@ -58,8 +58,8 @@ def run(settings: AggregateSettings) -> int:
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
             selection = settings.selection(topics)
             access = KafkaAccess(kafka, selection, topics.prefix + GROUP)
-            broker = access(stop.is_set)
-            begin = table_start(settings, kafka, broker)  # rejected before the wait for the lease
+            looking = access(lambda: False)  # an early stop is no error
+            begin = table_start(settings, kafka, looking)  # rejected before the wait for the lease
             require_partitions(admin, topics, shards=begin.shards)
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
@@ -78,11 +78,12 @@ def run(settings: AggregateSettings) -> int:
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
-            before, begin = begin, table_start(settings, kafka, broker)
+            before, begin = begin, table_start(settings, kafka, looking)
             if begin.loops != before.loops:
                 raise LeaseError(f"lease: another aggregator has begun a table of {begin.shards} shards: start again.")
             if begin.shards > 1:
                 create_shards_topic(admin, topics, begin.shards)
+            broker = access(stop.is_set)
             source = broker.source(committed=True)
             stack.callback(source.close)
             generations = Generations(broker, topics, shards=begin.shards)
