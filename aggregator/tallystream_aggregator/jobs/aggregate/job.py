@@ -111,7 +111,7 @@ def run(settings: AggregateSettings) -> int:
                 otlp=selection.otlp,
                 ends=ends,
             )
-            driver = Driver(
+            return Driver(
                 session,
                 settings,
                 access,
@@ -121,5 +121,4 @@ def run(settings: AggregateSettings) -> int:
                 watch=watch,
                 listener=listener,
                 stop=stop,
-            )
-            return driver.run()
+            ).run()
