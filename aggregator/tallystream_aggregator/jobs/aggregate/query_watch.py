@@ -15,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockTimer
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
-from tallystream_aggregator.stream.positions import by_place, by_topic
+from tallystream_aggregator.stream.positions import by_place, by_topic, lowest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -106,7 +106,7 @@ class QueryWatch:
         newest = self._tail.newest
         last = newest[max(newest)].positions  # of the only shard, or of the combiner
         if last is not None and len(last.shards) in (0, len(newest) - 1):
-            self._published = _lowest(map(by_place, last.shards.values() or [last.positions]))
+            self._published = lowest(map(by_place, last.shards.values() or [last.positions]))
             self._committer.commit(by_topic(self._published))
         shards = [one.shard for one in newest.values() if one.shard is not None]
         records = sum(row.records for row in shards)
@@ -139,7 +139,7 @@ class QueryWatch:
             rows = [row for row in epoch.rows if row.shard < self._shards]  # without the combiner
             if len(rows) < self._shards or not all(row.positions for row in rows):
                 continue
-            end = by_topic(_lowest([by_place(row.positions) for row in rows]))
+            end = by_topic(lowest([by_place(row.positions) for row in rows]))
             if end != self._at:
                 self._unwritten.append(
                     LedgerRow(
@@ -160,13 +160,6 @@ class QueryWatch:
                 log.warning("the ledger is not written yet; trying again: %s", error)
             else:
                 self._unwritten.clear()
-
-
-def _lowest(positions: Iterable[Positions]) -> Positions:
-    """Return the positions that all shards have reached, without partitions that some have not begun to read."""
-    each = list(positions)
-    common = set.intersection(*map(set, each))
-    return {place: min(one[place] for one in each) for place in sorted(common)}
 
 
 def last_end(rows: Sequence[LedgerRow]) -> Offsets:
