@@ -104,6 +104,8 @@ def build_session(
         ConfigError: Java is missing or of a version on which Spark does not run.
         JarsError: the jars can't be fetched.
     """
+    # By default, glibc gives most threads a heap of their own, which keeps what they free.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
