@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tallystream_aggregator.table.decode import Record
 from tallystream_aggregator.table.limits import TableSettings
-from tallystream_aggregator.table.outputs import DeadLetter, Event, Total
+from tallystream_aggregator.table.outputs import DeadLetter, Event
 from tallystream_aggregator.table.state import State, StateVersionError, pack, unpack
 from tallystream_aggregator.table.table import Changes, Table
 
@@ -21,7 +21,6 @@ __all__ = [
     "StateVersionError",
     "Table",
     "TableSettings",
-    "Total",
     "pack",
     "unpack",
 ]

@@ -11,8 +11,7 @@ import msgspec
 
 from tallystream.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
 from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.arithmetic.metric_types import Values, count_falls, merge_values, stored_values
-from tallystream_aggregator.table.arithmetic.sketches import encode_sketch
+from tallystream_aggregator.table.arithmetic.metric_types import Values, count_falls, merge_values, stored
 from tallystream_aggregator.table.decode import Refusal
 from tallystream_aggregator.table.layouts import counts_of, metric_count
 from tallystream_aggregator.table.limits import METRICS_PER_RECORD, MetricQuota, out_of_bounds, refuse_over_limit
@@ -21,9 +20,9 @@ from tallystream_aggregator.table.state import Life, Row
 
 if TYPE_CHECKING:
     from tallystream.record import Metric, Snapshot
+    from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.decode import DecodedSnapshot, Forget, Record
     from tallystream_aggregator.table.limits import TableSettings
-    from tallystream_aggregator.table.state import MetricId
 
 
 def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> list[Refusal] | None:
@@ -49,9 +48,9 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> list[Refusal]
         if life.complete and life.rows[number].seq == before:  # it is no longer current if its new values are refused
             lives.sums.mark_dirty(life, (number,))
         try:
-            values, sketch = stored_values(metric), encode_sketch(metric)
-        except (OverflowError, ValueError) as error:
-            refused.append(Refusal(_reason(error), _json(metric)))
+            values, sketch = stored(metric)
+        except ValueError as error:
+            refused.append(Refusal(str(error), _json(metric)))
             continue
         reason = _replace_row(lives, life, snapshot, number, values, sketch=sketch, before=before)
         if reason is not None:
@@ -75,9 +74,9 @@ def replace_all(
     has_other_blocks = any(part != snapshot.part for part in life.blocks)
     for metric in snapshot.metrics:
         try:
-            values, sketch = stored_values(metric), encode_sketch(metric)
-        except (OverflowError, ValueError) as error:
-            refused.append(Refusal(_reason(error), _json(metric)))
+            values, sketch = stored(metric)
+        except ValueError as error:
+            refused.append(Refusal(str(error), _json(metric)))
             continue
         metric_id = (snapshot.app, *identity(metric.name, metric.type, metric.tags))
         if metric_id in seen:
@@ -133,10 +132,6 @@ def _replace_row(
     return f"the count fell within a life, from {row.values[0]} to {values[0]}" if fell else None
 
 
-def _reason(error: OverflowError | ValueError) -> str:
-    return str(error) if isinstance(error, ValueError) else "a value is beyond the range of floats"
-
-
 def _json(metric: Metric) -> str:
     return msgspec.json.encode(metric).decode()
 
@@ -181,7 +176,7 @@ class RecordApplier:
         reason = out_of_bounds(snapshot, record.timestamp_ms)
         if reason is not None:
             return Refusal(reason)
-        life = self._lives.find(instance, snapshot.app, snapshot.life)
+        life = self._lives.find(snapshot.app, instance, snapshot.life)
         if life is None:
             keep_ms = max(clock, ulid_ms(snapshot.life))  # its first record may arrive again until a day after that
             new = Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms, complete=snapshot.complete)
@@ -194,7 +189,7 @@ class RecordApplier:
         """Make a snapshot the newest of its part, and return the refusals. `before` is the seq of the one before."""
         lives = self._lives
         if life.living == snapshot.final:
-            lives.sums.set_living(life, living=not snapshot.final)
+            lives.set_living(life, living=not snapshot.final)
         refused = replace_block(lives, life, snapshot)
         if refused is None:
             lives.layouts.block_to_rows(life, snapshot.part)
@@ -202,7 +197,7 @@ class RecordApplier:
                 # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
                 current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
                 lives.sums.mark_dirty(life, current)
-        self._set_last_seen(life, record, clock, snapshot.every_ms)
+        lives.set_last_seen(life, record, clock, snapshot.every_ms)
         life.final = snapshot.final
         lives.mark_changed(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
@@ -238,15 +233,15 @@ class RecordApplier:
 
     def apply_short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> list[Refusal]:
         """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
-        life = self._lives.find(instance, DEFAULT_APP, SHORT_FORM_LIFE)
+        life = self._lives.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
         if life is None:
             life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", clock, 0, clock), record, clock)
         self._lives.mark_dirty(instance)
-        self._set_last_seen(life, record, clock, self._settings.short_form_every_ms)
+        self._lives.set_last_seen(life, record, clock, self._settings.short_form_every_ms)
         self._lives.mark_changed(life, 0, record)
         life.keep_ms = max(life.keep_ms, clock)
         if not life.living:
-            self._lives.sums.set_living(life, living=True)
+            self._lives.set_living(life, living=True)
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
         number = self._lives.number_of(metric_id)
         row = life.rows.get(number)
@@ -298,11 +293,3 @@ class RecordApplier:
             life.living = False
             if life.life == SHORT_FORM_LIFE:
                 self._lives.delete(life)
-
-    def _set_last_seen(self, life: Life, record: Record, clock: int, every_ms: int) -> None:
-        partition = record.partition_name
-        if life.partition != partition:  # it is new, or partitions were added and the instance moved to this one
-            life.offsets.clear()
-            for part in life.parts:  # the rows of all parts have the life's partition
-                self._lives.publish(life, part)
-        life.partition, life.last_seen_ms, life.every_ms = partition, clock, every_ms

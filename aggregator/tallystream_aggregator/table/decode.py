@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, 
 
 import msgspec
 
-from tallystream.record import METRIC_TYPES, Header, Histogram, LifeId, Metric, Name, ShortForm, Snapshot, Tags
+from tallystream.record import CLASSES, Header, Histogram, LifeId, Metric, Name, ShortForm, Snapshot, Tags
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.table.state import MetricId
+    from tallystream_aggregator.sums import MetricId
 
 MAX_KEY_BYTES = 1024
 MAX_DEPTH = 64
@@ -88,8 +88,8 @@ class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_
     shards: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     def __post_init__(self) -> None:
-        if self.type is not None and self.type not in _TYPES:
-            raise ValueError(f"the type is not one of {', '.join(_TYPES)}")
+        if self.type is not None and self.type not in CLASSES:
+            raise ValueError(f"the type is not one of {', '.join(CLASSES)}")
         if self.metric is not None and self.life is not None:
             raise ValueError("it names a life and a metric")
         if self.metric is None and (self.type is not None or self.tags or self.shards != 1):
@@ -130,7 +130,6 @@ _short_forms = msgspec.json.Decoder(ShortForm)
 _decode_quickly = msgspec.json.Decoder(_ShortForm).decode
 _BACKSLASH = ord("\\")
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[][{}]', re.DOTALL)
-_TYPES = {str(kind.__struct_config__.tag): kind for kind in METRIC_TYPES}
 
 
 def read_key(key: bytes | None) -> str | Refusal:
@@ -266,9 +265,9 @@ def _snapshot(document: dict[str, Any], max_metrics: int) -> DecodedSnapshot | R
 
 def _metric(item: object) -> Metric:
     kind = item.get("type") if isinstance(item, dict) else None
-    if not isinstance(item, dict) or not isinstance(kind, str) or kind not in _TYPES:
-        raise ValueError(f"the type is not one of {', '.join(_TYPES)}")
-    return cast("Metric", _convert(item, _TYPES[kind]))
+    if not isinstance(item, dict) or not isinstance(kind, str) or kind not in CLASSES:
+        raise ValueError(f"the type is not one of {', '.join(CLASSES)}")
+    return cast("Metric", _convert(item, CLASSES[kind]))
 
 
 def _convert(document: dict[str, Any], to: type[T]) -> T:

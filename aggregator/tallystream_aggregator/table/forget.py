@@ -1,4 +1,4 @@
-"""Forget metrics by a forget record, and the records of forgotten sums.
+"""Forget metrics by a forget record.
 
 A forget record that names a metric (docs/table.md, rule 10) is ordered only against the records of its own partition.
 So it removes the metric from the lives of that partition, and the result does not depend on the order in which
@@ -10,23 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, store_forgotten
+from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
 from tallystream_aggregator.table.outputs import Event
-from tallystream_aggregator.table.rows import forgotten_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tallystream_aggregator.table.decode import Forget, Record
     from tallystream_aggregator.table.lives import Lives
-    from tallystream_aggregator.table.rows import TableRecord
-    from tallystream_aggregator.table.state import Life, State
-
-
-def forgotten_rows(state: State, numbers: Iterable[int]) -> list[TableRecord]:
-    """Return the records of the forgotten sums of these metrics."""
-    found = ((state.metrics[number], state.forgotten_sums[number]) for number in sorted(numbers))
-    return [forgotten_row(state.shard, metric, forgotten_sums) for metric, forgotten_sums in found]
+    from tallystream_aggregator.table.state import Life
 
 
 def forget_metric(lives: Lives, forget: Forget, record: Record, clock: int) -> set[int]:
@@ -42,7 +32,7 @@ def forget_metric(lives: Lives, forget: Forget, record: Record, clock: int) -> s
             removed |= _remove_metrics(lives, life, numbers & life.rows.keys())
     emptied = _remove_from_forgotten(lives, numbers)
     for app, name in sorted({lives.state.metrics[number][:2] for number in removed | emptied}):
-        lives.events.append(Event("forget", app, "", "", clock, record.location, name))
+        lives.events.append(Event("forget", app, "", "", clock, *record.location, name))
     return emptied
 
 
@@ -58,9 +48,8 @@ def _remove_metrics(lives: Lives, life: Life, numbers: set[int]) -> set[int]:
 def _remove_from_forgotten(lives: Lives, numbers: set[int]) -> set[int]:
     """Remove metrics from the forgotten sums."""
     state = lives.state
-    removed = {number for number in numbers & state.forgotten_sums.keys() if state.forgotten_sums[number].lives}
+    removed = {number for number in numbers & state.forgotten_sums.keys() if state.forgotten_sums[number].forgotten}
     for number in removed:
-        kind = state.metrics[number][2]
-        lives.sums.subtract_forgotten(number, state.forgotten_sums[number].load(kind))
-        state.forgotten_sums[number] = store_forgotten(PartialSum(kind))
+        lives.sums.subtract_forgotten(number, state.forgotten_sums[number])
+        state.forgotten_sums[number] = PartialSum(state.metrics[number][2])
     return removed

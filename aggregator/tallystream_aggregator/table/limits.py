@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream.record import Snapshot
-    from tallystream_aggregator.table.state import MetricId
+    from tallystream_aggregator.sums import MetricId
 
 BYTES_PER_METRIC = 256
 """The bytes of names and tags that an app may have for each of its metrics, on average."""

@@ -15,17 +15,16 @@ import msgspec
 
 from tallystream.decoding import msgpack_decoder
 from tallystream_aggregator.otlp import decode as otlp
-from tallystream_aggregator.table.arithmetic.partial_sums import StoredPartialSum, store_partial_sum
+from tallystream_aggregator.sums import MetricId
+from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
 from tallystream_aggregator.table.clock_record import CLOCK_KEY
-from tallystream_aggregator.table.state import MetricId
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
     from tallystream_aggregator.table.decode import Record
 
-_encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
 
 
 def shard_of(key: bytes | None, shards: int) -> int:
@@ -75,26 +74,11 @@ class ShardSum(msgspec.Struct, array_like=True):
 
     shard: int
     metric: MetricId
-    lives: int
-    instances: int
-    retired: int
-    held: StoredPartialSum
+    partial: PartialSum
     out_ms: int
 
-    @classmethod
-    def of(cls, shard: int, metric: MetricId, partial: PartialSum, out_ms: int) -> ShardSum:
-        """Return these partial sums of a shard."""
-        counts = (partial.lives, partial.instances, partial.forgotten)
-        return cls(shard, metric, *counts, store_partial_sum(partial), out_ms)
 
-    def partial(self) -> PartialSum:
-        """Return the partial sums in the form that merges with those of other shards."""
-        partial = self.held.load(self.metric[2])
-        partial.lives, partial.instances, partial.forgotten = self.lives, self.instances, self.retired
-        return partial
-
-
-_decode = msgpack_decoder(ShardSum)
+_decode = msgpack_decoder(ShardSum, dec_hook)
 
 
 def encode(shard_sum: ShardSum) -> bytes:

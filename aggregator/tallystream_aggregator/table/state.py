@@ -6,15 +6,12 @@ import msgspec
 
 from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
+from tallystream_aggregator.sums import MetricId, Offsets
 from tallystream_aggregator.table.arithmetic.metric_types import Values
-from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums
+from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
 from tallystream_aggregator.table.sum_tags import SumTags
 
 STATE_VERSION = 1
-
-MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
-"""(app, name, type, sorted tags)"""
-
 
 LifeId = tuple[str, str, str]
 """(app, instance, life)"""
@@ -93,8 +90,6 @@ class State(msgspec.Struct, array_like=True):
     `lives` maps instance → its lives, oldest first. `forgotten_sums` maps the metric's number → the partial sums of the
     forgotten lives.
 
-    `published` tells whether every row is on `metrics-table`.
-
     Since the table began, `stale`, `records`, `dead` and `forgotten` count stale records, all records, dead letters,
     and forgotten lives.
 
@@ -102,17 +97,15 @@ class State(msgspec.Struct, array_like=True):
 
     `topic_id` is the ID of `metrics-table`, empty if it is not known: a topic that is created again has another one.
 
-    `sum_tags` are the tags that the sums have. `emptied` are sums on `metrics-agg` that the table may lack, because it
-    had other tags before. Those that it lacks are published as empty with the first changes.
+    `sum_tags` are the tags that the sums have.
     """
 
     version: int = STATE_VERSION
     metrics: list[MetricId] = []
     lives: dict[str, list[Life]] = {}
-    forgotten_sums: dict[int, ForgottenSums] = {}
+    forgotten_sums: dict[int, PartialSum] = {}
     clocks: dict[str, int] = {}
     offsets: dict[str, int] = {}
-    published: bool = False
     stale: int = 0
     records: int = 0
     dead: int = 0
@@ -120,13 +113,20 @@ class State(msgspec.Struct, array_like=True):
     shard: int = 0
     shards: int = 1
     sum_tags: SumTags = SumTags()
-    emptied: list[MetricId] = []
     topic_id: str = ""
 
     @property
     def out_ms(self) -> int:
         """The time of an output: the highest time of the partitions, in epoch ms."""
         return max(self.clocks.values(), default=0)
+
+    def offsets_by_topic(self) -> Offsets:
+        """Return the last offset of each partition, as topic → partition → offset."""
+        found: Offsets = {}
+        for name, offset in self.offsets.items():
+            topic, _, partition = name.rpartition(":")
+            found.setdefault(topic, {})[partition] = offset
+        return found
 
 
 class _Version(msgspec.Struct, array_like=True):
@@ -139,8 +139,8 @@ class StateVersionError(TallystreamError):
     """The state was written by another version of the table."""
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decode = msgpack_decoder(State)
+_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_decode = msgpack_decoder(State, dec_hook)
 _decode_version = msgpack_decoder(_Version)
 
 

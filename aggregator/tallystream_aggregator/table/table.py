@@ -23,17 +23,17 @@ from tallystream_aggregator.table.decode import (
     read_key,
     read_value,
 )
-from tallystream_aggregator.table.forget import forget_metric, forgotten_rows
+from tallystream_aggregator.table.forget import forget_metric
 from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limit_letters
 from tallystream_aggregator.table.lives import Lives
-from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event, Total
-from tallystream_aggregator.table.rows import shard_row
+from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
+from tallystream_aggregator.table.rows import forgotten_row, shard_row
 from tallystream_aggregator.table.shards import ShardSum, is_otlp, shard_of, shards_of
-from tallystream_aggregator.table.sums.outputs import SumOutputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table.rows import TableRecord
     from tallystream_aggregator.table.state import State
 
@@ -44,7 +44,7 @@ class Changes(NamedTuple):
     A table of several shards has `shard_sums`, the partial sums of this shard, instead of totals.
     """
 
-    totals: list[Total]
+    totals: list[Sum]
     dead: list[DeadLetter]
     events: list[Event]
     shard_sums: list[ShardSum] = []  # noqa: RUF012 (a tuple's default is never changed)
@@ -58,7 +58,6 @@ class Table:
         self.settings = settings or TableSettings()
         self._dead: list[DeadLetter] = []
         self._lives = Lives(state, self.settings)
-        self._outputs = SumOutputs(state, self._lives.sums)
         self._applier = RecordApplier(self._lives, self.settings)
         self._shard_row_changed = False
         self._changed_forgotten: set[int] = set()  # since the state was stored
@@ -89,49 +88,46 @@ class Table:
 
     def notice_silence(self) -> None:
         """Mark lives as silent whose deadline has passed by the time of their partition (rule 5)."""
-        state, life_counts = self.state, self._lives.life_counts
-        if not any(state.clocks[partition] >= due for partition, due in life_counts.next_silence_ms().items()):
-            return
-        for life in self._lives:
-            if life.living and state.clocks[life.partition] >= life.deadline_ms:
-                self._lives.mark_dirty(life.instance)
-                self._lives.sums.set_living(life, living=False)
-        life_counts.rescan()
+        self._lives.notice_silence()
 
     def outputs(self) -> Changes:
         """Return the changed sums, the dead letters and the events since the last call, and clear them."""
-        if not self.state.published:
-            self._lives.sums.force_publish(range(len(self.state.metrics)))
-            self._outputs.publish_empty(self.state.emptied)
-            self.state.emptied = []
-        changed = self._lives.sums.flush()
-        totals, shard_sums = list[Total](), list[ShardSum]()
-        if self.state.shards > 1:
-            shard_sums = self.shard_sums(sorted(changed, key=self._lives.sums.numbers.identity))
+        state, sums = self.state, self._lives.sums
+        numbers = sorted(sums.flush(), key=sums.numbers.identity)
+        totals: list[Sum] = []
+        shard_sums: list[ShardSum] = []
+        if state.shards > 1:
+            shard_sums = self.shard_sums(numbers)
         else:
-            totals = self._outputs.totals(changed)
+            identity, offsets, out_ms = sums.numbers.identity, state.offsets_by_topic(), state.out_ms
+            totals = [sums[number].row(identity(number), out_ms, offsets) for number in numbers]
         changes = Changes(totals, list(self._dead), list(self._lives.events), shard_sums)
         self._dead.clear()
         self._lives.events.clear()
         return changes
 
     def rows(self) -> list[TableRecord]:
-        """Return the rows that changed since the last call, or all of them if none was published yet; clear them."""
-        rows = self._lives.pop_rows()
-        numbers = self._to_publish if self.state.published else self.state.forgotten_sums
-        if numbers:
-            rows |= {row.key: row for row in forgotten_rows(self.state, numbers)}
-        self.state.published = True
+        """Return the rows that changed since the last call, and clear them."""
+        rows = self._lives.pop_rows() | {
+            row.key: row for row in (forgotten_row(self.state, number) for number in sorted(self._to_publish))
+        }
         if not rows and not self._shard_row_changed:
             return []
         self._to_publish, self._shard_row_changed = set(), False
-        self._lives.life_counts.flush()
-        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts)]
+        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts())]
+
+    def publish_all(self) -> None:
+        """Have the next outputs and rows include all sums and all rows, whether they have changed or not."""
+        self._lives.sums.force_publish(range(len(self.state.metrics)))
+        self._lives.publish_all()
+        self._to_publish, self._shard_row_changed = set(self.state.forgotten_sums), True
 
     def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return the partial sums of this shard for the sums of these metrics, for the combiners."""
-        self._lives.sums.apply_changes()
-        return self._outputs.shard_sums(numbers)
+        state, sums = self.state, self._lives.sums
+        sums.apply_changes()
+        found = dict.fromkeys(map(sums.numbers.of, numbers))
+        return [ShardSum(state.shard, sums.numbers.identity(one), sums[one], state.out_ms) for one in found]
 
     def pop_difference(self) -> State:
         """Return what changed in the state since the last call, as a state with only these parts (table.storage)."""
@@ -186,7 +182,7 @@ class Table:
 
     def _refuse_size(self, record: Record, instance: str, clock: int) -> Refusal:
         size, limit = len(record.value or b""), self.settings.max_record_bytes
-        self._lives.events.append(Event("limit", "", instance, "", clock, record.location, RECORD_SIZE))
+        self._lives.events.append(Event("limit", "", instance, "", clock, *record.location, RECORD_SIZE))
         return Refusal(f"limit: the record has {size} bytes; the limit is {limit}")
 
     def _apply_otlp(self, record: Record, clock: int) -> list[Refusal]:

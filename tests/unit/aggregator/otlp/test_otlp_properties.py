@@ -37,7 +37,7 @@ def in_steps(records: list[Appended], size: int) -> list[Published]:
 def counts(changes: list[Published]) -> dict[tuple[str, str], Any]:
     """Return the newest counts by name and topic."""
     return {
-        (total.metric[1], dict(total.metric[3])["topic"]): total.totals["count"]
+        (total.metric[1], dict(total.metric[3])["topic"]): total.count
         for step in changes
         for total in step.totals
         if total.metric[2] == "counter"

@@ -21,7 +21,7 @@ class Shard:
     """A shard that applies records, and its partition of `metrics-shards`."""
 
     def __init__(self, shard: int, of: int) -> None:
-        self.table = Table(State(shard=shard, shards=of, published=True), SETTINGS)
+        self.table = Table(State(shard=shard, shards=of), SETTINGS)
         self.place, self.end, self.of = Place(TOPICS.shards, shard), 0, of
 
     def step(self, chunks: list[Chunk]) -> list[tuple[int, int, bytes | None, bytes | None]]:

@@ -29,7 +29,7 @@ class Recording(Table):
     """A table that records what it is given."""
 
     def __init__(self, settings: TableSettings) -> None:
-        super().__init__(State(published=True), settings)
+        super().__init__(State(), settings)
         self.applied: list[tuple[int, int]] = []
 
     def apply_record(self, record: Record, records: int = 1, message: Message | None = None) -> int:

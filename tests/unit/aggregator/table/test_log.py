@@ -22,7 +22,7 @@ DEFAULTS = TableSettings()
 
 def new() -> StoredTable:
     """Return an empty table with the default settings."""
-    return StoredTable(Table(State(published=True), DEFAULTS))
+    return StoredTable(Table(State(), DEFAULTS))
 
 
 def loaded(store: MemoryStore, settings: TableSettings = DEFAULTS) -> StoredTable:
@@ -53,7 +53,7 @@ def snapshot(life: int, count: int, seq: int = 1, key: str = "app") -> Record:
 def test_a_table_gives_the_same_from_memory_and_from_its_log(schedule: list[int], sizes: list[int], seed: int) -> None:
     """After every step the log has the state, and both tables give the same in the next, however often it is copied."""
     chance = random.Random(seed)
-    store, stored = MemoryStore(), StoredTable(Table(State(published=True), SETTINGS))
+    store, stored = MemoryStore(), StoredTable(Table(State(), SETTINGS))
     stored.save(store)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "COPY_FLOOR", chance.choice([0, 1_000, 100_000]))
