@@ -19,7 +19,7 @@ from tallystream_aggregator.stream.positions import by_place, visible_row
 from tallystream_aggregator.table import storage
 from tallystream_aggregator.table.restore import LatestRows
 from tallystream_aggregator.table.restore import restore as restore_states
-from tallystream_aggregator.table.state import State, StateVersionError
+from tallystream_aggregator.table.state import State, StateError
 from tallystream_aggregator.table.storage import StoredTable
 from tallystream_aggregator.table.table import Table
 
@@ -132,7 +132,7 @@ class Restorer:
         """Return the stored table, or None if there is none that can be read, or that of another `metrics-table`."""
         try:
             stored = storage.load(store, self._settings)
-        except StateVersionError as error:
+        except StateError as error:
             log.warning("the state of shard %d is made again from %s: %s", self._begin.shard, self._rows.topic, error)
             return None
         if stored is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from tallystream.decoding import msgpack_decoder
@@ -11,7 +13,7 @@ from tallystream_aggregator.table.arithmetic.metric_types import Values
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
 from tallystream_aggregator.table.sum_tags import SumTags
 
-STATE_VERSION = 1
+STATE_VERSION: Literal[1] = 1
 
 LifeId = tuple[str, str, str]
 """(app, instance, life)"""
@@ -100,7 +102,7 @@ class State(msgspec.Struct, array_like=True):
     `sum_tags` are the tags that the sums have.
     """
 
-    version: int = STATE_VERSION
+    version: Literal[1] = STATE_VERSION
     metrics: list[MetricId] = []
     lives: dict[str, list[Life]] = {}
     forgotten_sums: dict[int, PartialSum] = {}
@@ -129,19 +131,15 @@ class State(msgspec.Struct, array_like=True):
         return found
 
 
-class _Version(msgspec.Struct, array_like=True):
-    """The first field of a state of any version. The others are not decoded."""
+class StateError(TallystreamError):
+    """A stored state can't be used: another version of the table wrote it, or it is damaged."""
 
-    version: int
-
-
-class StateVersionError(TallystreamError):
-    """The state was written by another version of the table."""
+    def __init__(self, reason: object) -> None:
+        super().__init__(f"state: it is damaged, or another version wrote it ({reason}); the checkpoint can't be used.")
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
 _decode = msgpack_decoder(State, dec_hook)
-_decode_version = msgpack_decoder(_Version)
 
 
 def pack(state: State) -> bytes:
@@ -153,31 +151,9 @@ def unpack(data: bytes) -> State:
     """Return the state in `data`.
 
     Raises:
-        StateVersionError: another version wrote it, or it is damaged.
+        StateError: another version wrote it, or it is damaged.
     """
-    require_version(data)
     try:
         return _decode(data)
     except msgspec.DecodeError as error:
-        raise damaged(error) from error
-
-
-def require_version(data: bytes) -> None:
-    """Require that stored data has this version.
-
-    Raises:
-        StateVersionError: another version wrote it, or it is damaged.
-    """
-    try:
-        version = _decode_version(data).version
-    except msgspec.DecodeError as error:
-        raise damaged(error) from error
-    if version != STATE_VERSION:
-        raise StateVersionError(
-            f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
-        )
-
-
-def damaged(error: object) -> StateVersionError:
-    """Return the error for stored data that can't be decoded."""
-    return StateVersionError(f"state: it is damaged ({error}); the checkpoint can't be used.")
+        raise StateError(error) from error
