@@ -62,7 +62,7 @@ def begun(shards: int) -> Combined:
 
 
 def sums(combined: Combined) -> dict[Any, Any]:
-    return {total.metric: total.totals for total in combined.changes()}
+    return {total.metric: total for total in combined.changes()}
 
 
 def test_nothing_is_published_before_every_shard_has_begun() -> None:
