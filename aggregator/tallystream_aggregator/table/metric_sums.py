@@ -191,24 +191,20 @@ class MetricSums:
             yield from self.numbers.among(layout.index_of.keys(), sums)
 
     def _rescan(self, sums: set[int]) -> None:
-        """Find lost extremes again."""
+        """Find lost extremes of these sums, which have no counters, again among all lives and the forgotten ones."""
         if not sums:
             return
+        found: dict[int, list[Contribution]] = defaultdict(list)
         others: dict[int, list[PartialSum]] = defaultdict(list)
-        for number in self.numbers.metrics_of(sums) & self._state.forgotten_sums.keys():
-            others[self.numbers.of(number)].append(self._state.forgotten_sums[number])
-        for number, contributions in self._contributions(sums).items():
-            self[number].rescan(contributions, others[number])
-
-    def _contributions(self, sums: set[int]) -> dict[int, list[Contribution]]:
-        """Return the contributions of the rows to these sums, which have no counters."""
-        found: dict[int, list[Contribution]] = {number: [] for number in sums}
-        metrics = self.numbers.metrics_of(sums)
+        metrics, of = self.numbers.metrics_of(sums), self.numbers.of
         for life in self._lives():
             for number in metrics & life.rows.keys():
                 row = life.rows[number]
-                found[self.numbers.of(number)].append(Contribution(row.values, life.is_current(row), row.sketch))
-        return found
+                found[of(number)].append(Contribution(row.values, life.is_current(row), row.sketch))
+        for number in metrics & self._state.forgotten_sums.keys():
+            others[of(number)].append(self._state.forgotten_sums[number])
+        for number in sums:
+            self[number].rescan(found[number], others[number])
 
     def _build(self) -> None:
         state = self._state

@@ -16,7 +16,7 @@ from tallystream.record import identity
 from tallystream_aggregator.table.arithmetic.metric_types import stored
 from tallystream_aggregator.table.arithmetic.partial_sums import dec_hook
 from tallystream_aggregator.table.layouts import Layouts
-from tallystream_aggregator.table.rows import ForgottenRow, LifeRow, ShardRow
+from tallystream_aggregator.table.rows import COMMON, ForgottenRow, LifeRow, ShardRow
 from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.state import Life, LifeId, Row, State
 
@@ -135,21 +135,14 @@ class _ShardBuilder:
         # All parts have the life's present partition, so the newest record of it is that with the highest offset.
         newest = max(parts, key=lambda row: row.offset)
         life = Life(
-            newest.instance,
-            newest.app,
-            newest.life,
-            f"{newest.topic}:{newest.partition}",
-            newest.last_seen_ms,
-            newest.every_ms,
-            max(row.keep_ms for row in parts),
-            newest.final,
-            newest.living,
-            {row.part: row.seq for row in parts if row.seq},
-            {number: row for part in parts for number, row in self._rows(part)},
-            sorted({limit for row in parts for limit in row.limits}),
-            {row.part: row.offset for row in parts if row.offset >= 0},
-            complete=newest.complete,
+            partition=f"{newest.topic}:{newest.partition}",
+            parts={row.part: row.seq for row in parts if row.seq},
+            rows={number: row for part in parts for number, row in self._rows(part)},
+            limits=sorted({limit for row in parts for limit in row.limits}),
+            offsets={row.part: row.offset for row in parts if row.offset >= 0},
+            **{name: getattr(newest, name) for name in COMMON},
         )
+        life.keep_ms = max(row.keep_ms for row in parts)
         for part, seq in life.parts.items():
             numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
             self._layouts.rows_to_block(life, part, numbers)

@@ -63,6 +63,10 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     last: list[int] = []
 
 
+COMMON = ("app", "instance", "life", "last_seen_ms", "every_ms", "keep_ms", "final", "living", "complete")
+"""Fields of a `Life` that its rows have, too."""
+
+
 class PartMetrics(NamedTuple):
     """The metrics of a part as in a `LifeRow`. `text` has them as JSON (`metric_json`), with commas between them."""
 
@@ -150,23 +154,14 @@ def life_key(life: Life, part: int) -> bytes:
 def life_row(life: Life, part: int, metrics: PartMetrics) -> TableRecord:
     """Return the record of one part of a life."""
     topic, _, partition = life.partition.rpartition(":")
-    seq = life.parts.get(part, 0)
     row = LifeRow(
-        app=life.app,
-        instance=life.instance,
-        life=life.life,
         part=part,
-        seq=seq,
+        seq=life.parts.get(part, 0),
         topic=topic,
         partition=int(partition),
         offset=life.offsets.get(part, -1),
-        last_seen_ms=life.last_seen_ms,
-        every_ms=life.every_ms,
-        keep_ms=life.keep_ms,
-        final=life.final,
-        living=life.living,
-        complete=life.complete,
         limits=list(life.limits),
+        **{name: getattr(life, name) for name in COMMON},
     )
     content = f"[{metrics.text}]".encode()
     if len(content) > MAX_ROW_BYTES:

@@ -81,7 +81,7 @@ def test_shards_divide_the_instances_of_a_record(shards: int) -> None:
         for metric, row in zip(table.state.metrics, table.shard_sums(range(len(table.state.metrics))), strict=True):
             if metric[2] == "counter":
                 at = metric[1], dict(metric[3])["topic"]
-                total[at] = total.get(at, 0) + int(row.partial().totals()["count"] or 0)
+                total[at] = total.get(at, 0) + int(row.partial.totals()["count"] or 0)
     assert total == fleet.counted
 
 

@@ -211,7 +211,7 @@ def test_merging_is_commutative_and_associative_to_the_bit(
         """Merge in a random order and grouping."""
         if len(of) == 1:
             merged = MergedSketch()
-            merged.replace(None, of[0])
+            merged.replace((0, None), of[0])
             return merged
         chance.shuffle(of)
         at = chance.randrange(1, len(of))
