@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import RawRecord
     from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table import DeadLetter, Event, Record, Table
+    from tallystream_aggregator.table.combiners import ShardSum
     from tallystream_aggregator.table.rows import TableRecord
-    from tallystream_aggregator.table.shards import ShardSum
 
 
 class Published(NamedTuple):

@@ -13,9 +13,8 @@ from support.memory_store import MemoryStore
 from support.steps import apply
 from tallystream.metric_types import NAMES
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, storage, unpack
-from tallystream_aggregator.table.combiners import CombinerGroup
+from tallystream_aggregator.table.combiners import CombinerGroup, decode, encode
 from tallystream_aggregator.table.restore import LatestRows, restore
-from tallystream_aggregator.table.shards import decode, encode
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from tallystream_aggregator.stream.positions import (
     visible_row,
 )
 from tallystream_aggregator.stream.restore import MissingRowsError, require_whole
-from tallystream_aggregator.table.combiners import CombinerGroup
-from tallystream_aggregator.table.shards import decode
+from tallystream_aggregator.table.combiners import CombinerGroup, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

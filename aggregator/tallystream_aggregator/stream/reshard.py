@@ -29,8 +29,8 @@ from tallystream_aggregator.stream.positions import (
 )
 from tallystream_aggregator.stream.restore import Begin, Restorer, committed_records, read_to
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
+from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.restore import LatestRows, restore
-from tallystream_aggregator.table.shards import ShardSum
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:

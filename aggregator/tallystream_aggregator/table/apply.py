@@ -243,33 +243,24 @@ class RecordApplier:
         if not life.living:
             self._lives.set_living(life, living=True)
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
-        number = self._lives.number_of(metric_id)
+        number, value = self._lives.number_of(metric_id), message.value
         row = life.rows.get(number)
+        total, last = (0, 0) if row is None else row.values
         if row is None:
             limit = self._quota.exceeded_limit(len(life.rows), metric_id, known=number >= 0)
             if limit is not None:
                 return [self._refuse_over_limit(life, limit, 1, record, clock)]
-        return self._set_short_form(life, metric_id, message.value, record, clock)
-
-    def _set_short_form(self, life: Life, metric_id: MetricId, value: int, record: Record, clock: int) -> list[Refusal]:
-        """Set a counter of the short form to a new value, and return the refusals."""
-        row = life.rows.get(self._lives.number_of(metric_id))
-        total, last = row.values if row is not None else (0, 0)
         restarted = value < last  # type: ignore[operator]  # both are whole numbers
         total = total + value - (0 if restarted else last)  # type: ignore[operator]
         if total > MAX_COUNT:
             return [Refusal("the sum over this counter's restarts leaves 64 bits")]
-        number = self._lives.number_of(metric_id)
         if number < 0:
             number = self._lives.add_metric(metric_id)
             self._quota.add(metric_id)
         if restarted:
-            self._lives.add_event("restart", life, record, clock, metric_id[1])
+            self._lives.add_event("restart", life, record, clock, message.name)
         self._lives.sums.mark_dirty(life, (number,))
-        if row is None:
-            life.rows[number] = Row(0, 0, (total, value))
-        else:
-            row.values = (total, value)
+        life.rows[number] = Row(0, 0, (total, value))
         self.run_limit = MAX_COUNT - (total - value)  # type: ignore[assignment]  # whole numbers
         return []
 

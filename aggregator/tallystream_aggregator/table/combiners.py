@@ -8,13 +8,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
+import msgspec
+
+from tallystream.decoding import msgpack_decoder
+from tallystream_aggregator.sums import MetricId
+from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tallystream_aggregator.sums import MetricId, Offsets, Sum
-    from tallystream_aggregator.table.shards import ShardSum
+    from tallystream_aggregator.sums import Offsets, Sum
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+
+
+class ShardSum(msgspec.Struct, array_like=True):
+    """The partial sums of a shard for a metric. `out_ms` is the time of the output."""
+
+    shard: int
+    metric: MetricId
+    partial: PartialSum
+    out_ms: int
+
+
+_decode = msgpack_decoder(ShardSum, dec_hook)
+
+
+def encode(shard_sum: ShardSum) -> bytes:
+    """Return partial sums as bytes."""
+    return _encoder.encode(shard_sum)
+
+
+def decode(data: bytes) -> ShardSum:
+    """Return the partial sums in `data`.
+
+    Raises:
+        msgspec.DecodeError: `data` has no partial sums.
+    """
+    return _decode(data)
 
 
 class CombinerGroup:

@@ -16,7 +16,7 @@ from tallystream.record import identity
 from tallystream_aggregator.table.arithmetic.metric_types import stored
 from tallystream_aggregator.table.arithmetic.partial_sums import dec_hook
 from tallystream_aggregator.table.layouts import Layouts
-from tallystream_aggregator.table.rows import COMMON, ForgottenRow, LifeRow, ShardRow
+from tallystream_aggregator.table.rows import COMMON, OF_SHARD, ForgottenRow, LifeRow, ShardRow
 from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.state import Life, LifeId, Row, State
 
@@ -111,10 +111,9 @@ def _read(partition: int, key: bytes, value: bytes) -> TableRow:
 def _state(row: ShardRow | None, one_of: ShardRow, shard: int, shards: int, tags: SumTags) -> State:
     """Return the state of a shard without its lives. A shard without a row is new: it is where the others are."""
     of = one_of if row is None else row
-    state = State(clocks=dict(of.clocks), offsets=dict(of.offsets), shard=shard, shards=shards, sum_tags=tags)
-    if row is not None:
-        state.stale, state.records, state.dead, state.forgotten = row.stale, row.records, row.dead, row.forgotten
-    return state
+    counted = {} if row is None else {name: getattr(row, name) for name in OF_SHARD}
+    own = {"clocks": dict(of.clocks), "offsets": dict(of.offsets), "shard": shard, "shards": shards, "sum_tags": tags}
+    return State(**(counted | own))
 
 
 class _ShardBuilder:

@@ -67,6 +67,10 @@ COMMON = ("app", "instance", "life", "last_seen_ms", "every_ms", "keep_ms", "fin
 """Fields of a `Life` that its rows have, too."""
 
 
+OF_SHARD = ("shard", "shards", "stale", "records", "dead", "forgotten", "sum_tags")
+"""Fields of a `State` that the row of its shard has, too."""
+
+
 class PartMetrics(NamedTuple):
     """The metrics of a part as in a `LifeRow`. `text` has them as JSON (`metric_json`), with commas between them."""
 
@@ -181,22 +185,9 @@ def forgotten_row(state: State, number: int) -> TableRecord:
 
 def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
     """Return the record with the progress of the shard and the numbers of its lives."""
-    row = ShardRow(
-        shard=state.shard,
-        shards=state.shards,
-        clocks=dict(state.clocks),
-        offsets=dict(state.offsets),
-        stale=state.stale,
-        records=state.records,
-        dead=state.dead,
-        forgotten=state.forgotten,
-        lives=counts.lives,
-        living=counts.living,
-        instances=counts.instances,
-        rows=counts.rows,
-        metrics=len(state.metrics),
-        sum_tags=state.sum_tags,
-    )
+    same = {name: getattr(state, name) for name in OF_SHARD}
+    clocks, offsets = dict(state.clocks), dict(state.offsets)
+    row = ShardRow(**same, clocks=clocks, offsets=offsets, metrics=len(state.metrics), **counts._asdict())
     return TableRecord(_json.encode(["shard", state.shard]), row)
 
 

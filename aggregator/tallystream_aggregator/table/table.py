@@ -14,6 +14,7 @@ from tallystream.record import ShortForm
 from tallystream_aggregator.otlp import decode as otlp
 from tallystream_aggregator.table.apply import RecordApplier
 from tallystream_aggregator.table.clock_record import CLOCK_KEY, NO_CLOCK_RECORD, read_clock
+from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.decode import (
     DecodedSnapshot,
     Forget,
@@ -28,7 +29,7 @@ from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limi
 from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
-from tallystream_aggregator.table.shards import ShardSum, is_otlp, shard_of, shards_of
+from tallystream_aggregator.table.shards import is_otlp, shard_of, shards_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
