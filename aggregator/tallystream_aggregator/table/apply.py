@@ -149,43 +149,47 @@ class RecordApplier:
         self._quota = MetricQuota(lives.state.metrics, settings)
         self.run_limit = -1
 
-    def apply_snapshot(self, instance: str, message: DecodedSnapshot, record: Record, clock: int) -> list[Refusal]:
+    def apply_snapshot(self, instance: str, message: DecodedSnapshot, record: Record) -> list[Refusal]:
         """Apply a snapshot to its part of its life, unless it is too late or too early (rule 3), or stale (rule 1).
 
         Return the refusals.
         """
         snapshot = message.snapshot
-        life = self._life_of(instance, snapshot, record, clock)
+        life = self._life_of(instance, snapshot, record)
         if isinstance(life, Refusal):
             return [life]
         self._lives.mark_dirty(instance)
-        life.keep_ms = max(life.keep_ms, clock)
+        life.keep_ms = max(life.keep_ms, record.clock_ms)
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
             self._apply_stale(life, message, record)
             return []
-        refused = [*message.rejected, *self._replace(life, snapshot, record, clock, before)]
+        refused = [*message.rejected, *self._replace(life, snapshot, record, before)]
         if message.over_limit:
-            refused.append(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record, clock))
+            refused.append(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record))
         if not refused:
             self.run_limit = MAX_COUNT
         return refused
 
-    def _life_of(self, instance: str, snapshot: Snapshot, record: Record, clock: int) -> Life | Refusal:
+    def _life_of(self, instance: str, snapshot: Snapshot, record: Record) -> Life | Refusal:
         """Return the life of a snapshot, which may be new, or why the snapshot is refused."""
         reason = out_of_bounds(snapshot, record.timestamp_ms)
         if reason is not None:
             return Refusal(reason)
         life = self._lives.find(snapshot.app, instance, snapshot.life)
         if life is None:
-            keep_ms = max(clock, ulid_ms(snapshot.life))  # its first record may arrive again until a day after that
-            new = Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms, complete=snapshot.complete)
-            return self._lives.add(new, record, clock, snapshot.seq)
+            keep_ms = max(
+                record.clock_ms, ulid_ms(snapshot.life)
+            )  # its first record may arrive again until a day after that
+            new = Life(
+                instance, snapshot.app, snapshot.life, "", record.clock_ms, 0, keep_ms, complete=snapshot.complete
+            )
+            return self._lives.add(new, record, snapshot.seq)
         if life.complete != snapshot.complete:
             return Refusal("complete: the earlier snapshots of this life have the other value")
         return life
 
-    def _replace(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> list[Refusal]:
+    def _replace(self, life: Life, snapshot: Snapshot, record: Record, before: int) -> list[Refusal]:
         """Make a snapshot the newest of its part, and return the refusals. `before` is the seq of the one before."""
         lives = self._lives
         if life.living == snapshot.final:
@@ -197,7 +201,7 @@ class RecordApplier:
                 # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
                 current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
                 lives.sums.mark_dirty(life, current)
-        lives.set_last_seen(life, record, clock, snapshot.every_ms)
+        lives.set_last_seen(life, record, snapshot.every_ms)
         life.final = snapshot.final
         lives.mark_changed(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
@@ -206,9 +210,7 @@ class RecordApplier:
         refused, over_limits, numbers = replace_all(lives, life, snapshot, before, self._quota)
         if len(numbers) == len(snapshot.metrics):
             lives.layouts.rows_to_block(life, snapshot.part, numbers)
-        return refused + [
-            self._refuse_over_limit(life, limit, number, record, clock) for limit, number in over_limits.items()
-        ]
+        return refused + [self._refuse_over_limit(life, limit, number, record) for limit, number in over_limits.items()]
 
     def _apply_stale(self, life: Life, message: DecodedSnapshot, record: Record) -> None:
         """Ignore a stale snapshot, unless newer ones may lack metrics of it.
@@ -226,20 +228,22 @@ class RecordApplier:
         self._lives.layouts.block_to_rows(life, part)
         replace_all(self._lives, life, message.snapshot, life.parts[part], self._quota)
 
-    def _refuse_over_limit(self, life: Life, limit: str, number: int, record: Record, clock: int) -> Refusal:
+    def _refuse_over_limit(self, life: Life, limit: str, number: int, record: Record) -> Refusal:
         """Return one refusal for `number` metrics over a limit."""
-        self._lives.add_limit_event(life, limit, record, clock)
+        self._lives.add_limit_event(life, limit, record)
         return refuse_over_limit(limit, number, self._settings)
 
-    def apply_short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> list[Refusal]:
+    def apply_short_form(self, instance: str, message: ShortForm, record: Record) -> list[Refusal]:
         """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
         life = self._lives.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
         if life is None:
-            life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", clock, 0, clock), record, clock)
+            life = self._lives.add(
+                Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", record.clock_ms, 0, record.clock_ms), record
+            )
         self._lives.mark_dirty(instance)
-        self._lives.set_last_seen(life, record, clock, self._settings.short_form_every_ms)
+        self._lives.set_last_seen(life, record, self._settings.short_form_every_ms)
         self._lives.mark_changed(life, 0, record)
-        life.keep_ms = max(life.keep_ms, clock)
+        life.keep_ms = max(life.keep_ms, record.clock_ms)
         if not life.living:
             self._lives.set_living(life, living=True)
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
@@ -249,7 +253,7 @@ class RecordApplier:
         if row is None:
             limit = self._quota.exceeded_limit(len(life.rows), metric_id, known=number >= 0)
             if limit is not None:
-                return [self._refuse_over_limit(life, limit, 1, record, clock)]
+                return [self._refuse_over_limit(life, limit, 1, record)]
         restarted = value < last  # type: ignore[operator]  # both are whole numbers
         total = total + value - (0 if restarted else last)  # type: ignore[operator]
         if total > MAX_COUNT:
@@ -258,13 +262,13 @@ class RecordApplier:
             number = self._lives.add_metric(metric_id)
             self._quota.add(metric_id)
         if restarted:
-            self._lives.add_event("restart", life, record, clock, message.name)
+            self._lives.add_event("restart", life, record, message.name)
         self._lives.sums.mark_dirty(life, (number,))
         life.rows[number] = Row(0, 0, (total, value))
         self.run_limit = MAX_COUNT - (total - value)  # type: ignore[assignment]  # whole numbers
         return []
 
-    def apply_tombstone(self, instance: str, record: Record, clock: int, forget: Forget | None = None) -> None:
+    def apply_tombstone(self, instance: str, record: Record, forget: Forget | None = None) -> None:
         """Remove the rows of an instance's lives (rule 10). Lives of snapshots stay as markers of their seqs.
 
         With `forget`, the content of a forget record, only the lives that it names lose their rows. Sums of forgotten
@@ -277,7 +281,7 @@ class RecordApplier:
             self._lives.layouts.blocks_to_rows(life)
             self._lives.sums.mark_dirty(life, life.rows)
             if life.rows:
-                self._lives.add_event("tombstone" if forget is None else "forget", life, record, clock)
+                self._lives.add_event("tombstone" if forget is None else "forget", life, record)
             life.rows.clear()
             for part in life.parts or (0,):
                 self._lives.mark_changed(life, part, record)

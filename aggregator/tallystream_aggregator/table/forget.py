@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.state import Life
 
 
-def forget_metric(lives: Lives, forget: Forget, record: Record, clock: int) -> set[int]:
+def forget_metric(lives: Lives, forget: Forget, record: Record) -> set[int]:
     """Remove metrics from the lives of the record's partition and from the forgotten sums.
 
     Return the metrics whose forgotten sums are empty now. A living life has the metric again with its next snapshot.
@@ -32,7 +32,7 @@ def forget_metric(lives: Lives, forget: Forget, record: Record, clock: int) -> s
             removed |= _remove_metrics(lives, life, numbers & life.rows.keys())
     emptied = _remove_from_forgotten(lives, numbers)
     for app, name in sorted({lives.state.metrics[number][:2] for number in removed | emptied}):
-        lives.events.append(Event("forget", app, "", "", clock, *record.location, name))
+        lives.events.append(Event("forget", app, "", "", record.clock_ms, *record.location, name))
     return emptied
 
 

@@ -135,10 +135,10 @@ class Lives:
         """Return a life, or None if there is none."""
         return self._lives.get((app, instance, life))
 
-    def add(self, life: Life, record: Record, clock: int, seq: int = 0) -> Life:
+    def add(self, life: Life, record: Record, seq: int = 0) -> Life:
         """Add a new life, whose first snapshot has this `seq`. If its instance restarted, that is a `restart` event."""
         if life.life != SHORT_FORM_LIFE and self._is_restart(life, self.lives_of(life.instance), seq):
-            self.add_event("restart", life, record, clock)
+            self.add_event("restart", life, record)
         self.state.lives.setdefault(life.instance, []).append(life)
         self._lives[life.app, life.instance, life.life] = life
         return life
@@ -165,7 +165,7 @@ class Lives:
             is_restart = True
         return is_restart
 
-    def set_last_seen(self, life: Life, record: Record, clock: int, every_ms: int) -> None:
+    def set_last_seen(self, life: Life, record: Record, every_ms: int) -> None:
         """Set the time and the partition of the last record that was applied."""
         partition, deadline_ms = record.partition_name, life.deadline_ms
         is_new_here = life.partition != partition  # it is new, or partitions were added and the instance moved here
@@ -173,7 +173,7 @@ class Lives:
             life.offsets.clear()
             for part in life.parts:  # the rows of all parts have the life's partition
                 self.publish(life, part)
-        life.partition, life.last_seen_ms, life.every_ms = partition, clock, every_ms
+        life.partition, life.last_seen_ms, life.every_ms = partition, record.clock_ms, every_ms
         if is_new_here:
             self._set_due(life)
         elif life.deadline_ms < deadline_ms:
@@ -288,12 +288,12 @@ class Lives:
         last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]
         return life_row(life, part, PartMetrics(text, len(numbers), places, last))
 
-    def add_event(self, kind: str, life: Life, record: Record, clock: int, detail: str = "") -> None:
+    def add_event(self, kind: str, life: Life, record: Record, detail: str = "") -> None:
         """Add an event that a record caused."""
-        self.events.append(Event(kind, life.app, life.instance, life.life, clock, *record.location, detail))
+        self.events.append(Event(kind, life.app, life.instance, life.life, record.clock_ms, *record.location, detail))
 
-    def add_limit_event(self, life: Life, limit: str, record: Record, clock: int) -> None:
+    def add_limit_event(self, life: Life, limit: str, record: Record) -> None:
         """Add an event the first time a life reaches a limit."""
         if limit not in life.limits:
             life.limits.append(limit)
-            self.add_event("limit", life, record, clock, limit)
+            self.add_event("limit", life, record, limit)

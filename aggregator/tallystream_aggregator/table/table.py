@@ -74,7 +74,7 @@ class Table:
         still later one is applied; -1 for none. Each of them would be accepted completely, and replaced by the next.
         """
         self._applier.run_limit = -1
-        refused = limit_letters(self._apply_record(record, record.clock_ms, message))
+        refused = limit_letters(self._apply_record(record, message))
         if self._counts(record):
             self.state.records += records
         if refused:
@@ -139,29 +139,29 @@ class Table:
         self._lives.dirty, self._changed_forgotten = set(), set()
         return msgspec.structs.replace(state, metrics=metrics, lives=lives, forgotten_sums=forgotten_sums)
 
-    def _apply_record(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
+    def _apply_record(self, record: Record, message: Message | None) -> list[Refusal]:
         """Apply one record, and return the refusals."""
         if record.topic in self.settings.otlp_topics:  # without clock records
-            self._note_forgotten(self._lives.forget(record.partition_name, clock))
+            self._note_forgotten(self._lives.forget(record.partition_name, record.clock_ms))
             if is_otlp(record, self.settings.otlp_topics):
-                return self._apply_otlp(record, clock)
+                return self._apply_otlp(record)
             if shard_of(record.key, self.state.shards) != self.state.shard:
                 return []
-        return self._apply_clock(record, clock) if self._is_clock(record) else self._apply_keyed(record, clock, message)
+        return self._apply_clock(record) if self._is_clock(record) else self._apply_keyed(record, message)
 
-    def _apply_keyed(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
+    def _apply_keyed(self, record: Record, message: Message | None) -> list[Refusal]:
         """Apply a record whose key is an instance ID, and return the refusals."""
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
             return [instance]
         if record.value is None:
-            self._applier.apply_tombstone(instance, record, clock)
+            self._applier.apply_tombstone(instance, record)
             return []
         if len(record.value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, instance, clock)]
+            return [self._refuse_size(record, instance)]
         if message is None:
             message = read_value(record.value, self.settings.max_metrics)
-        return self._apply_message(instance, message, record, clock)
+        return self._apply_message(instance, message, record)
 
     def _counts(self, record: Record) -> bool:
         """Tell whether this shard counts a record. Clock records and those of OTLP topics are in every shard."""
@@ -173,20 +173,20 @@ class Table:
     def _is_clock(self, record: Record) -> bool:
         return record.key == CLOCK_KEY and record.topic not in self.settings.otlp_topics
 
-    def _apply_clock(self, record: Record, clock: int) -> list[Refusal]:
+    def _apply_clock(self, record: Record) -> list[Refusal]:
         """Forget lives by a clock record, which every shard has. One of the shards refuses anything else."""
         wall_ms = read_clock(record.value)
         if wall_ms is None:
             return [Refusal(NO_CLOCK_RECORD)] if self.state.shard == 0 else []
-        self._note_forgotten(self._lives.forget(record.partition_name, min(clock, wall_ms)))
+        self._note_forgotten(self._lives.forget(record.partition_name, min(record.clock_ms, wall_ms)))
         return []
 
-    def _refuse_size(self, record: Record, instance: str, clock: int) -> Refusal:
+    def _refuse_size(self, record: Record, instance: str) -> Refusal:
         size, limit = len(record.value or b""), self.settings.max_record_bytes
-        self._lives.events.append(Event("limit", "", instance, "", clock, *record.location, RECORD_SIZE))
+        self._lives.events.append(Event("limit", "", instance, "", record.clock_ms, *record.location, RECORD_SIZE))
         return Refusal(f"limit: the record has {size} bytes; the limit is {limit}")
 
-    def _apply_otlp(self, record: Record, clock: int) -> list[Refusal]:
+    def _apply_otlp(self, record: Record) -> list[Refusal]:
         """Apply the data of the resources in an OTLP record whose instances are in this shard.
 
         Of the shards that the record has data for, the first one refuses what has no valid instance.
@@ -194,7 +194,7 @@ class Table:
         state, refused = self.state, list[Refusal]()
         value, limit = record.value or b"", self.settings.max_metrics
         if len(value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, "", clock)] if self._is_first(record) else []
+            return [self._refuse_size(record, "")] if self._is_first(record) else []
         try:
             resources = otlp.read(value)
         except otlp.OtlpError as error:
@@ -216,31 +216,31 @@ class Table:
             for snapshot in found.snapshots:
                 over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
                 message = DecodedSnapshot(snapshot, (), over_limit)
-                refused += self._applier.apply_snapshot(instance, message, record, clock)
+                refused += self._applier.apply_snapshot(instance, message, record)
         return refused
 
     def _is_first(self, record: Record) -> bool:
         """Tell whether this is the first of the shards that an OTLP record has data for."""
         return self.state.shard == min(shards_of(record, self.state.shards, self.settings.otlp_topics))
 
-    def _apply_message(self, instance: str, message: Message, record: Record, clock: int) -> list[Refusal]:
+    def _apply_message(self, instance: str, message: Message, record: Record) -> list[Refusal]:
         if isinstance(message, Refusal):
             return [message]
         if isinstance(message, DecodedSnapshot):
-            return self._applier.apply_snapshot(instance, message, record, clock)
+            return self._applier.apply_snapshot(instance, message, record)
         if isinstance(message, ShortForm):
-            return self._applier.apply_short_form(instance, message, record, clock)
-        return self._apply_forget(instance, message, record, clock)
+            return self._applier.apply_short_form(instance, message, record)
+        return self._apply_forget(instance, message, record)
 
-    def _apply_forget(self, instance: str, forget: Forget, record: Record, clock: int) -> list[Refusal]:
+    def _apply_forget(self, instance: str, forget: Forget, record: Record) -> list[Refusal]:
         """Apply a forget record, and return the refusals."""
         if forget.metric is None:
-            self._applier.apply_tombstone(instance, record, clock, forget)
+            self._applier.apply_tombstone(instance, record, forget)
             return []
         state = self.state
         if forget.shards != state.shards:
             return [Refusal(f"forget: the record is for {forget.shards} shards and the table has {state.shards}")]
-        self._note_forgotten(forget_metric(self._lives, forget, record, clock))
+        self._note_forgotten(forget_metric(self._lives, forget, record))
         return []
 
     def _note_forgotten(self, numbers: set[int]) -> None:
