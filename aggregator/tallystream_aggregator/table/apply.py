@@ -181,9 +181,7 @@ class RecordApplier:
             keep_ms = max(
                 record.clock_ms, ulid_ms(snapshot.life)
             )  # its first record may arrive again until a day after that
-            new = Life(
-                instance, snapshot.app, snapshot.life, "", record.clock_ms, 0, keep_ms, complete=snapshot.complete
-            )
+            new = Life(instance, snapshot.app, snapshot.life, "", 0, 0, keep_ms, complete=snapshot.complete)
             return self._lives.add(new, record, snapshot.seq)
         if life.complete != snapshot.complete:
             return Refusal("complete: the earlier snapshots of this life have the other value")
@@ -237,9 +235,7 @@ class RecordApplier:
         """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
         life = self._lives.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
         if life is None:
-            life = self._lives.add(
-                Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", record.clock_ms, 0, record.clock_ms), record
-            )
+            life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", 0, 0, record.clock_ms), record)
         self._lives.mark_dirty(instance)
         self._lives.set_last_seen(life, record, self._settings.short_form_every_ms)
         self._lives.mark_changed(life, 0, record)
