@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
-from tallystream_aggregator.sums import Sum as SumRow
+from tallystream_aggregator import sums
 from tallystream_aggregator.table.arithmetic import sketches
 from tallystream_aggregator.table.arithmetic.exact_sum import Extreme, Sum
 from tallystream_aggregator.table.arithmetic.metric_types import Totals, Value, Values, maximum, minimum, saturated
@@ -135,11 +135,11 @@ class PartialSum:
                 totals[name] = _read(cell)
         return totals
 
-    def row(self, metric: MetricId, ts_ms: int, offsets: Offsets) -> SumRow:
+    def row(self, metric: MetricId, ts_ms: int, offsets: Offsets) -> sums.Sum:
         """Return the row of `metrics-agg` of a metric whose partial sums include all lives, at the table's clock."""
         app, name, kind, tags = metric
         totals, overflow = saturated(self.totals())
-        row = SumRow(app=app, name=name, type=kind, tags=dict(tags), ts=ts_ms, offsets=offsets, **totals)  # type: ignore[arg-type]  # by type
+        row = sums.Sum(app=app, name=name, type=kind, tags=dict(tags), ts=ts_ms, offsets=offsets, **totals)  # type: ignore[arg-type]  # by type
         row.lives, row.instances, row.retired, row.overflow = self.lives, self.instances, self.forgotten, overflow
         if row.number and row.sum is not None and not overflow:
             row.mean = row.sum / row.number
