@@ -1,4 +1,4 @@
-"""Decode a record of the topic `metrics`: a snapshot, the short form, a forget record, or something unreadable.
+"""Decode a record of `metrics`: a snapshot, the short form, a forget or clock record, or something unreadable.
 
 Rule 8: an unreadable record, or an unreadable metric of a record, is refused by itself. Everything else counts.
 """
@@ -17,6 +17,14 @@ from tallystream.record import CLASSES, Header, Histogram, LifeId, Metric, Name,
 
 if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
+
+CLOCK_KEY = b"tallystream-clock"
+"""The key of clock records, by which time passes in a partition though no instance publishes there.
+
+A clock record has the wall clock of the aggregator that appended it. Every shard reads it. No instance has this ID.
+"""
+
+NO_CLOCK_RECORD = 'clock: the value is not {"v":1,"wall_ms":N}'
 
 MAX_KEY_BYTES = 1024
 MAX_DEPTH = 64
@@ -125,6 +133,7 @@ class _ShortForm(ShortForm):
     metrics: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
+_CLOCK = re.compile(rb'\{"v":1,"wall_ms":(0|[1-9][0-9]{0,14})\}')
 _snapshots = msgspec.json.Decoder(Snapshot)
 _short_forms = msgspec.json.Decoder(ShortForm)
 _decode_quickly = msgspec.json.Decoder(_ShortForm).decode
@@ -143,6 +152,17 @@ def read_key(key: bytes | None) -> str | Refusal:
     except UnicodeDecodeError:
         return Refusal("the key is not UTF-8")
     return Refusal("the key contains a NUL character") if "\0" in instance else instance
+
+
+def clock_value(wall_ms: int) -> bytes:
+    """Return the value of a clock record. `wall_ms` is in epoch ms."""
+    return b'{"v":1,"wall_ms":%d}' % wall_ms
+
+
+def read_clock(value: bytes | None) -> int | None:
+    """Return the wall clock in a clock record, in epoch ms, or None if the value is anything else."""
+    found = None if value is None else _CLOCK.fullmatch(value)
+    return None if found is None else int(found[1])
 
 
 def read_short_form(value: bytes) -> ShortForm | None:

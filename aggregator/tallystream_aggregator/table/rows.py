@@ -12,6 +12,7 @@ A life is forgotten in one step: the sums of forgotten lives include it, and its
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -142,6 +143,7 @@ class TableRecord(NamedTuple):
         return None if self.row is None else _encode(self.row)
 
 
+_common = operator.attrgetter(*COMMON)
 _json = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
@@ -165,7 +167,7 @@ def life_row(life: Life, part: int, metrics: PartMetrics) -> TableRecord:
         partition=int(partition),
         offset=life.offsets.get(part, -1),
         limits=list(life.limits),
-        **{name: getattr(life, name) for name in COMMON},
+        **dict(zip(COMMON, _common(life), strict=True)),
     )
     content = f"[{metrics.text}]".encode()
     if len(content) > MAX_ROW_BYTES:

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.otlp import decode as otlp
-from tallystream_aggregator.table.clock_record import CLOCK_KEY
+from tallystream_aggregator.table.decode import CLOCK_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection

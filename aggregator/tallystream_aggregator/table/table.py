@@ -13,14 +13,16 @@ import msgspec
 from tallystream.record import ShortForm
 from tallystream_aggregator.otlp import decode as otlp
 from tallystream_aggregator.table.apply import RecordApplier
-from tallystream_aggregator.table.clock_record import CLOCK_KEY, NO_CLOCK_RECORD, read_clock
 from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.decode import (
+    CLOCK_KEY,
+    NO_CLOCK_RECORD,
     DecodedSnapshot,
     Forget,
     Message,
     Record,
     Refusal,
+    read_clock,
     read_key,
     read_value,
 )

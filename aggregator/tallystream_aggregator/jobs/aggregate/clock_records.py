@@ -12,7 +12,7 @@ from confluent_kafka.admin import OffsetSpec
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.stream.clock_records import ClockTimer
-from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.decode import CLOCK_KEY, clock_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
