@@ -16,7 +16,6 @@ from tallystream_aggregator.table.outputs import Event
 if TYPE_CHECKING:
     from tallystream_aggregator.table.decode import Forget, Record
     from tallystream_aggregator.table.lives import Lives
-    from tallystream_aggregator.table.state import Life
 
 
 def forget_metric(lives: Lives, forget: Forget, record: Record) -> set[int]:
@@ -24,32 +23,22 @@ def forget_metric(lives: Lives, forget: Forget, record: Record) -> set[int]:
 
     Return the metrics whose forgotten sums are empty now. A living life has the metric again with its next snapshot.
     """
-    numbers = {number for number, metric in enumerate(lives.state.metrics) if forget.has_metric(metric)}
+    state = lives.state
+    numbers = {number for number, metric in enumerate(state.metrics) if forget.has_metric(metric)}
     removed: set[int] = set()
     for life in lives:
         if life.partition == record.partition_name and not numbers.isdisjoint(lives.layouts.numbers(life)):
             lives.layouts.blocks_to_rows(life)
-            removed |= _remove_metrics(lives, life, numbers & life.rows.keys())
-    emptied = _remove_from_forgotten(lives, numbers)
-    for app, name in sorted({lives.state.metrics[number][:2] for number in removed | emptied}):
-        lives.events.append(Event("forget", app, "", "", record.clock_ms, *record.location, name))
-    return emptied
-
-
-def _remove_metrics(lives: Lives, life: Life, numbers: set[int]) -> set[int]:
-    if numbers:
-        lives.mark_dirty(life.instance)
-        lives.sums.mark_dirty(life, numbers)
-    for number in numbers:
-        lives.publish(life, life.rows.pop(number).part)
-    return numbers
-
-
-def _remove_from_forgotten(lives: Lives, numbers: set[int]) -> set[int]:
-    """Remove metrics from the forgotten sums."""
-    state = lives.state
-    removed = {number for number in numbers & state.forgotten_sums.keys() if state.forgotten_sums[number].forgotten}
-    for number in removed:
+            own = numbers & life.rows.keys()
+            lives.mark_dirty(life.instance)
+            lives.sums.mark_dirty(life, own)
+            for number in own:
+                lives.publish(life, life.rows.pop(number).part)
+            removed |= own
+    emptied = {number for number in numbers & state.forgotten_sums.keys() if state.forgotten_sums[number].forgotten}
+    for number in emptied:
         lives.sums.subtract_forgotten(number, state.forgotten_sums[number])
         state.forgotten_sums[number] = PartialSum(state.metrics[number][2])
-    return removed
+    for app, name in sorted({state.metrics[number][:2] for number in removed | emptied}):
+        lives.events.append(Event("forget", app, "", "", record.clock_ms, *record.location, name))
+    return emptied

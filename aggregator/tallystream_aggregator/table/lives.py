@@ -232,11 +232,9 @@ class Lives:
         return self._numbers.get(metric_id, -1)
 
     def add_metric(self, metric_id: MetricId) -> int:
-        """Return the number of a metric. A new metric gets the next number."""
-        number = self._numbers.get(metric_id)
-        if number is None:
-            number = self._numbers[metric_id] = len(self.state.metrics)
-            self.state.metrics.append(metric_id)
+        """Add a new metric, and return its number: the next one."""
+        number = self._numbers[metric_id] = len(self.state.metrics)
+        self.state.metrics.append(metric_id)
         return number
 
     def mark_changed(self, life: Life, part: int, record: Record) -> None:

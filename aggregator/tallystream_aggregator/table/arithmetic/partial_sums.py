@@ -113,12 +113,11 @@ class PartialSum:
         self.forgotten -= other.forgotten
         for cell, removed in zip(self.cells, other.cells, strict=True):
             if isinstance(cell, Sum) and isinstance(removed, Sum):
-                cell.remove(removed)
-        if self.merged is not None and other.merged is not None:
-            self.merged.remove(other.merged)
-        for cell, removed in zip(self.cells, other.cells, strict=True):
-            if isinstance(cell, Extreme) and isinstance(removed, Extreme):
+                cell.merge(removed, -1)
+            elif isinstance(cell, Extreme) and isinstance(removed, Extreme):
                 cell.mark_lost(removed.value)
+        if self.merged is not None and other.merged is not None:
+            self.merged.merge(other.merged, -1)
 
     def totals(self) -> Totals:
         """Return the summed fields. They may exceed 64 bits, or be infinite."""

@@ -89,15 +89,8 @@ class MergedSketch:
                 removed = Buckets()
             self._change(after.scale, sign, *aligned(added, removed))
 
-    def merge(self, other: MergedSketch) -> None:
-        """Add all sketches of another one."""
-        self._add(other, 1)
-
-    def remove(self, other: MergedSketch) -> None:
-        """Remove all sketches of another one, which was merged into this one."""
-        self._add(other, -1)
-
-    def _add(self, other: MergedSketch, sign: int) -> None:
+    def merge(self, other: MergedSketch, sign: int = 1) -> None:
+        """Add all sketches of another one. With the sign -1, remove those of one that was merged into this one."""
         self.zeros += sign * other.zeros
         self.missing += sign * other.missing
         for key, bins in other.bins.items():
