@@ -20,14 +20,12 @@ from support.wait import wait_until
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Table
 from tallystream_aggregator.table.combiners import CombinerGroup
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.restore import LatestRows, restore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.table.outputs import Total
 
 Positions = dict[int, int]
 """partition of `metrics` → the next offset"""
@@ -251,15 +249,16 @@ class Reader:
         for number, (shard, key, value) in enumerate(self._rows):
             if number < up_to[shard]:
                 latest.add(key, value, partition=shard)
-        found = {total.metric: sums.decode(total.value()) for total in _totals(latest)}
+        found = {total.metric: total for total in _totals(latest)}
         assert _is_equal(found, wanted.sums), f"{what}: {found}, not {wanted.sums}"
 
 
-def _totals(latest: LatestRows) -> list[Total]:
+def _totals(latest: LatestRows) -> list[sums.Sum]:
     changes = []
     for state in restore(latest).states:
         table = Table(state)
         table.notice_silence()
+        table.publish_all()
         changes.append(table.outputs())
     if len(changes) == 1:
         return changes[0].totals

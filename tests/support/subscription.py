@@ -13,7 +13,7 @@ AGG = Place("metrics-agg", 0)
 def record(offset: int, name: str = "n", count: int | None = None) -> Record:
     """A row of `metrics-agg`, whose count is its offset by default."""
     row = sums.Sum(app="a", name=name, type="counter", count=offset if count is None else count, ts=offset)
-    return Record(AGG.topic, offset, name.encode(), sums.encode(row))
+    return Record(AGG.topic, offset, name.encode(), row.value())
 
 
 class ScriptedSubscription:

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from support.memory_store import MemoryStore
 from support.steps import apply
+from tallystream.metric_types import NAMES
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, storage, unpack
-from tallystream_aggregator.table.arithmetic.sketches import SHARES
-from tallystream_aggregator.table.combiners import CombinerGroup
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
-from tallystream_aggregator.table.shards import decode, encode
+from tallystream_aggregator.table.combiners import CombinerGroup, decode, encode
+from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
@@ -24,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from support.schedules import TopicRecord
-    from tallystream_aggregator.table import Changes, Total
+    from tallystream_aggregator.sums import Sum
+    from tallystream_aggregator.table import Changes
     from tallystream_aggregator.table.storage import StoredTable
 
 Sums = dict[Any, dict[str, Any]]
@@ -119,14 +118,15 @@ class Tables:
         combiner, totals = CombinerGroup(), []
         for state in self.states:
             copy = unpack(pack(state))
-            copy.published = False
-            changes = Table(copy, self.settings).outputs()
+            table = Table(copy, self.settings)
+            table.publish_all()
+            changes = table.outputs()
             totals += changes.totals
             combiner.update(changes.shard_sums)
         return dict(map(_fields, [*totals, *combiner.changes()]))
 
     def _new(self, shard: int) -> StoredTable:
-        state = State(shard=shard, shards=len(self.stores), sum_tags=self._tags, published=True)
+        state = State(shard=shard, shards=len(self.stores), sum_tags=self._tags)
         return storage.StoredTable(Table(state, self.settings))
 
     def _loaded(self, shard: int, *, from_rows: bool) -> StoredTable:
@@ -136,7 +136,6 @@ class Tables:
         if not self._rows[shard].rows:
             return self._new(shard)
         state = restore(self._rows[shard]).states[shard]
-        state.published = True
         return storage.StoredTable(Table(state, self.settings))
 
     def _between(self, begin: Mapping[int, int], ends: Mapping[int, int]) -> list[TopicRecord]:
@@ -148,7 +147,7 @@ class Tables:
 
     def _publish(self, changes: Changes) -> None:
         self.dead.update((letter.record.partition, letter.record.offset) for letter in changes.dead)
-        self.events.update((*event[:5], event.detail) for event in changes.events)
+        self.events.update((e.kind, e.app, e.instance, e.life, e.ts, e.detail) for e in changes.events)
         self._combiner.update(decode(encode(one)) for one in changes.shard_sums)
         for total in [*changes.totals, *self._combiner.changes()]:
             metric, fields = _fields(total)
@@ -160,10 +159,9 @@ def _record(one: TopicRecord) -> Record:
     return Record("metrics", one.partition, one.offset, one.timestamp_ms, one.key, one.value)
 
 
-def _fields(total: Total) -> tuple[Any, dict[str, Any]]:
+def _fields(row: Sum) -> tuple[Any, dict[str, Any]]:
     # Quantiles are estimates: test_quantiles.py and verify check them.
-    exact = {name: value for name, value in total.totals.items() if name not in SHARES}
-    number = {"lives": total.lives, "instances": total.instances}
-    gauge = {"mean": total.mean} if "number" in total.totals else {}
-    overflow = {"overflow": True} if total.overflow else {}
-    return total.metric, exact | gauge | number | overflow
+    of_value = ("sum", "min", "max", "mean", "number")
+    names = of_value if row.type in ("gauge", "updown") else NAMES[row.type]
+    overflow = {"overflow": True} if row.overflow else {}
+    return row.metric, {name: getattr(row, name) for name in (*names, "lives", "instances")} | overflow

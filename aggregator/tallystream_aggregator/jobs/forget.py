@@ -28,8 +28,7 @@ from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.table import Record, Table
 from tallystream_aggregator.table.combiners import CombinerGroup
 from tallystream_aggregator.table.layouts import Layouts, metric_count
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.shards import instances, shard_of
 
 if TYPE_CHECKING:
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.stream.positions import PositionsRow
+    from tallystream_aggregator.sums import MetricId, Sum
     from tallystream_aggregator.table.decode import Forget
-    from tallystream_aggregator.table.outputs import Total
-    from tallystream_aggregator.table.state import Life, MetricId, State
+    from tallystream_aggregator.table.state import Life, State
 
 EVERY_S = 0.5
 """Seconds between two looks at what is published."""
@@ -78,8 +77,8 @@ class RemovedLife(NamedTuple):
 class Changed(NamedTuple):
     """A sum before and after the records are applied."""
 
-    before: Total
-    after: Total
+    before: Sum
+    after: Sum
 
 
 class Plan(NamedTuple):
@@ -145,16 +144,12 @@ def plan(states: Sequence[State], forget: Forget, instance: str | None) -> Plan:
     after = _sums(tables, metrics)
     sums = [Changed(total, after[metric]) for metric, total in sorted(before.items())]
     if instance is None:
-        sums = [one for one in sums if _has_changed(one)]
+        sums = [one for one in sums if one.before != one.after]
         if not sums and not taken:
             raise TallystreamError(
                 f"metric {forget.metric}: nothing in the table matches; check name, app, type, tags."
             )
     return Plan(records, taken, sums)
-
-
-def _has_changed(one: Changed) -> bool:
-    return (one.before.totals, one.before.retired) != (one.after.totals, one.after.retired)
 
 
 def publish(settings: ForgetSettings, plan: Plan, say: Callable[[str], object], stop: StopRequest) -> bool:
@@ -280,7 +275,7 @@ def _having(states: Iterable[State], metrics: set[MetricId]) -> list[Life]:
     return found
 
 
-def _sums(tables: Iterable[Table], metrics: set[MetricId]) -> dict[MetricId, Total]:
+def _sums(tables: Iterable[Table], metrics: set[MetricId]) -> dict[MetricId, Sum]:
     group = CombinerGroup()
     for table in tables:
         group.update(table.shard_sums(number for number, metric in enumerate(table.state.metrics) if metric in metrics))

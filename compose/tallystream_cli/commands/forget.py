@@ -14,14 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.sums import VALUES
 from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
 from tallystream_cli.local import discovery
 
 if TYPE_CHECKING:
     from tallystream_aggregator.jobs.forget import Changed, Plan
+    from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table.decode import Forget
-    from tallystream_aggregator.table.outputs import Total
 
 MAX_LIVES = 20
 """The number of lives in the table that is printed."""
@@ -156,8 +157,8 @@ def _changed_dict(changed: Changed) -> dict[str, Any]:
     return content | {"is": _fields(changed.before), "will_be": _fields(changed.after)}
 
 
-def _fields(total: Total) -> dict[str, Any]:
-    fields = {field: value for field, value in total.totals.items() if value is not None}
+def _fields(total: Sum) -> dict[str, Any]:
+    fields = {field: value for field in VALUES if (value := getattr(total, field)) is not None}
     fields |= {"lives": total.lives, "retired": total.retired}
     return fields | ({"overflow": True} if total.overflow else {})
 

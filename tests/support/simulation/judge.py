@@ -17,8 +17,7 @@ from support.schedules import may_lower_counts
 from support.simulation.system import by_place
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Table
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.restore import LatestRows, restore
 
 if TYPE_CHECKING:
     from support.simulation.partition import Entry
@@ -161,9 +160,9 @@ class Judge:
             latest.add(key, value)
         table = Table(restore(latest).states[0])
         table.notice_silence()
+        table.publish_all()
         wanted = self._wanted(positions).sums
         for total in table.outputs().totals:
-            fields = wanted[total.metric]
-            for name, number in total.totals.items():
-                if name in fields and number != fields[name]:
-                    raise Violation(f"rows at {positions}: {total.metric} {name} {number}, not {fields[name]}")
+            for name, number in wanted[total.metric].items():
+                if getattr(total, name) != number:
+                    raise Violation(f"rows at {positions}: {total.metric} {getattr(total, name)}, not {number}")

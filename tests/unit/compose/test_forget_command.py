@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import signal
 import threading
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,14 +15,14 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs import forget
 from tallystream_aggregator.jobs.forget import Changed, Plan, RemovedLife
 from tallystream_aggregator.shutdown import stop_on_signals
-from tallystream_aggregator.table import Total
+from tallystream_aggregator.sums import Sum
 from tallystream_aggregator.table.decode import Forget
 from tallystream_cli import main
 from tallystream_cli.commands.forget import MAX_LIVES, as_dict, show
 
-METRIC = ("shop", "[b]orders", "counter", (("site", "x"),))
-BEFORE = Total(METRIC, {"count": 2**63 - 1}, 2, 1, 0, {}, retired=1, overflow=True)
-AFTER = Total(METRIC, {"count": 12}, 1, 1, 0, {}, retired=1)
+METRIC: Any = {"app": "shop", "name": "[b]orders", "type": "counter", "tags": {"site": "x"}, "ts": 0}
+BEFORE = Sum(**METRIC, count=2**63 - 1, lives=2, instances=1, retired=1, overflow=True)
+AFTER = Sum(**METRIC, count=12, lives=1, instances=1, retired=1)
 PLAN = Plan([], [RemovedLife("shop", "app-1", "01", living=True, metrics=3)], [Changed(BEFORE, AFTER)])
 
 

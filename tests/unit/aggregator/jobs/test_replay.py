@@ -55,7 +55,7 @@ def _replay(monkeypatch: pytest.MonkeyPatch, records: Iterator[Read], stop: Sign
 
 
 def _sum(ts: int) -> Read:
-    return Read(b"k", sums.encode(sums.Sum(app="a", name="n", type="counter", count=ts, ts=ts)), ts)
+    return Read(b"k", sums.Sum(app="a", name="n", type="counter", count=ts, ts=ts).value(), ts)
 
 
 def test_the_sums_of_the_period_are_written(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

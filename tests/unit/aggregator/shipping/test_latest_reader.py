@@ -25,7 +25,7 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning(monkeypatch: 
     def read_from(_consumer: Any, _topic: str, at: dict[int, int], end: dict[int, int], **_: Any) -> Iterator[Read]:
         starts.append(at[0])
         for offset, name in enumerate(topic[at[0] : end[0]], at[0]):
-            yield Read(name.encode(), sums.encode(sums.Sum(app="x", name=name, type="counter", count=1, ts=1)), offset)
+            yield Read(name.encode(), sums.Sum(app="x", name=name, type="counter", count=1, ts=1).value(), offset)
 
     monkeypatch.setattr(latest_reader, "check_login", lambda _kafka: None)
     monkeypatch.setattr(clients, "reading_consumer", lambda _kafka: MagicMock())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tallystream_aggregator.shipping.points import FLOATS, INTEGERS, point
+from tallystream_aggregator.shipping.points import point
 from tallystream_aggregator.sinks.prometheus.names import (
     Place,
     family_name,
@@ -19,7 +19,7 @@ from tallystream_aggregator.sinks.prometheus.names import (
     labels,
     place,
 )
-from tallystream_aggregator.sums import Sum
+from tallystream_aggregator.sums import VALUES, Sum
 
 TYPES = ("counter", "float_counter", "updown", "gauge", "meter", "histogram", "timer", "position")
 
@@ -69,11 +69,11 @@ def test_every_field_of_every_type_has_its_own_place() -> None:
     exposed = set()
     for metric_type in TYPES:
         assert known(metric_type)
-        found = {field: place("n", metric_type, field) for field in (*INTEGERS, *FLOATS)}
+        found = {field: place("n", metric_type, field) for field in VALUES}
         places = [one for one in found.values() if one is not None]
         assert len(set(places)) == len(places) > 0
         exposed |= {field for field, one in found.items() if one is not None}
-    assert exposed == {*INTEGERS, *FLOATS}
+    assert exposed == set(VALUES)
 
 
 @settings(deadline=None)
@@ -143,7 +143,7 @@ def _samples(row: Sum) -> set[tuple[str, str, str, frozenset[tuple[str, str]]]]:
     # gets another name when both are rendered, so the kind of the family distinguishes them.
     tags = {key: value for key, value in point(row).tags.items() if key != "metric_type"}
     found = labels(row.name, tags | ({} if row.type in ("gauge", "counter") else {"metric_type": row.type}))
-    places = [place(row.name, row.type, field) for field in (*INTEGERS, *FLOATS)]
+    places = [place(row.name, row.type, field) for field in VALUES]
     return {(p.kind, p.family + p.suffix, p.quantile, frozenset(found.items())) for p in places if p is not None}
 
 
@@ -153,7 +153,7 @@ def test_two_plain_names_never_share_a_sample(one: tuple[str, str], other: tuple
     """They have no label `name`."""
     if is_plain(one[0]) and is_plain(other[0]) and one[0] != other[0]:
         samples = [
-            {p.family + p.suffix for field in (*INTEGERS, *FLOATS) if (p := place(name, kind, field)) is not None}
+            {p.family + p.suffix for field in VALUES if (p := place(name, kind, field)) is not None}
             for name, kind in (one, other)
         ]
         assert not samples[0] & samples[1]
