@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from support.memory_store import MemoryStore
@@ -135,7 +136,7 @@ class Tables:
             return stored
         if not self._rows[shard].rows:
             return self._new(shard)
-        state = restore(self._rows[shard]).states[shard]
+        state = restore(deepcopy(self._rows[shard])).states[shard]
         return storage.StoredTable(Table(state, self.settings))
 
     def _between(self, begin: Mapping[int, int], ends: Mapping[int, int]) -> list[TopicRecord]:

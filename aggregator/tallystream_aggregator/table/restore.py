@@ -6,7 +6,7 @@ The rows are an exact cut: they include the records up to the offsets in the rec
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -34,6 +34,9 @@ _KINDS: dict[bytes, Callable[[bytes], TableRow]] = {
     b'["shard"': json_decoder(ShardRow),
 }
 """The begin of the keys of each kind of record."""
+
+_LIFE = b'["life",'
+_decode_life_key = json_decoder(tuple[str, str, str, str, int])
 
 
 class RebuildError(TallystreamError):
@@ -63,7 +66,9 @@ class Rebuilt(NamedTuple):
 
 
 def restore(latest: LatestRows, *, shards: int | None = None, sum_tags: SumTags | None = None) -> Rebuilt:
-    """Return the states that `latest` has the rows of.
+    """Return the states that `latest` has the rows of, and take the rows of lives out of it.
+
+    A row is decoded when its life is made, and then dropped: all of them would take several times as much as the table.
 
     `shards` splits the table into more shards than it has; all of its shards must be at the same positions then.
     `sum_tags` are the tags that the sums have from now on, None for those that they have.
@@ -73,15 +78,16 @@ def restore(latest: LatestRows, *, shards: int | None = None, sum_tags: SumTags 
     """
     rows: dict[int, ShardRow] = {}
     sums: list[ForgottenRow] = []
-    parts: dict[LifeId, list[LifeRow]] = defaultdict(list)
+    parts: dict[LifeId, list[tuple[int, bytes]]] = defaultdict(list)
     for (partition, key), value in latest.rows.items():
+        if key.startswith(_LIFE):
+            parts[_life_of(partition, key)].append((partition, key))
+            continue
         row = _read(partition, key, value)
         if isinstance(row, ShardRow):
             rows[row.shard] = row
         elif isinstance(row, ForgottenRow):
             sums.append(row)
-        else:
-            parts[row.app, row.instance, row.life].append(row)
     if not rows:
         raise RebuildError("metrics-table: it has no rows, so there is nothing to make the table from.")
     one_of = next(iter(rows.values()))
@@ -92,20 +98,35 @@ def restore(latest: LatestRows, *, shards: int | None = None, sum_tags: SumTags 
         if not 0 <= one.shard < new:
             raise RebuildError(f"metrics-table: forgotten sums of shard {one.shard}; the table has {new} shards.")
         builders[one.shard].add_forgotten(one)
-    for life, found in sorted(parts.items(), key=lambda item: (item[0][2], item[0])):  # ULIDs sort by time
+    omitted: list[LifeId] = []
+    for life, keys in sorted(parts.items(), key=lambda item: (item[0][2], item[0])):  # ULIDs sort by time
+        found = [_read(*at, latest.rows.pop(at)) for at in keys]
         builders[shard_of(life[1].encode(), new)].add_life(found)
-    omitted = [life for life, found in parts.items() if any(row.omitted for row in found)]
+        if any(row.omitted for row in found):
+            omitted.append(life)
     return Rebuilt([one.state for one in builders], omitted)
 
 
-def _read(partition: int, key: bytes, value: bytes) -> TableRow:
+def _read(partition: int, key: bytes, value: bytes) -> Any:
     try:
         return _KINDS[key.partition(b",")[0]](value)
     except (msgspec.DecodeError, KeyError) as error:
-        raise RebuildError(
-            f"metrics-table: {key[:200]!r} is not a record of the table ({error}); if no aggregator wrote it, delete "
-            f"it by a record with its key and no value in partition {partition}."
-        ) from error
+        raise _no_row(partition, key, error) from error
+
+
+def _life_of(partition: int, key: bytes) -> LifeId:
+    try:
+        _, *life, _ = _decode_life_key(key)
+    except msgspec.DecodeError as error:
+        raise _no_row(partition, key, error) from error
+    return (life[0], life[1], life[2])
+
+
+def _no_row(partition: int, key: bytes, error: Exception) -> RebuildError:
+    return RebuildError(
+        f"metrics-table: {key[:200]!r} is not a record of the table ({error}); if no aggregator wrote it, delete "
+        f"it by a record with its key and no value in partition {partition}."
+    )
 
 
 def _state(row: ShardRow | None, one_of: ShardRow, shard: int, shards: int, tags: SumTags) -> State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_foreign_record_is_refused_until_it_is_deleted(bad: bytes, is_key: boo
     found.add(key, value, partition=2)
     found.add(key, None)
     with pytest.raises(RebuildError, match=r"is not a record of the table \(.*in partition 2\.$"):
-        restore(found)
+        restore(deepcopy(found))
     found.add(key, None, partition=2)
     assert restore(found).states[0].lives.keys() == {"app-1"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -141,7 +142,7 @@ def test_a_rebuild_has_the_tags_of_the_rows_or_other_ones() -> None:
     for row in topic.changes.rows:
         latest.add(row.key, row.value())
     for tags, wanted in ((None, [((), 7)]), (SumTags(), [((("pod", "a"),), 3), ((("pod", "b"),), 4)])):
-        table = Table(restore(latest, sum_tags=tags).states[0])
+        table = Table(restore(deepcopy(latest), sum_tags=tags).states[0])
         table.publish_all()
         found = publish(table)
         assert [(one.metric[3], one.count) for one in found.totals] == wanted
