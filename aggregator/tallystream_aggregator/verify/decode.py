@@ -316,13 +316,7 @@ def _tags(content: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((_good_text(n, "tag", 1, 128), _good_text(v, "tag", 0, 512)) for n, v in tags.items()))
 
 
-def clock(value: bytes | None) -> int:
-    """Return the wall clock in a clock record, in epoch ms.
-
-    Raises:
-        RejectedError: the value is anything else.
-    """
+def clock(value: bytes | None) -> int | None:
+    """Return the wall clock in a clock record, in epoch ms, None if the value is anything else."""
     found = _CLOCK.fullmatch(value or b"")
-    if found is None:
-        raise RejectedError("clock: the value is not that of a clock record")
-    return int(found[1])
+    return None if found is None else int(found[1])
