@@ -10,9 +10,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from support.memory_store import MemoryStore
+from support.replayed import fields_of
 from support.steps import apply
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, storage, unpack
-from tallystream_aggregator.table.arithmetic.sketches import SHARES
 from tallystream_aggregator.table.combiners import CombinerGroup
 from tallystream_aggregator.table.restore.latest_rows import LatestRows
 from tallystream_aggregator.table.restore.restore import restore
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from support.schedules import TopicRecord
-    from tallystream_aggregator.table import Changes, Total
+    from tallystream_aggregator.table import Changes
     from tallystream_aggregator.table.storage import StoredTable
 
 Sums = dict[Any, dict[str, Any]]
@@ -42,8 +42,8 @@ class Tables:
     """The shards of a table over the records of a topic, with their combiner and their rows on `metrics-table`.
 
     `sums` has the newest sums by (app, name, type, tags), as a reader of `metrics-agg` has them. `dead` counts the dead
-    letters of each (partition, offset), `events` the events. `published` has the key and value of every published sum.
-    `at` is the end of the last step, by partition.
+    letters of each (partition, offset), `events` the events. `published` has the metric and the value of every sum that
+    was published. `at` is the end of the last step, by partition.
 
     With `chance`, a step publishes rows in one of two cases, and then the state is stored in one of two, as at the end
     of an epoch. Without it, both are done after each step.
@@ -62,7 +62,7 @@ class Tables:
         self.sums: Sums = {}
         self.dead: Counter[tuple[int, int]] = Counter()
         self.events: Counter[EventId] = Counter()
-        self.published: list[tuple[bytes, bytes]] = []
+        self.published: list[tuple[Any, bytes]] = []
         self.at: dict[int, int] = {}
         self._partitions: dict[int, list[TopicRecord]] = {}
         self.extend(records)
@@ -123,7 +123,7 @@ class Tables:
             changes = Table(copy, self.settings).outputs()
             totals += changes.totals
             combiner.update(changes.shard_sums)
-        return dict(map(_fields, [*totals, *combiner.changes()]))
+        return {total.metric: fields_of(total.value()) for total in [*totals, *combiner.changes()]}
 
     def _new(self, shard: int) -> StoredTable:
         state = State(shard=shard, shards=len(self.stores), sum_tags=self._tags, published=True)
@@ -151,19 +151,10 @@ class Tables:
         self.events.update((*event[:5], event.detail) for event in changes.events)
         self._combiner.update(decode(encode(one)) for one in changes.shard_sums)
         for total in [*changes.totals, *self._combiner.changes()]:
-            metric, fields = _fields(total)
-            self.sums[metric] = fields
-            self.published.append((total.key(), total.value()))
+            value = total.value()
+            self.sums[total.metric] = fields_of(value)
+            self.published.append((total.metric, value))
 
 
 def _record(one: TopicRecord) -> Record:
     return Record("metrics", one.partition, one.offset, one.timestamp_ms, one.key, one.value)
-
-
-def _fields(total: Total) -> tuple[Any, dict[str, Any]]:
-    # Quantiles are estimates: test_quantiles.py and verify check them.
-    exact = {name: value for name, value in total.totals.items() if name not in SHARES}
-    number = {"lives": total.lives, "instances": total.instances}
-    gauge = {"mean": total.mean} if "number" in total.totals else {}
-    overflow = {"overflow": True} if total.overflow else {}
-    return total.metric, exact | gauge | number | overflow
