@@ -92,7 +92,7 @@ def _point(
         tags = tags_of(point.attributes)
         _require_times(point, lasting=lasting)
         metrics = read(name, tags, point)
-    except OtlpError as error:
+    except ValueError as error:  # the buckets of a sketch raise it, too
         return RejectedPoint(str(error), name, tags)
     return Read(point.start_time_unix_nano if lasting else 0, point.time_unix_nano, metrics)
 

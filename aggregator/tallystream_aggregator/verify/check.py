@@ -82,7 +82,7 @@ class Check:
         A table of several shards has had these `moments`, in order, and `end` is one of them. One shard has had those
         that its sums name.
         """
-        waiting: dict[Any, dict[PublishedSum, list[Unequal] | None]] = {}  # by their offsets; None: not compared yet
+        waiting: dict[Any, dict[PublishedSum, Unequal | None]] = {}  # by their offsets; None: not compared yet
         for one in sums.to_compare():
             waiting.setdefault(_key(one.ends), {})[one] = None
         if moments is None:
@@ -95,18 +95,15 @@ class Check:
                 continue
             if self._advance.to(moment):
                 # At the same offsets, some of several shards may have read more at a later moment.
-                found.update({one: self._unequal(one) for one, differing in found.items() if differing != []})
+                found.update({one: self._unequal(one) for one, differing in found.items() if differing != {}})
             else:
-                found.update({one: [Unequal("offsets", one.fields["offsets"], "those of a step")] for one in found})
+                found.update({one: {"offsets": (one.fields["offsets"], "those of a step")} for one in found})
             if moment is end:
                 at_end = self._at_end(sums.newest, found, end.ends)
         compared = {one: differing for found in waiting.values() for one, differing in found.items()}
         outcome = self.outcome
-        outcome.differences = [
-            Difference(one.identity, *unequal_, one.ends)
-            for one, differing in compared.items()
-            for unequal_ in differing or ()
-        ]
+        for one, differing in compared.items():
+            outcome.differences += _differences(one.identity, differing or {}, one.ends)
         reported = {one.identity for one in outcome.differences}
         outcome.differences += [one for one in at_end if one.identity not in reported]
         missed = {one for one, differing in compared.items() if differing is None} - {*sums.newest.values()}
@@ -115,9 +112,9 @@ class Check:
         self._compare_letters(end.ends)
         return outcome
 
-    def _unequal(self, one: PublishedSum) -> list[Unequal]:
+    def _unequal(self, one: PublishedSum) -> Unequal:
         """Return the fields in which a sum differs from the replay now. The tags may have been others before."""
-        found: list[Unequal] = []
+        found: Unequal = {}
         for tags in self._tags:
             found = unequal(one.fields, self._replay.sum(one.identity, tags))
             if not found:
@@ -127,7 +124,7 @@ class Check:
     def _at_end(
         self,
         newest: Mapping[Identity, PublishedSum],
-        differing: Mapping[PublishedSum, list[Unequal] | None],
+        differing: Mapping[PublishedSum, Unequal | None],
         ends: Ends,
     ) -> list[Difference]:
         """Compare the newest sum of every metric with the replay. A change that was not published is a difference.
@@ -137,13 +134,13 @@ class Check:
         """
         differences: list[Difference] = []
         for identity in {**dict.fromkeys(self._replay.identities()), **dict.fromkeys(newest)}:
-            row, found = newest.get(identity), list[Unequal]()
+            row, found = newest.get(identity), Unequal()
             if row is None:
                 if any(not life.forgotten or identity[1] in STAYING for life, _ in self._replay.rows(identity)):
-                    found = [Unequal("sum", None, "published")]
+                    found = {"sum": (None, "published")}
             elif not differing.get(row):
                 found = unequal(row.fields, self._replay.sum(identity))
-            differences += [Difference(identity, *one, ends) for one in found]
+            differences += _differences(identity, found, ends)
         return differences
 
     def _compare_letters(self, ends: Ends) -> None:
@@ -183,6 +180,10 @@ class Check:
                 theirs, ours = (f"{n}, {where}: {describe(one) or '-'}" if n else None for n in (found, wanted))
                 self.outcome.differences.append(Difference(None, field, theirs, ours, None))
         return both
+
+
+def _differences(identity: Identity, found: Unequal, ends: Ends) -> list[Difference]:
+    return [Difference(identity, name, *pair, ends) for name, pair in found.items()]
 
 
 def _key(ends: Ends) -> tuple[tuple[PartitionName, int], ...]:

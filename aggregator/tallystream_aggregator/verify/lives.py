@@ -37,7 +37,6 @@ class Row:
     """One metric of one life: its newest numbers, and the part and seq of their snapshot."""
 
     numbers: dict[str, Any]
-    bins: sketches.Bins | None
     part: int
     seq: int
 
@@ -137,7 +136,7 @@ def _quantiles(rows: list[Row], *, sketch: bool) -> dict[str, Any]:
     """Return the quantiles and the merged sketch, if the sketches have all values."""
     bins: sketches.Bins = {}
     for row in rows:
-        sketches.add(bins, row.bins or {})
+        sketches.add(bins, row.numbers["sketch"] or {})
     count = sum(row.numbers["count"] for row in rows)
     if not count or sum(bins.values()) != count:
         return {}

@@ -167,23 +167,18 @@ ROUNDED = {*sketches.SHARES, "mean"}
 
 ZERO_IF_ABSENT = {"lives", "instances", "retired"}
 
-
-class Unequal(NamedTuple):
-    """A field that differs. None means absent."""
-
-    field: str
-    published: Any
-    replayed: Any
+Unequal = dict[str, tuple[Any, Any]]
+"""field → its published value and the replayed one. None means absent."""
 
 
-def unequal(published: Mapping[str, Any], replayed: Mapping[str, Any]) -> list[Unequal]:
+def unequal(published: Mapping[str, Any], replayed: Mapping[str, Any]) -> Unequal:
     """Return the fields that differ. Numbers are compared exactly, those of ROUNDED to nine digits.
 
     Sketches are compared by their buckets.
     """
     names = [name for name in {**replayed, **published} if name not in NO_NUMBERS]
-    pairs = [Unequal(name, published.get(name), replayed.get(name)) for name in names]
-    return [pair for pair in pairs if not _is_same(*pair)]
+    pairs = {name: (published.get(name), replayed.get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if not _is_same(name, *pair)}
 
 
 def _is_same(field: str, published: Any, replayed: Any) -> bool:

@@ -157,7 +157,7 @@ class Rules:
                 before.numbers = _widened(before.numbers, metric.numbers)
             else:
                 numbers = metric.numbers if before is None else _widened(metric.numbers, before.numbers)
-                self._set(life, metric.identity, Row(numbers, metric.bins, snapshot.part, snapshot.seq))
+                self._set(life, metric.identity, Row(numbers, snapshot.part, snapshot.seq))
             seen.add(metric.identity)
         return refused, limits
 
@@ -175,7 +175,7 @@ class Rules:
             raise RejectedError("the sum over its restarts leaves 64 bits")
         if before is not None and last < before.numbers["last"]:
             self._event("restart", life.app, instance, None, metric.identity[2])
-        self._set(life, metric.identity, Row({"count": earlier + last, "earlier": earlier, "last": last}, None, 0, 0))
+        self._set(life, metric.identity, Row({"count": earlier + last, "earlier": earlier, "last": last}, 0, 0))
         return []
 
     def _limit(self, life: Life, identity: Identity) -> str | None:
