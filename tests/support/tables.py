@@ -11,8 +11,8 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from support.memory_store import MemoryStore
+from support.replayed import fields_of
 from support.steps import apply
-from tallystream.metric_types import NAMES
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, storage, unpack
 from tallystream_aggregator.table.combiners import CombinerGroup, decode, encode
 from tallystream_aggregator.table.restore import LatestRows, restore
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from support.schedules import TopicRecord
-    from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table import Changes
     from tallystream_aggregator.table.storage import StoredTable
 
@@ -42,8 +41,8 @@ class Tables:
     """The shards of a table over the records of a topic, with their combiner and their rows on `metrics-table`.
 
     `sums` has the newest sums by (app, name, type, tags), as a reader of `metrics-agg` has them. `dead` counts the dead
-    letters of each (partition, offset), `events` the events. `published` has the key and value of every published sum.
-    `at` is the end of the last step, by partition.
+    letters of each (partition, offset), `events` the events. `published` has the metric and the value of every sum that
+    was published. `at` is the end of the last step, by partition.
 
     With `chance`, a step publishes rows in one of two cases, and then the state is stored in one of two, as at the end
     of an epoch. Without it, both are done after each step.
@@ -62,7 +61,7 @@ class Tables:
         self.sums: Sums = {}
         self.dead: Counter[tuple[int, int]] = Counter()
         self.events: Counter[EventId] = Counter()
-        self.published: list[tuple[bytes, bytes]] = []
+        self.published: list[tuple[Any, bytes]] = []
         self.at: dict[int, int] = {}
         self._partitions: dict[int, list[TopicRecord]] = {}
         self.extend(records)
@@ -124,7 +123,7 @@ class Tables:
             changes = table.outputs()
             totals += changes.totals
             combiner.update(changes.shard_sums)
-        return dict(map(_fields, [*totals, *combiner.changes()]))
+        return {total.metric: fields_of(total.value()) for total in [*totals, *combiner.changes()]}
 
     def _new(self, shard: int) -> StoredTable:
         state = State(shard=shard, shards=len(self.stores), sum_tags=self._tags)
@@ -151,18 +150,10 @@ class Tables:
         self.events.update((e.kind, e.app, e.instance, e.life, e.ts, e.detail) for e in changes.events)
         self._combiner.update(decode(encode(one)) for one in changes.shard_sums)
         for total in [*changes.totals, *self._combiner.changes()]:
-            metric, fields = _fields(total)
-            self.sums[metric] = fields
-            self.published.append((total.key(), total.value()))
+            value = total.value()
+            self.sums[total.metric] = fields_of(value)
+            self.published.append((total.metric, value))
 
 
 def _record(one: TopicRecord) -> Record:
     return Record("metrics", one.partition, one.offset, one.timestamp_ms, one.key, one.value)
-
-
-def _fields(row: Sum) -> tuple[Any, dict[str, Any]]:
-    # Quantiles are estimates: test_quantiles.py and verify check them.
-    of_value = ("sum", "min", "max", "mean", "number")
-    names = of_value if row.type in ("gauge", "updown") else NAMES[row.type]
-    overflow = {"overflow": True} if row.overflow else {}
-    return row.metric, {name: getattr(row, name) for name in (*names, "lives", "instances")} | overflow
