@@ -11,7 +11,6 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
@@ -97,7 +96,6 @@ def run(settings: ShipSettings) -> int:
         sink = open_sink(settings.store)
         stack.callback(sink.close)
         _set_up(sink)  # first: a shipper with wrong settings must not take the partitions of another
-        _forget_others(kafka, group, read)
         subscription = Subscription(kafka, group, read, from_beginning=settings.latest)
         stack.callback(subscription.close)
         mapper = PointMapper(topics)
@@ -123,13 +121,3 @@ def _set_up(sink: Sink) -> None:
         sink.setup()
     except SinkUnavailableError as error:
         log.warning("%s Points wait on Kafka and are written when it is available.", error)
-
-
-def _forget_others(kafka: Mapping[str, str], group: str, read: list[str]) -> None:
-    """Remove the offsets of topics that are not shipped any more, so that no lag is shown for them."""
-    committer = GroupCommitter(kafka, group)
-    try:
-        for topic in committer.keep(lambda topic, _partition: topic in read, topic=read[0]):
-            log.info("%s is not shipped any more; its offsets are removed from the group", topic)
-    finally:
-        committer.close()

@@ -93,12 +93,8 @@ def run(settings: AggregateSettings) -> int:
             committer = GroupCommitter(kafka, settings.topic_prefix + GROUP)
             stack.callback(committer.close)
             ends: Offsets | None = None
-            read = selection.find(kafka)
             if settings.catch_up:
-                ends = resolve("latest", read, GROUP, topics.ledger, kafka)
-            if begin.offsets:
-                committer.keep(selection.reads, topic=next(iter(read)))
-                committer.begin(begin.offsets)
+                ends = resolve("latest", selection.find(kafka), GROUP, topics.ledger, kafka)
             rows = ledger.read_rows(topics.ledger, kafka)
             lease.set_generation(ledger.highest_generation(rows) or 0)
             watch = QueryWatch(

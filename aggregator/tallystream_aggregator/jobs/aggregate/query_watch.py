@@ -109,7 +109,7 @@ class QueryWatch:
         last = newest[max(newest)].positions  # of the only shard, or of the combiner
         if last is not None and len(last.shards) in (0, len(newest) - 1):
             self._published = _lowest(map(by_place, last.shards.values() or [last.positions]))
-            self._committer.commit(by_topic(self._published))
+            self._committer.commit(self._published)
         if now_s - self._polled_s >= ENDS_S:
             self._polled_s = now_s
             self._bounds = {place: found.end for place, found in self._broker.bounds(self._published).items()}

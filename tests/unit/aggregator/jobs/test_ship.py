@@ -29,7 +29,7 @@ def test_the_settings_of_the_store_are_checked_before_it_joins_the_group(
     monkeypatch.setattr(ship.clients, "admin", MagicMock())
     for name in ("check_login", "create_topics"):
         monkeypatch.setattr(ship, name, MagicMock())
-    for name in ("open_sink", "GroupCommitter", "Subscription"):
+    for name in ("open_sink", "Subscription"):
         monkeypatch.setattr(ship, name, getattr(calls, name))
     settings = ShipSettings("b:9092", StoreSettings.parse("local:x", env={}), health=HealthSettings(own_metrics=False))
     if isinstance(error, ConfigError):
