@@ -59,9 +59,9 @@ def test_partitions_that_come_back_during_an_outage_of_the_store_are_read_again(
         one.wait(0.05)
         return len(one.places or ()) == number
 
-    with closing(Subscription(kafka, "g", ["t"])) as one:
+    with closing(Subscription(kafka, "g", ["t"], lambda _: {})) as one:
         wait_until(lambda: read(1), LIMIT_S, "the record is read", poll=0.01)
-        with closing(Subscription(kafka, "g", ["t"])) as other:
+        with closing(Subscription(kafka, "g", ["t"], lambda _: {})) as other:
             wait_until(lambda: holds(2) and not other.read(1, 0.05).records, LIMIT_S, "each has two", poll=0.01)
         wait_until(lambda: holds(4), LIMIT_S, "it has all again", poll=0.01)
         for number in range(20):
@@ -72,7 +72,7 @@ def test_partitions_that_come_back_during_an_outage_of_the_store_are_read_again(
 
 def test_what_is_written_is_committed_while_it_runs_and_at_the_end(producer: Producer, kafka: dict[str, str]) -> None:
     """What is only read is not committed."""
-    with closing(Subscription(kafka, "g", ["t"])) as one:
+    with closing(Subscription(kafka, "g", ["t"], lambda _: {})) as one:
 
         def read() -> bool:
             nonlocal batch

@@ -11,6 +11,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
@@ -21,6 +22,8 @@ from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka_calls import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,9 +42,9 @@ class ShipSettings:
     """Settings of `tallystream ship`.
 
     `events` and `rows` say whether `metrics-events` and the rows of lives on `metrics-table` are shipped, too. A store
-    that only takes numbers gets no events, one of only the newest sums gets no rows. Each store needs its own `group`.
-    Of two shippers of a group, one stands by. `ready_file` is created as soon as the shipper works. `kafka` are
-    librdkafka options.
+    that only takes numbers gets no events. Each store needs its own `group`. Of two shippers of a group, one stands by.
+    One of only the newest sums gets no rows and no events, and has no group. `ready_file` is created as soon as the
+    shipper works. `kafka` are librdkafka options.
     """
 
     bootstrap_servers: str
@@ -86,7 +89,6 @@ def run(settings: ShipSettings) -> int:
     stop = StopRequest().install()
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
-    group = settings.topic_prefix + settings.group
     with ExitStack() as stack:
         health = stack.enter_context(Health("ship", settings.health))
         stack.enter_context(clients.broker_errors(settings.bootstrap_servers))
@@ -96,13 +98,14 @@ def run(settings: ShipSettings) -> int:
         sink = open_sink(settings.store)
         stack.callback(sink.close)
         _set_up(sink)  # first: a shipper with wrong settings must not take the partitions of another
-        subscription = Subscription(kafka, group, read, from_beginning=settings.latest)
-        stack.callback(subscription.close)
+        broker = KafkaBroker(kafka, Selection(topics.agg), clients.READING, Timeouts(query_s=2.0, stopped=stop.is_set))
         mapper = PointMapper(topics)
         shipper: Shipper | NewestSums
         if isinstance(sink, PrometheusSink):
-            shipper = NewestSums(subscription, mapper, sink, health=health)
+            shipper = NewestSums(topics.agg, broker, mapper, sink, stop=stop, health=health)
         else:
+            subscription = Subscription(kafka, settings.topic_prefix + settings.group, read, broker.topic_ids)
+            stack.callback(subscription.close)
             rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
             shipper = Shipper(subscription, mapper, sink, rejected, stop=stop, health=health)
         health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)

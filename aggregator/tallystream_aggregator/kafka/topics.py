@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, NewTopic
 
 from tallystream.errors import ConfigError
@@ -200,22 +200,6 @@ def _wait_until_known(admin: AdminClient, names: Iterable[str]) -> None:
         missing = {name for name in missing if name not in known or not known[name].partitions}
         if missing:
             time.sleep(0.05)
-
-
-def topic_ids(admin: AdminClient, topics: Iterable[str], *, timeout_s: float) -> dict[str, str]:
-    """Return the ID of each topic that exists. A topic that is deleted and created again gets another one.
-
-    Raises:
-        KafkaException: the broker did not answer in time, or rejected the request.
-    """
-    found: dict[str, str] = {}
-    for topic, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s).items():
-        try:
-            found[topic] = str(future.result().topic_id)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
-    return found
 
 
 def require_append_time(admin: AdminClient, topics: Iterable[str]) -> None:

@@ -27,7 +27,7 @@ def test_the_settings_of_the_store_are_checked_before_it_joins_the_group(
     stop.set()
     monkeypatch.setattr(ship, "StopRequest", lambda: MagicMock(install=lambda: stop))
     monkeypatch.setattr(ship.clients, "admin", MagicMock())
-    for name in ("check_login", "create_topics"):
+    for name in ("check_login", "create_topics", "KafkaBroker"):
         monkeypatch.setattr(ship, name, MagicMock())
     for name in ("open_sink", "Subscription"):
         monkeypatch.setattr(ship, name, getattr(calls, name))
