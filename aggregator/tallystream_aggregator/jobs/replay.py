@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -47,12 +47,10 @@ class ReplaySettings:
     The time of a sum is the table's clock, as in the store.
     """
 
-    bootstrap_servers: str
+    cluster: clients.Cluster
     store: StoreSettings
     from_ms: int
     to_ms: int
-    topic_prefix: str = ""
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.store.kind == "prometheus":
@@ -73,10 +71,9 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
         StoppedError: `stop` was set. The points that were written stay.
         TallystreamError: the broker can't be reached.
     """
-    topics = Topics(settings.topic_prefix)
-    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    topics, kafka = Topics(settings.cluster.topic_prefix), settings.cluster.options
     check_login(kafka)
-    with closing(open_sink(settings.store)) as sink, clients.broker_errors(settings.bootstrap_servers):
+    with closing(open_sink(settings.store)) as sink, clients.broker_errors(kafka["bootstrap.servers"]):
         _require_uncompacted(topics, kafka, settings.from_ms)
         period = (row for row in _sums(topics, kafka, stop) if settings.from_ms <= row.ts < settings.to_ms)
         written = _write(period, sink, stop, say)

@@ -44,6 +44,11 @@ class Cluster:
     topic_prefix: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of librdkafka, with bootstrap.servers."""
+        return {**self.kafka, "bootstrap.servers": self.bootstrap_servers}
+
 
 def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:
     """Return a consumer with librdkafka's `options`. `polled` is False for a consumer that is never polled.

@@ -30,11 +30,10 @@ class LatestReader:
 
     def __init__(self, cluster: clients.Cluster) -> None:
         topics = Topics(cluster.topic_prefix)
-        kafka = {**cluster.kafka, "bootstrap.servers": cluster.bootstrap_servers}
-        check_login(kafka)
+        check_login(cluster.options)
         self._mapper = PointMapper(topics)
         self._newest: dict[str, dict[tuple[tuple[str, str], ...], Point]] = {}
-        broker = KafkaBroker(kafka, Selection(topics.agg), clients.READING)
+        broker = KafkaBroker(cluster.options, Selection(topics.agg), clients.READING)
         self._tail = SumsTail(topics.agg, broker, self._newest.clear)
 
     def refresh(self) -> Self:

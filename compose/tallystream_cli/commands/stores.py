@@ -103,7 +103,7 @@ def replay(
         raise discovery.no_store()
     cluster = discovery.cluster_of(local, bootstrap_servers, topic_prefix, kafka)
     settings = ReplaySettings(
-        cluster.bootstrap_servers,
+        cluster,
         StoreSettings.parse(
             store,
             org=org,
@@ -114,8 +114,6 @@ def replay(
         ),
         from_ms,
         to_ms,
-        topic_prefix=cluster.topic_prefix,
-        kafka=cluster.kafka,
     )
     raise typer.Exit(write_period(settings))
 

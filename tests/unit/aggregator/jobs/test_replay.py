@@ -10,6 +10,7 @@ from tallystream.signals import SignalSafeEvent
 from tallystream_aggregator import sums
 from tallystream_aggregator.jobs import replay
 from tallystream_aggregator.jobs.replay import ReplaySettings
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.shipping.retries import StoppedError
 from tallystream_aggregator.sinks.base import Rejections
@@ -49,7 +50,7 @@ def _replay(monkeypatch: pytest.MonkeyPatch, records: Iterator[Read], stop: Sign
     monkeypatch.setattr(replay, "_require_uncompacted", lambda *_: None)
     monkeypatch.setattr(replay, "open_sink", lambda _settings: store)
     monkeypatch.setattr(replay, "read_topic", lambda *_: records)
-    settings = ReplaySettings("b:9092", StoreSettings.parse("local:x", env={}), 2, 4)
+    settings = ReplaySettings(Cluster("b:9092"), StoreSettings.parse("local:x", env={}), 2, 4)
     said: list[Any] = []
     return replay.run(settings, stop, said.append), store
 
