@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,8 +19,6 @@ from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from confluent_kafka import Consumer
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
 
@@ -44,6 +41,9 @@ class At:
     ts_ms: int
     ledger: bool = False
 
+    def __str__(self) -> str:
+        return ("ledger:" if self.ledger else "") + datetime.fromtimestamp(self.ts_ms / 1000, UTC).isoformat()
+
 
 Start = Literal["earliest", "latest", "group"] | At | Offsets
 
@@ -64,14 +64,11 @@ def parse_start(text: str) -> Start:
         if not all(_PARTITION.fullmatch(partition) for partitions in offsets.values() for partition in partitions):
             raise ConfigError(OPTION, text, REMEDY)
         return offsets
-    kind, _, when = text.rpartition("ledger:")
+    when = text.removeprefix("ledger:")
     try:
-        at_ms = parse_time_ms(when)
+        return At(parse_time_ms(when), ledger=when != text)
     except ValueError as error:
         raise ConfigError(OPTION, text, REMEDY) from error
-    if kind:
-        raise ConfigError(OPTION, text, REMEDY)
-    return At(at_ms, ledger=text.startswith("ledger:"))
 
 
 def resolve(
@@ -91,61 +88,40 @@ def resolve(
         KafkaException: the broker did not answer in time.
     """
     places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
+    recorded: dict[Place, int] | None = None
     with clients.metadata_consumer(kafka, group) as consumer:
-        recorded = _recorded(start, places, consumer, ledger_topic, kafka)  # before the ends, which may increase
-        bounds = {_place(tp): bounds_of(consumer, tp, timeout=clients.TIMEOUT_S) for tp in places}
-        wanted: dict[Place, int] = {}
-        if start == "latest":
-            wanted = {place: high for place, (_, high) in bounds.items()}
-        elif start == "earliest":
-            wanted = {place: low for place, (low, _) in bounds.items()}
-        elif recorded is not None:
+        if start == "group":
+            committed = consumer.committed(places, timeout=clients.TIMEOUT_S)
+            recorded = {(tp.topic, tp.partition): tp.offset for tp in committed}
+        elif isinstance(start, At) and start.ledger:
+            recorded = by_partition(begin_of(ledger.read_rows(ledger_topic, kafka, last=None), start.ts_ms))
+        elif isinstance(start, dict):
+            recorded = by_partition(start)
+        # After these, as the ends may increase.
+        bounds = {(tp.topic, tp.partition): bounds_of(consumer, tp, timeout=clients.TIMEOUT_S) for tp in places}
+        wanted = {place: high if start == "latest" else low for place, (low, high) in bounds.items()}
+        if recorded is not None:
+            _require_offsets(start, recorded, bounds)
             wanted = recorded
-            _require_existing(start, wanted, bounds)
         elif isinstance(start, At):
-            times = [TopicPartition(tp.topic, tp.partition, start.ts_ms) for tp in places]
-            found = at_times(consumer, times, timeout=clients.TIMEOUT_S)
-            wanted = {_place(tp): tp.offset if tp.offset >= 0 else bounds[_place(tp)][1] for tp in found}
-    missing: dict[str, list[int]] = {}
-    offsets: dict[Place, int] = {}
-    for (topic, partition), (low, _) in bounds.items():
-        if wanted.get((topic, partition), -1) < 0:
-            missing.setdefault(topic, []).append(partition)
-        else:
-            offsets[topic, partition] = max(low, wanted[topic, partition])
-    if missing:
-        listing = "; ".join(f"{topic}, partitions {partitions}" for topic, partitions in missing.items())
-        raise ConfigError(OPTION, _text(start), f"it has no offset for {listing}; {REMEDY}")
-    return by_topic(offsets)
+            times = [TopicPartition(*place, start.ts_ms) for place in bounds]
+            for tp in at_times(consumer, times, timeout=clients.TIMEOUT_S):
+                place = tp.topic, tp.partition
+                wanted[place] = tp.offset if tp.offset >= 0 else bounds[place][1]
+    return by_topic({place: max(low, wanted[place]) for place, (low, _) in bounds.items()})
 
 
-def _place(tp: TopicPartition) -> Place:
-    return tp.topic, tp.partition
-
-
-def _recorded(
-    start: Start, places: list[TopicPartition], consumer: Consumer, ledger_topic: str, kafka: Mapping[str, str]
-) -> dict[Place, int] | None:
-    """Return the offsets of the group, of the ledger or of the option, None for another kind of start position."""
-    if start == "group":
-        return {_place(tp): tp.offset for tp in consumer.committed(places, timeout=clients.TIMEOUT_S)}
-    if isinstance(start, At) and start.ledger:
-        return by_partition(_from_ledger(start, ledger_topic, kafka))
-    return by_partition(start) if isinstance(start, dict) else None
-
-
-def _require_existing(start: Start, wanted: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> None:
-    beyond = [
-        f"{topic}, partition {partition}, ends at {high}, before {wanted[topic, partition]}"
-        for (topic, partition), (_, high) in bounds.items()
-        if wanted.get((topic, partition), -1) > high
-    ]
-    if beyond:
-        raise ConfigError(OPTION, _text(start), f"{'; '.join(beyond)}; {REMEDY}")
-
-
-def _from_ledger(start: At, ledger_topic: str, kafka: Mapping[str, str]) -> Offsets:
-    return begin_of(ledger.read_rows(ledger_topic, kafka, last=2**62), start.ts_ms)
+def _require_offsets(start: Start, found: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> None:
+    """Require an offset for each partition, at most its end."""
+    wrong = []
+    for (topic, partition), (_, high) in bounds.items():
+        offset = found.get((topic, partition), -1)
+        if offset < 0:
+            wrong.append(f"it has no offset for {topic}, partition {partition}")
+        elif offset > high:
+            wrong.append(f"{topic}, partition {partition}, ends at {high}, before {offset}")
+    if wrong:
+        raise ConfigError(OPTION, str(start), f"{'; '.join(wrong)}; {REMEDY}")
 
 
 def begin_of(rows: Iterable[LedgerRow], at_ms: int) -> Offsets:
@@ -155,9 +131,3 @@ def begin_of(rows: Iterable[LedgerRow], at_ms: int) -> Offsets:
     """
     begins = [row.start for row in rows if row.kind == "epoch" and row.ts <= at_ms]
     return begins[-1] if begins else {}
-
-
-def _text(start: Start) -> str:
-    if isinstance(start, At):
-        return ("ledger:" if start.ledger else "") + datetime.fromtimestamp(start.ts_ms / 1000, UTC).isoformat()
-    return start if isinstance(start, str) else json.dumps(start)
