@@ -49,7 +49,7 @@ class SumsTail:
             ids = self._broker.topic_ids([place.topic])
             bounds = self._broker.bounds([place]).get(place)
             if bounds is None:
-                raise BrokerError(f"topic {place.topic}: it does not exist, or has no partition yet.")
+                raise BrokerError(f"{place.topic}: it does not exist, or has no partition yet.")
             if ids != self._ids:
                 self.close()
                 self._clear()
