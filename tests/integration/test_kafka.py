@@ -19,7 +19,7 @@ from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.reader import read_topic
-from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
+from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.verify.reader import bounds, read_all
 
 if TYPE_CHECKING:
@@ -32,25 +32,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
-def test_topics_that_a_broker_created_on_first_use_get_their_policies(admin: AdminClient, topic_prefix: str) -> None:
-    """Policies that such a topic lacks are set, once; those that a user has set are kept."""
-    topics, day = Topics(topic_prefix), str(86_400_000)
-    created = [
-        NewTopic(topics.metrics, 1, 1),
-        NewTopic(topics.agg, 1, 1),
-        NewTopic(topics.dead, 1, 1, config={"retention.ms": day}),
-    ]
-    for future in admin.create_topics(created).values():
-        future.result()
+def test_topics_that_a_broker_created_on_first_use_get_append_times(admin: AdminClient, topic_prefix: str) -> None:
+    """The table's clock is the broker's. Topics with append times already stay as they are."""
+    topics = Topics(topic_prefix)
+    admin.create_topics([NewTopic(topics.metrics, 1, 1)])[topics.metrics].result()
     for _ in range(2):
         create_topics(admin, topics, correct=True)
-        wanted = policies(topics)
-        wanted[topics.dead]["retention.ms"] = day
-        del wanted[topics.shards]
-        for name, config in wanted.items():
-            resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-            found = admin.describe_configs([resource])[resource].result()
-            assert {key: found[key].value for key in config} == config
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topics.metrics)
+        found = admin.describe_configs([resource])[resource].result()
+        assert found["message.timestamp.type"].value == "LogAppendTime"
 
 
 def test_the_group_has_the_positions_of_a_new_table(broker: KafkaBroker, topics: Topics) -> None:

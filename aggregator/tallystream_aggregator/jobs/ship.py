@@ -60,13 +60,8 @@ class ShipSettings:
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
             raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
-        if self.latest and self.rows:
+        if self.store.kind == "prometheus" and self.rows:
             raise ConfigError("--rows", True, "Prometheus gets only sums: ship rows to another store")
-
-    @property
-    def latest(self) -> bool:
-        """Whether the store has only the newest sums."""
-        return self.store.kind == "prometheus"
 
     def read(self, topics: Topics) -> list[str]:
         """Return the topics to read."""

@@ -50,7 +50,7 @@ class NewestSums:
         self._tail = SumsTail(agg, broker, self._begin)
         self._mapper, self._sink, self._stop, self._health = mapper, sink, stop, health
         self._fresh_s = float("-inf")
-        self._is_shown = self._is_written = False
+        self._is_shown = False
 
     def step(self) -> bool:
         """Read to the end of the topic, and wait a little. Return whether the sums are shown.
@@ -65,17 +65,14 @@ class NewestSums:
                     return False
                 points = self._mapper.newest(records)
                 self._sink.write(points)
-                self._is_written |= bool(points)
                 count(self._health.internal_metrics, len(records), len(points), self._mapper, self._sink)
                 self._withdraw_old()
         except (BrokerError, LostRecordsError) as error:
             log.warning("%s; trying again", error)
         else:
             status.checked()
-            self._fresh_s = asked_s
-            if self._is_written or not self._is_shown:
-                self._sink.flush()
-                self._is_shown, self._is_written = True, False
+            self._sink.flush()
+            self._fresh_s, self._is_shown = asked_s, True
         self._withdraw_old()
         status.waiting_for = None if self._is_shown else SUMS
         self._stop.wait(EVERY_S)
