@@ -10,11 +10,13 @@ import pytest
 from support.simulation.broker import BEGIN_MS
 from support.simulation.checkpoints import Batch
 from support.simulation.direct import TOPICS, Direct
+from support.tables import table_settings
 from tallystream.errors import TallystreamError
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.jobs.forget import Plan, has_reached, plan
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.positions import PositionsRow
+from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.decode import Forget
 from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -26,9 +28,9 @@ INSTANCES = ("app-1", "app-11")
 PODS = SumTags(drop=("pod",))
 
 
-def table(shards: int, sum_tags: SumTags = PODS) -> Direct:
+def table(shards: int) -> Direct:
     """Return a table: a life in each of two partitions, and one more of the first instance."""
-    direct = Direct(shards=shards, partitions=2)
+    direct = Direct(shards=shards, partitions=2, table=table_settings(forget_after_ms=50_000))
     for instance, life, partition, count in (
         (INSTANCES[0], A, 0, 2**63 - 1),
         (INSTANCES[0], B, 0, 3),
@@ -41,10 +43,16 @@ def table(shards: int, sum_tags: SumTags = PODS) -> Direct:
         ]
         value = json.dumps(header | {"metrics": metrics}).encode()
         direct.cluster.append(Place(TOPICS.metrics, partition), instance.encode(), value)
-    for shard in range(shards):
-        direct.loop(shard, sum_tags=sum_tags).run_epoch(Batch(0), (1, 0), 3.0)
-    direct.flush()
+    aggregate(direct, 1)
     return direct
+
+
+def aggregate(direct: Direct, generation: int) -> None:
+    """Let all loops of the table read what there is."""
+    loops: list[Any] = [direct.loop(shard, sum_tags=PODS) for shard in range(direct.shards)]
+    for loop in loops if direct.shards == 1 else [*loops, direct.combiner()]:
+        loop.run_epoch(Batch(0), (generation, 0), 3.0)
+    direct.flush()
 
 
 def planned(direct: Direct, forget: Forget, instance: str | None = None) -> Plan:
@@ -82,10 +90,7 @@ def test_the_aggregator_removes_what_the_plan_has(shards: int, forget: Forget, i
     direct = table(shards)
     for record in planned(direct, forget, instance).records:
         direct.cluster.append(Place(record.topic, record.partition), record.key, record.value)
-    for shard in range(shards):
-        direct.loop(shard, sum_tags=PODS).run_epoch(Batch(0), (2, 0), 3.0)
-    if shards > 1:
-        direct.combiner().run_epoch(Batch(0), (2, 0), 3.0)
+    aggregate(direct, 2)
     sums = [json.loads(value) for value in direct.values()]
     assert [one["count"] for one in sums if one["name"] == "m"][-1] == left
     assert direct.values(TOPICS.dead) == []
@@ -97,14 +102,15 @@ def test_the_aggregator_removes_what_the_plan_has(shards: int, forget: Forget, i
 def test_a_metric_of_forgotten_lives_is_found(shards: int) -> None:
     """No life has it any more."""
     direct = table(shards)
-    direct.cluster.append(
-        Place(TOPICS.table, shards - 1),
-        json.dumps(["forgotten", shards - 1, "shop", "counter", "old", []]).encode(),
-        b'{"v":1,"app":"shop","name":"old","type":"counter","lives":1,"held":[[],[]]}',
-    )
-    found = planned(direct, Forget(metric="old"))
-    assert (found.lives, found.sums) == ([], [("shop", "old", "counter", ())])
+    direct.cluster.now_ms += 200_000
+    for partition in range(2):
+        direct.cluster.append(Place(TOPICS.metrics, partition), CLOCK_KEY, clock_value(direct.cluster.now_ms))
+    aggregate(direct, 2)
+    found = planned(direct, Forget(metric="m"))
+    assert (found.lives, found.sums) == ([], [("shop", "m", "counter", ())])
     assert len(found.records) == 2 * shards
+    with pytest.raises(TallystreamError, match="no life in the table matches"):
+        planned(direct, Forget(), INSTANCES[0])
 
 
 @pytest.mark.parametrize(
