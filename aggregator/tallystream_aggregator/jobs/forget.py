@@ -26,14 +26,13 @@ from tallystream_aggregator.table.rows import ForgottenRow, LifeRow
 from tallystream_aggregator.table.shards import instances
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.stream.broker import Broker, Positions
     from tallystream_aggregator.stream.positions import PositionsRow
     from tallystream_aggregator.table.decode import Forget
     from tallystream_aggregator.table.restore.latest_rows import Row
-    from tallystream_aggregator.table.rows import MetricRow
     from tallystream_aggregator.table.state import MetricId
 
 EVERY_S = 0.5
@@ -94,11 +93,12 @@ def plan(broker: Broker, table: str, forget: Forget, instance: str | None) -> Pl
     metrics: set[MetricId] = set()
     newest: LifeRow | None = None
     for row in _rows(broker, table, first.of):
-        if isinstance(row, ForgottenRow) and instance is None and forget.has_metric(_metric(row.app, row)):
-            metrics.add(_metric(row.app, row))
+        if isinstance(row, ForgottenRow) and instance is None:
+            forgotten = _metric(row.app, row.name, row.type, row.tags)
+            metrics.update({forgotten} if forget.has_metric(forgotten) else ())
         if not isinstance(row, LifeRow):
             continue
-        known = [_metric(row.app, one) for one in row.metrics]
+        known = [_metric(row.app, one.name, one.type, one.tags) for one in row.metrics]
         if instance is None:
             removed = [metric for metric in known if forget.has_metric(metric)]
         else:
@@ -140,8 +140,8 @@ def _rows(broker: Broker, table: str, shards: int) -> Iterable[Row]:
     return latest.rows.values()
 
 
-def _metric(app: str, row: MetricRow | ForgottenRow) -> MetricId:
-    return app, row.name, row.type, tuple(sorted(row.tags.items()))
+def _metric(app: str, name: str, kind: str, tags: Mapping[str, str]) -> MetricId:
+    return app, name, kind, tuple(sorted(tags.items()))
 
 
 def _of_each_shard(published: Sequence[PositionsRow], forget: Forget) -> list[ProducerRecord]:

@@ -1,11 +1,11 @@
 """Commits of offsets to a consumer group without members, so that lag tools show the progress of what reads by itself.
 
-The aggregator and the shipper to Prometheus read from positions of their own: the offsets of the group are for people.
+The aggregator reads from positions of its own: the offsets of the group are for people.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import TopicPartition
 
@@ -13,6 +13,8 @@ from tallystream_aggregator.kafka import clients
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+Place = TypeVar("Place", bound=tuple[str, int])
 
 
 class GroupCommitter:
@@ -26,7 +28,7 @@ class GroupCommitter:
         self._committed: dict[tuple[str, int], int] = {}
         self._consumer = clients.consumer({**kafka, "group.id": group, "enable.auto.commit": False}, polled=False)
 
-    def commit(self, positions: Mapping[tuple[str, int], int]) -> None:
+    def commit(self, positions: Mapping[Place, int]) -> None:
         """Commit the positions, by topic and partition, that have changed since the last call.
 
         Raises:
