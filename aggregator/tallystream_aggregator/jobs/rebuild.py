@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.table.sum_tags import SumTags
 
-MAX_LEDGER_ROWS = 10_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class RebuildSettings:
@@ -155,7 +153,7 @@ def _opened(topics: Topics, kafka: Mapping[str, str]) -> LedgerRow:
     Raises:
         TallystreamError: there is none.
     """
-    for last in (ledger.TAIL, MAX_LEDGER_ROWS):
+    for last in (ledger.TAIL, None):
         rows = ledger.read_rows(topics.ledger, kafka, last=last)
         found = [row for row in rows if row.kind == "opened"]
         if found:
