@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallystream_aggregator import sums
 from tallystream_aggregator.shipping.shipper import MAX_RECORDS, POLL_S
-from tallystream_aggregator.shipping.subscription import Batch, Record
+from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.stream.broker import Place
 
 AGG = Place("metrics-agg", 0)
@@ -17,7 +17,7 @@ def record(offset: int, name: str = "n", count: int | None = None) -> Record:
 
 
 class ScriptedSubscription:
-    """A subscription with `metrics-agg`. `log` has "done" for each batch that is written.
+    """A subscription with `metrics-agg`. `log` has "done" for each read that is written.
 
     `records` are read next. If `answers`, the brokers answer at `now_s`.
     """
@@ -26,22 +26,19 @@ class ScriptedSubscription:
         self.places: frozenset[Place] | None = frozenset({AGG})
         self.changes = 1
         self.records: list[Record] = []
-        self.at = -1
         self.answers = True
         self.now_s = self.answered_s = 100.0
         self.on_wait: list[int] = []
         self.log = log
 
-    def read(self, limit: int, timeout_s: float) -> Batch:
+    def read(self, limit: int, timeout_s: float) -> list[Record]:
         """Return the records."""
         assert (limit, timeout_s) == (MAX_RECORDS, POLL_S)
         found, self.records = self.records, []
-        self.at = found[-1].offset + 1 if found else self.at
-        return Batch(found, {AGG: self.at} if self.at >= 0 else {})
+        return found
 
-    def written(self, batch: Batch) -> None:
+    def written(self) -> None:
         """Note it."""
-        assert batch.positions.get(AGG, -1) == self.at
         self.log.append("done")
 
     def wait(self, seconds: float) -> None:

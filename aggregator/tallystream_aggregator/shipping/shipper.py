@@ -78,16 +78,16 @@ class Shipper:
             KafkaException: the broker forbids to read, or librdkafka has a fatal error.
             ConfigError: the store rejects the settings.
         """
-        batch = self._subscription.read(MAX_RECORDS, POLL_S)
+        records = self._subscription.read(MAX_RECORDS, POLL_S)
         if not self._has_partitions():
             return False
-        points = self._mapper.points(batch.records)
+        points = self._mapper.points(records)
         try:
             self._write(points)
         except StoppedError:
             return False
-        self._subscription.written(batch)
-        count(self._health.internal_metrics, len(batch.records), len(points), self._mapper, self._sink)
+        self._subscription.written()
+        count(self._health.internal_metrics, len(records), len(points), self._mapper, self._sink)
         return self._is_ready()
 
     def _has_partitions(self) -> bool:

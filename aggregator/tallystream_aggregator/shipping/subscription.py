@@ -61,16 +61,6 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-class Batch(NamedTuple):
-    """Records, and the next offset after them of each partition that was read.
-
-    The next offset of a partition whose end was reached is that end: markers of transactions are before it.
-    """
-
-    records: list[Record]
-    positions: dict[Place, int]
-
-
 class Subscription:
     """A member of the group `group` that reads `topics`. For one thread.
 
@@ -107,6 +97,7 @@ class Subscription:
         self._records: list[Record] = []
         self._bytes = 0
         self._positions: dict[Place, int] = {}
+        self._read: dict[Place, int] = {}
         self._paused: frozenset[Place] = frozenset()
         self._is_waiting = False
         self._consumer = connect({**_DEFAULTS, **kafka, **_FIXED, "group.id": group})
@@ -114,7 +105,7 @@ class Subscription:
             self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
-    def read(self, limit: int, timeout_s: float) -> Batch:
+    def read(self, limit: int, timeout_s: float) -> list[Record]:
         """Return at most `limit` next records, of about `MAX_BYTES`. Wait up to `timeout_s` seconds for the first one.
 
         Raises:
@@ -127,11 +118,12 @@ class Subscription:
             if not self._poll(0.0 if self._records else left_s) or not (self._records or left_s):
                 break
         records, self._records, self._bytes = self._records, [], 0
-        return Batch(records, dict(self._positions))
+        self._read = dict(self._positions)
+        return records
 
-    def written(self, batch: Batch) -> None:
-        """Note that the last batch is written. librdkafka commits its positions within a second."""
-        positions = [TopicPartition(*place, offset) for place, offset in batch.positions.items()]
+    def written(self) -> None:
+        """Note that what was read last is written. librdkafka commits the positions after it within a second."""
+        positions = [TopicPartition(*place, offset) for place, offset in self._read.items()]
         try:
             if positions:
                 self._consumer.store_offsets(offsets=positions)
@@ -201,7 +193,7 @@ class Subscription:
             self._bytes += len(value or b"")
             self._positions[place] = offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-            self._positions[place] = offset
+            self._positions[place] = offset  # markers of transactions are before it
         elif error.fatal() or error.code() in _REJECTED:
             raise KafkaException(error)
         else:
@@ -233,3 +225,4 @@ class Subscription:
         self.answered_s = self._ask_due_s = time.monotonic()
         self._records, self._bytes = [], 0
         self._positions.clear()
+        self._read.clear()

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.shipping.subscription import Record
-from tallystream_aggregator.stream.broker import BrokerError, Place, UnavailableError
+from tallystream_aggregator.stream.broker import BrokerError, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tallystream_aggregator.stream.broker import Broker, Source
+    from tallystream_aggregator.stream.broker import Bounds, Broker, Source
 
 MAX_RECORDS = 10_000
 """The most records that are read at a time."""
 
 POLL_S = 0.2
-TIMEOUT_S = 20.0
-"""The longest wait for a record, in seconds."""
+"""The longest wait for a record, in seconds, and so for a stop."""
 
 
 class SumsTail:
@@ -47,9 +45,7 @@ class SumsTail:
         place = self._place
         try:
             ids = self._broker.topic_ids([place.topic])
-            bounds = self._broker.bounds([place]).get(place)
-            if bounds is None:
-                raise BrokerError(f"{place.topic}: it does not exist, or has no partition yet.")
+            bounds = self._bounds()
             if ids != self._ids:
                 self.close()
                 self._clear()
@@ -57,19 +53,22 @@ class SumsTail:
             if self._source is None:
                 self._source = self._broker.source(committed=True)
                 self._source.assign({place: self._position})
-            moved_s = time.monotonic()
             while self._position < bounds.stable:
                 chunks = self._source.read(MAX_RECORDS, POLL_S)
                 for chunk in chunks:
                     self._position = chunk.end
                 yield [Record(place.topic, row[0], row[2], row[3]) for chunk in chunks for row in chunk.rows]
-                if chunks:
-                    moved_s = time.monotonic()
-                elif time.monotonic() > moved_s + TIMEOUT_S:
-                    raise UnavailableError(f"topic {place.topic}: its end was not reached in {TIMEOUT_S:g} s.")
+                if not chunks:
+                    self._bounds()  # else an outage would be waited out
         except TallystreamError:
             self.close()
             raise
+
+    def _bounds(self) -> Bounds:
+        bounds = self._broker.bounds([self._place]).get(self._place)
+        if bounds is None:
+            raise BrokerError(f"{self._place.topic}: it does not exist, or has no partition yet.")
+        return bounds
 
     def close(self) -> None:
         """Release the connection. The next `read` opens another one."""

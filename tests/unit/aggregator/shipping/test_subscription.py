@@ -30,12 +30,11 @@ class Member:
     def read(self, *messages: Message) -> list[tuple[str, int]]:
         """Return topic and offset of what is read, if these messages come next."""
         self.consumer.script += messages
-        self.batch = self.subscription.read(100, 0.01)
-        return [(one.topic, one.offset) for one in self.batch.records]
+        return [(one.topic, one.offset) for one in self.subscription.read(100, 0.01)]
 
     def ship(self) -> None:
         """Note that what was read is written."""
-        self.subscription.written(self.batch)
+        self.subscription.written()
 
     def ask(self) -> bool:
         """Ask the brokers."""
