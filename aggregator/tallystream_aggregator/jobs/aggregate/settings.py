@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health import HealthSettings
-from tallystream_aggregator.kafka.start_position import parse_start
+from tallystream_aggregator.jobs.aggregate.start_position import parse_start
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table.limits import TableSettings

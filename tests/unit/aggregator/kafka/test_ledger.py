@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from support.undecodable import UNDECODABLE
-from tallystream_aggregator.kafka import ledger, start_position
+from tallystream_aggregator.jobs.aggregate import start_position
+from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.reader import Read
 

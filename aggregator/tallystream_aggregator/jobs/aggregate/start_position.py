@@ -14,7 +14,9 @@ from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
-from tallystream_aggregator.kafka.topic_selection import Offsets, by_partition, by_topic
+from tallystream_aggregator.kafka.topic_selection import Offsets
+from tallystream_aggregator.stream.broker import Place, Positions
+from tallystream_aggregator.stream.positions import by_place, by_topic
 from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
@@ -29,9 +31,6 @@ REMEDY = (
 )
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _decode_offsets = json_decoder(Offsets)
-
-Place = tuple[str, int]
-"""(topic, partition)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +87,17 @@ def resolve(
         KafkaException: the broker did not answer in time.
     """
     places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
-    recorded: dict[Place, int] | None = None
+    recorded: Positions | None = None
     with clients.metadata_consumer(kafka, group) as consumer:
         if start == "group":
             committed = consumer.committed(places, timeout=clients.TIMEOUT_S)
-            recorded = {(tp.topic, tp.partition): tp.offset for tp in committed}
+            recorded = {Place(tp.topic, tp.partition): tp.offset for tp in committed}
         elif isinstance(start, At) and start.ledger:
-            recorded = by_partition(begin_of(ledger.read_rows(ledger_topic, kafka, last=None), start.ts_ms))
+            recorded = by_place(begin_of(ledger.read_rows(ledger_topic, kafka, last=None), start.ts_ms))
         elif isinstance(start, dict):
-            recorded = by_partition(start)
+            recorded = by_place(start)
         # After these, as the ends may increase.
-        bounds = {(tp.topic, tp.partition): bounds_of(consumer, tp, timeout=clients.TIMEOUT_S) for tp in places}
+        bounds = {Place(tp.topic, tp.partition): bounds_of(consumer, tp, timeout=clients.TIMEOUT_S) for tp in places}
         wanted = {place: high if start == "latest" else low for place, (low, high) in bounds.items()}
         if recorded is not None:
             _require_offsets(start, recorded, bounds)
@@ -106,20 +105,20 @@ def resolve(
         elif isinstance(start, At):
             times = [TopicPartition(*place, start.ts_ms) for place in bounds]
             for tp in at_times(consumer, times, timeout=clients.TIMEOUT_S):
-                place = tp.topic, tp.partition
+                place = Place(tp.topic, tp.partition)
                 wanted[place] = tp.offset if tp.offset >= 0 else bounds[place][1]
     return by_topic({place: max(low, wanted[place]) for place, (low, _) in bounds.items()})
 
 
-def _require_offsets(start: Start, found: Mapping[Place, int], bounds: Mapping[Place, tuple[int, int]]) -> None:
+def _require_offsets(start: Start, found: Positions, bounds: Mapping[Place, tuple[int, int]]) -> None:
     """Require an offset for each partition, at most its end."""
     wrong = []
-    for (topic, partition), (_, high) in bounds.items():
-        offset = found.get((topic, partition), -1)
+    for place, (_, high) in bounds.items():
+        offset = found.get(place, -1)
         if offset < 0:
-            wrong.append(f"it has no offset for {topic}, partition {partition}")
+            wrong.append(f"it has no offset for {place.topic}, partition {place.partition}")
         elif offset > high:
-            wrong.append(f"{topic}, partition {partition}, ends at {high}, before {offset}")
+            wrong.append(f"{place.topic}, partition {place.partition}, ends at {high}, before {offset}")
     if wrong:
         raise ConfigError(OPTION, str(start), f"{'; '.join(wrong)}; {REMEDY}")
 
