@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from support.kafka import append_to_ledger, committed
 from support.kafka import read_topic as read_for_tests
+from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
 from tallystream_aggregator.jobs.aggregate.settings import GROUP
 from tallystream_aggregator.kafka import ledger
-from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.verify.reader import bounds, read_all
 
 if TYPE_CHECKING:
@@ -46,11 +47,11 @@ def test_topics_that_a_broker_created_on_first_use_get_append_times(admin: Admin
 def test_the_group_has_the_positions_of_a_new_table(broker: KafkaBroker, topics: Topics) -> None:
     """They may be lower than those of the table before. A group without members stores them."""
     servers, group = broker.bootstrap_servers, topics.prefix + GROUP
-    for positions in ({(topics.metrics, 0): 5}, {(topics.metrics, 0): 0}):
+    for positions in ({Place(topics.metrics, 0): 5}, {Place(topics.metrics, 0): 0}):
         committer = GroupCommitter({"bootstrap.servers": servers}, group)
         committer.commit(positions)
         committer.close()
-        assert committed(servers, group, topics.metrics) == positions[topics.metrics, 0]
+        assert committed(servers, group, topics.metrics) == positions[Place(topics.metrics, 0)]
 
 
 @contextmanager

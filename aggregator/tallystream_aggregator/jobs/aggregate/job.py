@@ -11,6 +11,7 @@ from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations
+from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, last_end
 from tallystream_aggregator.jobs.aggregate.settings import GROUP
 from tallystream_aggregator.jobs.aggregate.start_position import resolve
@@ -18,7 +19,6 @@ from tallystream_aggregator.jobs.aggregate.table_start import TableStart, requir
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topics import create_shards_topic, create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.jobs.aggregate.generations import Generations
+    from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
     from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
-    from tallystream_aggregator.kafka.groups import GroupCommitter
     from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.spark.epochs.listener import EpochListener
     from tallystream_aggregator.stream.broker import Broker, Place, Positions

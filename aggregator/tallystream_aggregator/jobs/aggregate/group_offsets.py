@@ -1,11 +1,11 @@
-"""Commits of offsets to a consumer group without members, so that lag tools show the progress of what reads by itself.
+"""Commits of offsets to a consumer group without members, so that lag tools show the progress of the aggregator.
 
 The aggregator reads from positions of its own: the offsets of the group are for people.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
@@ -14,7 +14,7 @@ from tallystream_aggregator.kafka import clients
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Place = TypeVar("Place", bound=tuple[str, int])
+    from tallystream_aggregator.stream.broker import Positions
 
 
 class GroupCommitter:
@@ -25,11 +25,11 @@ class GroupCommitter:
     """
 
     def __init__(self, kafka: Mapping[str, str], group: str) -> None:
-        self._committed: dict[tuple[str, int], int] = {}
+        self._committed: Positions = {}
         self._consumer = clients.consumer({**kafka, "group.id": group, "enable.auto.commit": False}, polled=False)
 
-    def commit(self, positions: Mapping[Place, int]) -> None:
-        """Commit the positions, by topic and partition, that have changed since the last call.
+    def commit(self, positions: Positions) -> None:
+        """Commit the positions that have changed since the last call.
 
         Raises:
             KafkaException: the commit failed. The next call commits these positions, too.
@@ -38,7 +38,7 @@ class GroupCommitter:
         if moved:
             offsets = [TopicPartition(*place, position) for place, position in moved.items()]
             self._consumer.commit(offsets=offsets, asynchronous=False)
-            self._committed.update(moved)
+            self._committed |= moved
 
     def close(self) -> None:
         """Release the connection. Further calls do nothing."""

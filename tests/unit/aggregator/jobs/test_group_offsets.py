@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.groups import GroupCommitter
+from tallystream_aggregator.stream.broker import Place
 
 
 class Group:
@@ -29,11 +30,11 @@ def test_only_positions_that_moved_are_committed(monkeypatch: pytest.MonkeyPatch
     group = Group()
     monkeypatch.setattr(clients, "consumer", lambda *_, **__: group)
     committer = GroupCommitter({}, "aggregator")
-    committer.commit({("metrics", 0): 10, ("metrics", 1): 0})
-    committer.commit({("metrics", 0): 10, ("metrics", 1): 0})
+    committer.commit({Place("metrics", 0): 10, Place("metrics", 1): 0})
+    committer.commit({Place("metrics", 0): 10, Place("metrics", 1): 0})
     group.error = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
     with pytest.raises(KafkaException):
-        committer.commit({("metrics", 0): 11, ("metrics", 1): 0})
+        committer.commit({Place("metrics", 0): 11, Place("metrics", 1): 0})
     group.error = None
-    committer.commit({("metrics", 0): 11, ("metrics", 1): 0})
+    committer.commit({Place("metrics", 0): 11, Place("metrics", 1): 0})
     assert group.commits == [{0: 10, 1: 0}, {0: 11}]
