@@ -74,7 +74,6 @@ class NewestSums:
             self._sink.flush()
             self._fresh_s, self._is_shown = asked_s, True
         self._withdraw_old()
-        status.waiting_for = None if self._is_shown else SUMS
         self._stop.wait(EVERY_S)
         return status.unready_reason() is None
 
@@ -83,8 +82,10 @@ class NewestSums:
         self._health.status.run()
         self._sink.clear()
         self._is_shown, self._fresh_s = False, float("-inf")
+        self._health.status.waiting_for = SUMS
 
     def _withdraw_old(self) -> None:
+        """Show no sums that were known long ago. Health says whether any are shown."""
         age_s = time.monotonic() - self._fresh_s
         if MAX_AGE_S < age_s < float("inf"):
             reason = f"the newest sums were last known {age_s:.0f} s ago"
@@ -92,3 +93,4 @@ class NewestSums:
                 log.warning("%s; no sums are shown until then", reason)
             self._is_shown = False
             self._sink.withdraw(reason)
+        self._health.status.waiting_for = None if self._is_shown else SUMS

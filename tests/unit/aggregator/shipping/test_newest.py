@@ -66,6 +66,7 @@ def test_the_newest_sums_are_shown_when_the_end_is_reached(bench: Bench, monkeyp
 
     def writing(points: Any) -> None:
         assert bench.text() == "the newest sums are not known yet\n"
+        assert bench.health.status.unready_reason() == "waiting for the newest sums"
         write(points)
 
     monkeypatch.setattr(bench.sink, "write", writing)
