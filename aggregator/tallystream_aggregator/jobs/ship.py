@@ -26,7 +26,6 @@ from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import Sink
@@ -44,22 +43,18 @@ class ShipSettings:
     `events` and `rows` say whether `metrics-events` and the rows of lives on `metrics-table` are shipped, too. A store
     that only takes numbers gets no events. Each store needs its own `group`. Of two shippers of a group, one stands by.
     One of only the newest sums gets no rows and no events, and has no group. `ready_file` is created as soon as the
-    shipper works. `kafka` are librdkafka options.
+    shipper works.
     """
 
-    bootstrap_servers: str
+    cluster: clients.Cluster
     store: StoreSettings
-    topic_prefix: str = ""
     group: str = GROUP
     events: bool = True
     rows: bool = False
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
 
     def __post_init__(self) -> None:
-        if not self.bootstrap_servers:
-            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
         if self.store.kind == "prometheus" and self.rows:
             raise ConfigError("--rows", True, "Prometheus gets only sums: ship rows to another store")
 
@@ -82,11 +77,11 @@ def run(settings: ShipSettings) -> int:
         TallystreamError: the broker can't be reached, or forbids something.
     """
     stop = StopRequest().install()
-    topics = Topics(settings.topic_prefix)
-    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    cluster = settings.cluster
+    topics, kafka = Topics(cluster.topic_prefix), cluster.options
     with ExitStack() as stack:
         health = stack.enter_context(Health("ship", settings.health))
-        stack.enter_context(clients.broker_errors(settings.bootstrap_servers))
+        stack.enter_context(clients.broker_errors(cluster.bootstrap_servers))
         check_login(kafka)
         read = settings.read(topics)
         create_topics(clients.admin(kafka), topics, only={*read, topics.dead, topics.metrics})
@@ -99,11 +94,11 @@ def run(settings: ShipSettings) -> int:
         if isinstance(sink, PrometheusSink):
             shipper = NewestSums(topics.agg, broker, mapper, sink, stop=stop, health=health)
         else:
-            subscription = Subscription(kafka, settings.topic_prefix + settings.group, read, broker.topic_ids)
+            subscription = Subscription(kafka, topics.prefix + settings.group, read, broker.topic_ids)
             stack.callback(subscription.close)
             rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
             shipper = Shipper(subscription, mapper, sink, rejected, stop=stop, health=health)
-        health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
+        health.report(cluster.bootstrap_servers, topics.metrics, cluster.kafka)
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         ready = settings.ready_file
         while not stop.is_set():

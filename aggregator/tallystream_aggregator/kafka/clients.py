@@ -44,6 +44,10 @@ class Cluster:
     topic_prefix: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        if not self.bootstrap_servers:
+            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
+
     @property
     def options(self) -> dict[str, str]:
         """The options of librdkafka, with bootstrap.servers."""

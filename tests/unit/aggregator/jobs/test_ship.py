@@ -11,6 +11,7 @@ from tallystream.signals import SignalSafeEvent
 from tallystream_aggregator.health import HealthSettings
 from tallystream_aggregator.jobs import ship
 from tallystream_aggregator.jobs.ship import ShipSettings
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
 
@@ -31,7 +32,9 @@ def test_the_settings_of_the_store_are_checked_before_it_joins_the_group(
         monkeypatch.setattr(ship, name, MagicMock())
     for name in ("open_sink", "Subscription"):
         monkeypatch.setattr(ship, name, getattr(calls, name))
-    settings = ShipSettings("b:9092", StoreSettings.parse("local:x", env={}), health=HealthSettings(own_metrics=False))
+    settings = ShipSettings(
+        Cluster("b:9092"), StoreSettings.parse("local:x", env={}), health=HealthSettings(own_metrics=False)
+    )
     if isinstance(error, ConfigError):
         with pytest.raises(ConfigError):
             ship.run(settings)
