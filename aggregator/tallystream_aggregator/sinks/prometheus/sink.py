@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from tallystream_aggregator.sinks.prometheus import names
 from tallystream_aggregator.sinks.prometheus.text import Held, exposition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tallystream_aggregator.sinks.base import Point
 
@@ -31,13 +30,12 @@ class PrometheusSink:
     Points are in memory only: to a new sink the writer writes the newest point of every sum before the first flush.
     Before that flush, and from `withdraw` to the next flush, `/metrics` answers 503. A later point of a sum
     replaces the earlier one with all its fields, whatever their times are: the table's clock may stand still or go
-    back. The text is rendered on request and cached. If rendering is slow, by the clock `monotonic` in seconds, the
-    text may be a few flushes old.
+    back. The text is rendered on request, once for each flush.
 
     Only sums can be shown: a point with an unknown `metric_type`, or with a text, is refused.
     """
 
-    def __init__(self, address: str, port: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, address: str, port: int) -> None:
         self._address, self._wanted_port = address, port
         self._server: HealthServer | None = None
         self._lock = Lock()
@@ -45,7 +43,7 @@ class PrometheusSink:
         self._shown: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._silent: str | None = EMPTY
         self._flushes = 0
-        self._text = CachedText(monotonic)
+        self._text = CachedText()
         self._noted: set[str] = set()
         self.refusals = Rejections("Prometheus")
 
@@ -93,7 +91,6 @@ class PrometheusSink:
         """Answer 503 with `reason` until the next flush."""
         with self._lock:
             self._silent = reason
-        self._text.clear()
 
     def clear(self) -> None:
         """Forget all points, and answer 503 until the next flush."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
@@ -36,6 +35,10 @@ class FakeProducer:
         """Add a record to the queue."""
         self.produced.append((topic, partition, key, value))
         self._waiting.append(on_delivery)
+
+    def poll(self, _timeout: float) -> int:
+        """Do nothing."""
+        return 0
 
     def flush(self, _timeout: float) -> int:
         """Report the deliveries, and return how many records are still in the queue."""
@@ -76,8 +79,8 @@ def test_a_full_queue_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_clock_record_has_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each given partition gets one. The producer is not idempotent: it would wait for its ID."""
     producer = _use(FakeProducer(), monkeypatch)
-    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.5)
-    ClockRecords({}, lambda: True).deliver([Place("t", 3), Place("u", 0)])
+    monkeypatch.setattr("tallystream_aggregator.jobs.aggregate.clock_records.time.time", lambda: 1_700_000_000.5)
+    ClockRecords({}).send([Place("t", 3), Place("u", 0)])
     value = b'{"v":1,"wall_ms":1700000000500}'
     assert [(topic, partition, key, value_) for topic, partition, key, value_ in producer.produced] == [
         ("t", 3, b"tallystream-clock", value),

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.levels import VALUES, samples, sum_point
-from tallystream.testing import ManualClock
 from tallystream_aggregator.health.exposition import render
 from tallystream_aggregator.health.server import Response
 from tallystream_aggregator.shipping.points import point
@@ -125,7 +124,7 @@ def test_an_overflow_is_a_sample() -> None:
 
 def test_the_text_is_rendered_once_for_each_flush() -> None:
     """After a flush or a withdrawal it changes."""
-    sink = PrometheusSink("127.0.0.1", 0, monotonic=ManualClock().monotonic)
+    sink = PrometheusSink("127.0.0.1", 0)
     sink.write([sum_point("counter", 1, 1_700_000_000_000, "x")])
     sink.flush()
     first = sink.metrics()
