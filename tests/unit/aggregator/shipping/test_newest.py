@@ -30,7 +30,7 @@ class Bench:
         monkeypatch.setattr(newest.time, "monotonic", lambda: self.now_s)
         monkeypatch.setattr(newest, "EVERY_S", 0.0)
         self.direct = Direct()
-        self.sink = PrometheusSink("127.0.0.1", 0, monotonic=lambda: 0.0)
+        self.sink = PrometheusSink("127.0.0.1", 0)
         self.health = Health("ship", HealthSettings(own_metrics=False))
         self.stop = SignalSafeEvent()
         self.shipper = NewestSums(
