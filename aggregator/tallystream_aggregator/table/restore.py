@@ -83,7 +83,7 @@ def restore(latest: LatestRows, *, shards: int | None = None, sum_tags: SumTags 
         if key.startswith(_LIFE):
             parts[_life_of(partition, key)].append((partition, key))
             continue
-        row = _read(partition, key, value)
+        row = read_row(partition, key, value)
         if isinstance(row, ShardRow):
             rows[row.shard] = row
         elif isinstance(row, ForgottenRow):
@@ -100,14 +100,19 @@ def restore(latest: LatestRows, *, shards: int | None = None, sum_tags: SumTags 
         builders[one.shard].add_forgotten(one)
     omitted: list[LifeId] = []
     for life, keys in sorted(parts.items(), key=lambda item: (item[0][2], item[0])):  # ULIDs sort by time
-        found = [_read(*at, latest.rows.pop(at)) for at in keys]
+        found = [read_row(*at, latest.rows.pop(at)) for at in keys]
         builders[shard_of(life[1].encode(), new)].add_life(found)
         if any(row.omitted for row in found):
             omitted.append(life)
     return Rebuilt([one.state for one in builders], omitted)
 
 
-def _read(partition: int, key: bytes, value: bytes) -> Any:
+def read_row(partition: int, key: bytes, value: bytes) -> Any:
+    """Return a row from its key and value.
+
+    Raises:
+        RebuildError: it is not one of the table's.
+    """
     try:
         return _KINDS[key.partition(b",")[0]](value)
     except (msgspec.DecodeError, KeyError) as error:

@@ -6,7 +6,7 @@ import pytest
 
 from support.invalid_times import INVALID_TIMES
 from tallystream.errors import ConfigError
-from tallystream_aggregator.kafka.start_position import At, parse_start
+from tallystream_aggregator.jobs.aggregate.start_position import At, parse_start
 from tallystream_aggregator.times import parse_time, parse_time_ms
 from tallystream_aggregator.verify.job import VerifySettings
 
