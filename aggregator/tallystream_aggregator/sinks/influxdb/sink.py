@@ -7,7 +7,6 @@ value, and reserves some tag keys. So such text is percent-encoded. A plain name
 from __future__ import annotations
 
 import json
-import ssl
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -16,12 +15,12 @@ from influxdb_client import InfluxDBClient, WriteService
 from influxdb_client import Point as InfluxPoint
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
-from urllib3.exceptions import HTTPError, LocationParseError
+from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
 from tallystream_aggregator.sinks.base import Point, Rejections, Series, SinkUnavailableError, refused
+from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate, tls_error
 from tallystream_aggregator.sinks.influxdb.flux import literal
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class InfluxStore:
         self._org = org
         self._bucket = bucket
         self._ca_file = ca_file
-        self._client_certificate = client
+        self._certificate = client
         self._client = open_client(url, token=token, org=org, ca_file=ca_file, client=client)
         self._writes = WriteService(self._client.api_client)
         self.refusals = Rejections("InfluxDB")
@@ -86,7 +85,8 @@ class InfluxStore:
             SinkUnavailableError: the server does not answer.
         """
         # InfluxDB checks a write of no points as any other, and it needs only the right to write.
-        self._write(())
+        if (reason := self._write(())) is not None:
+            raise self._no_influxdb(f"refuses a write of no points: {reason}")
 
     def write(self, points: Sequence[Point]) -> None:
         """Write the points in order, at most `BATCH` a request.
@@ -95,12 +95,9 @@ class InfluxStore:
             ConfigError: the URL, the token, the organization or the bucket is wrong.
             SinkUnavailableError: the server does not answer or is overloaded; write the same points again later.
         """
-        good = [point for point in points if not refused(point)]
+        good = self.refusals.sift(points, refused)
         for at in range(0, len(good), BATCH):
-            self._write(good[at : at + BATCH])
-        for point in points:
-            if bad := refused(point):
-                self.refusals.add(point, bad)
+            self.refusals.send(good[at : at + BATCH], self._write)
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
         """Delete the points of a measurement with start_ms <= time < end_ms.
@@ -184,28 +181,22 @@ class InfluxStore:
         except (HTTPError, OSError) as error:
             raise self._unreached(error) from error
 
-    def _write(self, points: Sequence[Point]) -> None:
+    def _write(self, points: Sequence[Point]) -> str | None:
+        """Write points in one request. Return why InfluxDB refuses it because of one of them, None if it does not."""
         lines = "\n".join(_line(point) for point in points) or "\n"  # an empty compressed body is a server error
         try:
             _, status, _ = self._writes.post_write_with_http_info(
                 org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS
             )
-            if status != 204:  # a page of another server, as of a login
-                raise self._no_influxdb(f"answers a write with {status}")
         except ApiException as error:
-            known = self._error(error)
-            if known is not None:
+            if (known := self._error(error)) is not None:
                 raise known from error
-            if len(points) > 1:  # one bad point fails a request: find it by bisection
-                middle = len(points) // 2
-                self._write(points[:middle])
-                self._write(points[middle:])
-            elif points:
-                self.refusals.add(points[0], _reason(error))
-            else:
-                raise self._no_influxdb(f"refuses a write of no points: {_reason(error)}") from error
+            return _reason(error)
         except (HTTPError, OSError) as error:
             raise self._unreached(error) from error
+        if status != 204:  # a page of another server, as of a login
+            raise self._no_influxdb(f"answers a write with {status}")
+        return None
 
     def _error(self, error: ApiException) -> TallystreamError | None:
         """Return the error that a response of the server means, None if it is about the points."""
@@ -219,18 +210,8 @@ class InfluxStore:
 
     def _unreached(self, error: Exception) -> TallystreamError:
         """Return the error for a missing response: a wrong certificate is permanent, everything else may pass."""
-        if isinstance(error, LocationParseError):
-            return ConfigError("--store", f"influxdb:{self._url}", f"no host can have this name ({error})")
-        cause: BaseException | None = getattr(error, "reason", None) or error
-        while cause is not None:
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                why = f"the certificate of {self._url} is not trusted ({cause.verify_message}): name its authority's"
-                return ConfigError("INFLUXDB_CA_FILE", self._ca_file, why)
-            if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
-                why = f"{self._url} refuses it ({cause.reason}): name a certificate, and its key in INFLUXDB_KEY_FILE"
-                return ConfigError("INFLUXDB_CERT_FILE", self._client_certificate.cert_file, why)
-            cause = cause.__cause__ or next((part for part in cause.args if isinstance(part, Exception)), None)
-        return self._unavailable(error)
+        ca, client = ("INFLUXDB_CA_FILE", self._ca_file), ("INFLUXDB_CERT_FILE", self._certificate.cert_file)
+        return tls_error(error, self._url, ca, client) or self._unavailable(error)
 
     def _unavailable(self, why: object) -> SinkUnavailableError:
         return SinkUnavailableError(f"InfluxDB {self._url}: {why}.")

@@ -22,7 +22,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from tallystream.decoding import json_decoder
 from tallystream.metrics.sketch import expanded, size
 from tallystream.record import Sketch
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, refused
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, numbers, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,11 +62,11 @@ def unfit(point: Point) -> object:
         return bad
     if not 0 < point.ts_ms < _END_MS:
         return f"the time {point.ts_ms}"
-    numbers = _numbers(point)
-    if not numbers:
+    fields = numbers(point)
+    if not fields:
         return "it has no number"
-    if _type(point) in _UNITS and numbers.get("count", 0) < 0:
-        return f"the count {numbers['count']}"
+    if _type(point) in _UNITS and fields.get("count", 0) < 0:
+        return f"the count {fields['count']}"
     return None
 
 
@@ -93,7 +93,7 @@ class _Builder:
     def add(self, point: Point) -> None:
         """Add the data point of the sum, and that of a gauge for each other field."""
         app = point.tags.get("app")
-        name, type_, fields = _text(point.measurement), _type(point), _numbers(point)
+        name, type_, fields = _text(point.measurement), _type(point), numbers(point)
         attributes = [_attribute(free(key, _OWN), value) for key, value in point.tags.items() if key != "app"]
         time_ns = point.ts_ms * _NS_PER_MS
         bare = NumberDataPoint(attributes=attributes, time_unix_nano=time_ns)
@@ -191,15 +191,6 @@ def _fill_buckets(histogram: ExponentialHistogramDataPoint, fields: dict[str, fl
 def _type(point: Point) -> str:
     """Return the type of a sum; empty for other points, also those of single instances, whose counts restart."""
     return "" if point.measurement.startswith(INSTANCE_PREFIX) else point.tags.get("metric_type", "")
-
-
-def _numbers(point: Point) -> dict[str, float]:
-    """Return the fields that are numbers; true is 1."""
-    return {
-        name: int(value) if isinstance(value, bool) else value
-        for name, value in point.fields.items()
-        if not isinstance(value, str)
-    }
 
 
 def _attribute(key: str, value: str) -> KeyValue:

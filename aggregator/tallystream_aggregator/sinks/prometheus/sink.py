@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-import time
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_aggregator.health.exposition import CONTENT_TYPE, render
+from tallystream_aggregator.health.exposition import CONTENT_TYPE, Family, Sample, render
 from tallystream_aggregator.health.server import CachedText, HealthServer, Response
-from tallystream_aggregator.sinks.base import Rejections, refused
+from tallystream_aggregator.sinks.base import Rejections, numbers, refused
 from tallystream_aggregator.sinks.prometheus import names
-from tallystream_aggregator.sinks.prometheus.text import Held, exposition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import Point
 
@@ -24,6 +22,16 @@ EMPTY = "the newest sums are not known yet"
 """The reason of a sink that has no points."""
 
 
+class Held(NamedTuple):
+    """The newest values of one sum. `labels` are those of its samples."""
+
+    name: str
+    metric_type: str
+    labels: Mapping[str, str]
+    fields: Mapping[str, float]
+    ts_ms: int
+
+
 class PrometheusSink:
     """Serves the newest point of every sum on `address`:`port`; a port of 0 takes a free one.
 
@@ -31,13 +39,12 @@ class PrometheusSink:
     Points are in memory only: to a new sink the writer writes the newest point of every sum before the first flush.
     Before that flush, and from `withdraw` to the next flush, `/metrics` answers 503. A later point of a sum
     replaces the earlier one with all its fields, whatever their times are: the table's clock may stand still or go
-    back. The text is rendered on request and cached. If rendering is slow, by the clock `monotonic` in seconds, the
-    text may be a few flushes old.
+    back. The text is rendered on request, once for each flush.
 
     Only sums can be shown: a point with an unknown `metric_type`, or with a text, is refused.
     """
 
-    def __init__(self, address: str, port: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, address: str, port: int) -> None:
         self._address, self._wanted_port = address, port
         self._server: HealthServer | None = None
         self._lock = Lock()
@@ -45,8 +52,7 @@ class PrometheusSink:
         self._shown: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._silent: str | None = EMPTY
         self._flushes = 0
-        self._text = CachedText(monotonic)
-        self._noted: set[str] = set()
+        self._text = CachedText()
         self.refusals = Rejections("Prometheus")
 
     @property
@@ -67,19 +73,12 @@ class PrometheusSink:
 
     def write(self, points: Sequence[Point]) -> None:
         """Store the points in memory until the next flush shows them."""
-        for point in points:
-            bad = _unfit(point)
-            if bad is not None:
-                self.refusals.add(point, bad)
-                continue
+        for point in self.refusals.sift(points, _unfit):
             key = (point.measurement, tuple(sorted(point.tags.items())))
-            fields = {name: value for name, value in point.fields.items() if not isinstance(value, str)}
             before = self._written.get(key) or self._shown.get(key)
-            if before is None:
-                labels = names.labels(point.measurement, point.tags)
-                self._written[key] = Held(point.measurement, point.tags, labels, fields, point.ts_ms)
-            else:
-                self._written[key] = before._replace(fields=fields, ts_ms=point.ts_ms)
+            labels = names.labels(point.measurement, point.tags) if before is None else before.labels
+            type_ = point.tags["metric_type"]
+            self._written[key] = Held(point.measurement, type_, labels, numbers(point), point.ts_ms)
 
     def flush(self) -> None:
         """Show all points written so far."""
@@ -93,7 +92,6 @@ class PrometheusSink:
         """Answer 503 with `reason` until the next flush."""
         with self._lock:
             self._silent = reason
-        self._text.clear()
 
     def clear(self) -> None:
         """Forget all points, and answer 503 until the next flush."""
@@ -119,11 +117,29 @@ class PrometheusSink:
     def _exposition(self) -> str:
         with self._lock:
             held = list(self._shown.values())
-        families, notes = exposition(held)
-        for family in notes.keys() - self._noted:
-            self._noted.add(family)
-            log.warning("%s", notes[family])
-        return render(families)
+        return render(families(held))
+
+
+def families(sums: Collection[Held]) -> list[Family]:
+    """Return all sums as families of Prometheus' text format, sorted by name. They are valid for any names of metrics.
+
+    A family that metrics of several kinds share is untyped.
+    """
+    found = {names.SUMS: Family(names.SUMS, "gauge", names.OWN_FAMILIES[names.SUMS], [Sample(len(sums), {})])}
+    for held in sums:
+        places = [(names.place(held.name, held.metric_type, field), value) for field, value in held.fields.items()]
+        for place, value in (*places, (names.Place(names.SUM_TIME, "gauge"), held.ts_ms / 1000)):
+            if place is None:
+                continue
+            family = found.get(place.family)
+            if family is None:
+                help_ = names.OWN_FAMILIES.get(place.family, f"{held.name}, over all instances of each app.")
+                family = found[place.family] = Family(place.family, place.kind, help_, [])
+            elif family.kind != place.kind:
+                found[place.family] = family._replace(kind="untyped")
+            labels = {**held.labels, "quantile": place.quantile} if place.quantile else held.labels
+            family.samples.append(Sample(value, labels))
+    return [family for _, family in sorted(found.items())]
 
 
 def _unfit(point: Point) -> object:

@@ -90,11 +90,8 @@ class LocalStore:
             ConfigError: as `setup`.
             SinkUnavailableError: another process holds the file too long, or the disk is full.
         """
-        good = [point for point in points if not refused(point)]
+        good = self.refusals.sift(points, refused)
         self._write(good, sweep=self._clock() - self._swept_ms >= SWEEP_EVERY_MS)
-        for point in points:
-            if bad := refused(point):
-                self.refusals.add(point, bad)
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
         """Delete the points of a measurement with start_ms <= time < end_ms. A missing store is created.

@@ -42,7 +42,7 @@ class Bench:
 @pytest.fixture
 def prometheus() -> PrometheusSink:
     """A sink that listens nowhere, and renders its text in no time: it is never an earlier one."""
-    return PrometheusSink("127.0.0.1", 0, monotonic=lambda: 0.0)
+    return PrometheusSink("127.0.0.1", 0)
 
 
 @pytest.fixture
