@@ -7,6 +7,7 @@ value, and reserves some tag keys. So such text is percent-encoded. A plain name
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -24,7 +25,7 @@ from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate,
 from tallystream_aggregator.sinks.influxdb.flux import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 BATCH = 5_000
 """Points in one request, as InfluxDB's documentation recommends."""
@@ -48,6 +49,10 @@ def open_client(
         cert_key_file=client.key_file or None,
         cert_key_password=client.key_password or None,
     )
+
+
+class BadRequestError(TallystreamError):
+    """InfluxDB refuses what was sent."""
 
 
 class InfluxStore:
@@ -109,12 +114,8 @@ class InfluxStore:
         # InfluxDB's end is inclusive.
         start, stop = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (start_ms, end_ms - 1))
         predicate = f"_measurement={literal(encode_name(measurement))}"
-        try:
+        with self._errors():
             self._client.delete_api().delete(start, stop, predicate, bucket=self._bucket, org=self._org)
-        except ApiException as error:
-            raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {_reason(error)}") from error
-        except (HTTPError, OSError) as error:
-            raise self._unreached(error) from error
 
     def flush(self) -> None:
         """Return at once: `write` is synchronous."""
@@ -171,59 +172,53 @@ class InfluxStore:
         return f"from(bucket: {literal(self._bucket)}) |> range(start: {start}, stop: {stop})"
 
     def _ask(self, flux: str) -> list[Any]:
-        try:
+        with self._errors():
             return list(self._client.query_api().query(flux))
-        except ApiException as error:
-            reason = _reason(error)
-            if "organization name" in reason:  # a bad request for a query, but not for a write
-                raise self._no_bucket() from error
-            raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {reason}") from error
-        except (HTTPError, OSError) as error:
-            raise self._unreached(error) from error
 
     def _write(self, points: Sequence[Point]) -> str | None:
         """Write points in one request. Return why InfluxDB refuses it because of one of them, None if it does not."""
         lines = "\n".join(_line(point) for point in points) or "\n"  # an empty compressed body is a server error
         try:
-            _, status, _ = self._writes.post_write_with_http_info(
-                org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS
-            )
-        except ApiException as error:
-            if (known := self._error(error)) is not None:
-                raise known from error
-            return _reason(error)
-        except (HTTPError, OSError) as error:
-            raise self._unreached(error) from error
+            with self._errors():
+                _, status, _ = self._writes.post_write_with_http_info(
+                    org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS
+                )
+        except BadRequestError as error:
+            return str(error)
         if status != 204:  # a page of another server, as of a login
             raise self._no_influxdb(f"answers a write with {status}")
         return None
 
-    def _error(self, error: ApiException) -> TallystreamError | None:
-        """Return the error that a response of the server means, None if it is about the points."""
-        if error.status in {401, 403}:
-            return ConfigError("INFLUXDB_TOKEN", "***", f"InfluxDB at {self._url} refuses it: {_reason(error)}")
-        if error.status == 404:
-            return self._no_bucket()
-        if error.status in {400, 413, 422}:
-            return None
-        return self._unavailable(_reason(error))
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise the error that a response, or its absence, means.
 
-    def _unreached(self, error: Exception) -> TallystreamError:
-        """Return the error for a missing response: a wrong certificate is permanent, everything else may pass."""
-        ca, client = ("INFLUXDB_CA_FILE", self._ca_file), ("INFLUXDB_CERT_FILE", self._certificate.cert_file)
-        return tls_error(error, self._url, ca, client) or self._unavailable(error)
-
-    def _unavailable(self, why: object) -> SinkUnavailableError:
-        return SinkUnavailableError(f"InfluxDB {self._url}: {why}.")
+        Raises:
+            ConfigError: a setting is wrong.
+            SinkUnavailableError: the server does not answer or is overloaded.
+            BadRequestError: the server refuses what was sent.
+        """
+        try:
+            yield
+        except ApiException as error:
+            reason = _reason(error)
+            if error.status in {401, 403}:
+                why = f"InfluxDB at {self._url} refuses it: {reason}"
+                raise ConfigError("INFLUXDB_TOKEN", "***", why) from error
+            if error.status == 404 or "organization name" in reason:  # a bad request for a query
+                where = f"organization {self._org!r} at {self._url}"
+                why = f"there is no such bucket in the {where}: make it, or name another"
+                raise ConfigError("--bucket", self._bucket, why) from error
+            if error.status in {400, 413, 422}:
+                raise BadRequestError(reason) from error
+            raise SinkUnavailableError(f"InfluxDB {self._url}: {reason}.") from error
+        except (HTTPError, OSError) as error:
+            ca, client = ("INFLUXDB_CA_FILE", self._ca_file), ("INFLUXDB_CERT_FILE", self._certificate.cert_file)
+            unavailable = SinkUnavailableError(f"InfluxDB {self._url}: {error}.")
+            raise (tls_error(error, self._url, ca, client) or unavailable) from error
 
     def _no_influxdb(self, why: str) -> ConfigError:
         return ConfigError("--store", f"influxdb:{self._url}", f"the server {why}: give the URL of InfluxDB's API")
-
-    def _no_bucket(self) -> ConfigError:
-        where = f"organization {self._org!r} at {self._url}"
-        return ConfigError(
-            "--bucket", self._bucket, f"there is no such bucket in the {where}: make it, or name another"
-        )
 
 
 def _line(point: Point) -> str:
