@@ -35,7 +35,7 @@ class ClassLoadingProcessor(EpochProcessor):
         self._store.add(1, b"entry")
         self._store.entry(1)
         self._store.set_head(self._store.head() or b"head")
-        return EpochRow(shard, 0, 0, 0.0, 0.0, 0, {})
+        return EpochRow(shard)
 
 
 def load_classes(written: Path) -> None:

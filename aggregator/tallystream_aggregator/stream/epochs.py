@@ -74,16 +74,19 @@ class StepFailedError(TallystreamError):
 
 @dataclass(slots=True)
 class EpochReport:
-    """What an epoch did: counts of steps, records and sums, and seconds of waiting.
+    """What was done since the last epoch's end: counts, and seconds in all and of waiting.
 
-    `restarts` counts how often it began at what is published. `positions` are those at its end, and `state_bytes` is
-    the size of the stored table.
+    `records` were read, `sums` and `rows` (of `metrics-table`) were published.
+    `restarts` counts how often the loop began at what is published. `positions` are those at the epoch's end, and
+    `state_bytes` is the size of the stored table.
     """
 
     steps: int = 0
     records: int = 0
     sums: int = 0
+    rows: int = 0
     restarts: int = 0
+    seconds: float = 0.0
     waited_s: float = 0.0
     state_bytes: int = 0
     positions: Positions = field(default_factory=dict)
@@ -117,7 +120,7 @@ class EpochLoop(ABC):
     ) -> None:
         self._identity, self._broker, self._timer, self._stopped = identity, broker, timer, stopped
         self._pace = pace
-        self._report = EpochReport()
+        self._report, self._reported_s = EpochReport(), timer.monotonic()
         self._claim: Claim = (0, 0)
         self._last: PositionsRow | None = None
         self._open_clients: tuple[Writer, Source] | None = None
@@ -156,7 +159,7 @@ class EpochLoop(ABC):
             StepFailedError: Kafka refuses the step of a single record.
             TallystreamError: what is published can't be continued; the message has the remedy.
         """
-        self._report, self._claim = EpochReport(), claim
+        self._claim = claim
         end_s = self._timer.monotonic() + seconds
         if self._open_clients is not None and not self.is_current(store):
             self.close()
@@ -181,7 +184,22 @@ class EpochLoop(ABC):
                 raise
             else:
                 break
-        return self._report
+        report, before_s, self._reported_s = self._report, self._reported_s, self._timer.monotonic()
+        report.seconds, self._report = self._reported_s - before_s, EpochReport()
+        return report
+
+    def run_between(self, next_begins: Callable[[], bool], seconds: float) -> None:
+        """Take steps after an epoch, for `seconds` at most, or until the next one begins: then its end stores them.
+
+        After any error the next epoch begins again at what is published, and meets a lasting error itself.
+        """
+        if self._open_clients is None:
+            return  # the epoch has ended without them
+        try:
+            self._take_steps(self._open_clients[1], self._timer.monotonic() + seconds, next_begins)
+        except Exception as error:  # noqa: BLE001 (nobody waits for this call)
+            log.warning("%s begins again with the next epoch: %s", self._identity.transactional_id, error)
+            self.close()
 
     def _is_gone(self) -> bool:
         """Tell whether a missing partition is gone. A broker that has just started may not know it yet."""
@@ -198,21 +216,23 @@ class EpochLoop(ABC):
             self._open_clients = None
 
     def _run(self, store: Store, claim: Claim, end_s: float) -> None:
-        timer, pace, report = self._timer, self._pace, self._report
         if self._open_clients is None:
             self._open(store, claim)
-            report.restarts += 1
+            self._report.restarts += 1
         assert self._open_clients is not None
-        _, source = self._open_clients
-        while not self._stopped() and (now := timer.monotonic()) < end_s:
+        self._take_steps(self._open_clients[1], end_s, lambda: False)
+        self._end_epoch(store)
+        self._back_off_s, self._gone_since_s = MIN_BACK_OFF_S, None
+
+    def _take_steps(self, source: Source, end_s: float, is_over: Callable[[], bool]) -> None:
+        timer, pace, report = self._timer, self._pace, self._report
+        while not self._stopped() and not is_over() and (now := timer.monotonic()) < end_s:
             wait_s = min(pace.begins_s - now, POLL_S, end_s - now)
             if wait_s > 0:
                 timer.sleep(wait_s)
                 report.waited_s += wait_s
             else:
                 self._take_step(source, min(POLL_S, end_s - now))
-        self._end_epoch(store)
-        self._back_off_s, self._gone_since_s = MIN_BACK_OFF_S, None
 
     def _wait(self, seconds: float, end_s: float) -> bool:
         """Wait, and return True, or False as soon as the epoch ends or a stop is requested."""

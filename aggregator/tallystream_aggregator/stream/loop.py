@@ -288,6 +288,7 @@ class ShardLoop(EpochLoop):
         step = Step(changes, table.rows() if with_rows else [], row)
         self._commit(step.records(self._settings.topics), row)
         self._report.sums += len(changes.totals) + len(changes.shard_sums)
+        self._report.rows += len(step.rows)
         if with_rows:
             self._rows_wait, self._rows_s = False, self._timer.monotonic()
 

@@ -226,7 +226,15 @@ class System:
                 attempt, one = attempt + 1, loop(process)
                 process.sleep(0.5)
                 continue
+            # Spark commits while the loop goes on, sooner or later.
+            self._go_on(process, one)
             process.call("commit the batch", partial(checkpoint.commit, batch), may_fail=False)
+            self._go_on(process, one)
+
+    def _go_on(self, process: Process, loop: EpochLoop) -> None:
+        """Let the loop take steps between two epochs, for a time that may be zero."""
+        seconds = process.choose(3, "between epochs") / 10
+        loop.run_between(lambda: False, seconds)
 
     @property
     def is_running(self) -> bool:

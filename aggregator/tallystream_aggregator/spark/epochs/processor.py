@@ -1,8 +1,9 @@
 """A loop as a Spark stateful processor: one call runs the loop for an epoch, and stores the state at its end.
 
-A Python worker keeps the loops of its shards between epochs, with their tables and connections. Spark may run the next
-epoch in another worker, or run an epoch again. The head of the log tells whether the table in memory is the stored one.
-Otherwise the loop begins again at what is published.
+A Python worker keeps the loops of its shards between epochs, with their tables and connections. A thread goes on with
+the steps while Spark commits the state and begins the next epoch. Spark may run that in another worker, or run an epoch
+again. The head of the log tells whether the table in memory continues the stored one. Otherwise the loop begins again
+at what is published.
 
 The state is stored at the end of an epoch, and not in slices before it: the lives that change do so every few seconds,
 so each slice would store most of them again.
@@ -11,8 +12,10 @@ so each slice would store most of them again.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -41,13 +44,10 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.epochs import EpochLoop
 
 FIRST_EPOCH_S = 1.0
-"""The length of a loop's first epoch in a process. Each further one is `GROWTH` times as long, up to the whole length.
+"""The greatest length of a loop's first epoch in a process: so the table is soon stored."""
 
-The gap after an epoch takes Spark up to a second until its code is compiled, so the table is soon stored for the first
-time, and then seldom interrupted.
-"""
-
-GROWTH = 4
+BETWEEN_S = 30.0
+"""How long a loop goes on without a next epoch. Spark takes less than a second, unless its query has ended."""
 
 CHECK_EVERY_S = 0.05
 """How often the file that requests a stop is looked for."""
@@ -57,6 +57,9 @@ EPOCH_ROW = StructType(
     [
         StructField("shard", IntegerType()),
         StructField("steps", LongType()),
+        StructField("records", LongType()),
+        StructField("sums", LongType()),
+        StructField("rows", LongType()),
         StructField("restarts", LongType()),
         StructField("seconds", DoubleType()),
         StructField("waited_s", DoubleType()),
@@ -68,19 +71,22 @@ EPOCH_ROW = StructType(
 
 
 class EpochRow(msgspec.Struct, frozen=True):
-    """What a shard, or the combiner after the last one, did in an epoch: counts, seconds in all, and of waiting.
+    """What a shard, or the combiner after the last one, did since the end of the epoch before: counts and seconds.
 
     `positions` map topic → partition → the next offset to read, all of which is published. They are empty if the epoch
     ended before the published positions were reached.
     """
 
     shard: int
-    steps: int
-    restarts: int
-    seconds: float
-    waited_s: float
-    state_bytes: int
-    positions: ByTopic
+    steps: int = 0
+    records: int = 0
+    sums: int = 0
+    rows: int = 0
+    restarts: int = 0
+    seconds: float = 0.0
+    waited_s: float = 0.0
+    state_bytes: int = 0
+    positions: ByTopic = {}
 
     def cells(self) -> tuple[Any, ...]:
         """Return the values of the columns of `EPOCH_ROW`."""
@@ -131,12 +137,27 @@ class EpochSettings:
         return CombinerSettings(self.topics, self.shards, loop_id(self.topics, self.shards), self.spacing_s)
 
 
+class Between:
+    """Runs a loop in a thread, from the end of an epoch until `end` is called. No other thread may use it meanwhile."""
+
+    def __init__(self, loop: EpochLoop) -> None:
+        self._next = threading.Event()
+        target = partial(loop.run_between, self._next.is_set, BETWEEN_S)
+        self._thread = threading.Thread(target=target, name="tallystream-between", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Wait for the end of the running step."""
+        self._next.set()
+        self._thread.join()
+
+
 class _Loop(NamedTuple):
-    """A loop in this process, the generation of its driver, and the number of epochs that it has run."""
+    """A loop in this process after an epoch, and the generation of its driver."""
 
     loop: EpochLoop
     generation: int
-    epochs: int
+    between: Between
 
 
 _in_memory: dict[tuple[str, int], _Loop] = {}
@@ -186,20 +207,25 @@ class EpochProcessor(StatefulProcessor):
         settings, generation = self._settings, self._settings.generation
         name = (settings.topics.table, shard)
         found = _in_memory.pop(name, None)  # if the epoch fails, a new loop begins
-        if found is not None and found.generation != generation:
-            found.loop.close()
-            found = None
+        if found is not None:
+            found.between.end()
+            if found.generation != generation:
+                found.loop.close()
+                found = None
         if found is None:
-            found = _Loop(self._new_loop(shard), generation, 0)
-        loop, began_s = found.loop, time.monotonic()
-        seconds = min(settings.epoch_s, FIRST_EPOCH_S * GROWTH**found.epochs)
+            loop, seconds = self._new_loop(shard), min(FIRST_EPOCH_S, settings.epoch_s)
+        else:
+            loop, seconds = found.loop, settings.epoch_s
         report = loop.run_epoch(self._store, self._claim(generation), seconds)
-        _in_memory[name] = found._replace(epochs=found.epochs + 1)
+        _in_memory[name] = _Loop(loop, generation, Between(loop))
         return EpochRow(
             shard=shard,
             steps=report.steps,
+            records=report.records,
+            sums=report.sums,
+            rows=report.rows,
             restarts=report.restarts,
-            seconds=round(time.monotonic() - began_s, 3),
+            seconds=round(report.seconds, 3),
             waited_s=round(report.waited_s, 3),
             state_bytes=report.state_bytes,
             positions=by_topic(report.positions),

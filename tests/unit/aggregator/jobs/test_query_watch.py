@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def row(shard: int, end: int) -> EpochRow:
     positions = {"metrics": {"0": end}} if end else {}
-    return EpochRow(shard, 1, 0, 1.0, 0.0, 9, positions)
+    return EpochRow(shard, steps=1, seconds=1.0, state_bytes=9, positions=positions)
 
 
 class Outside:
@@ -173,7 +173,7 @@ def test_the_combiner_has_no_row_in_the_ledger() -> None:
     """Its positions are those of `metrics-shards`. The ledger has what all shards have read."""
     outside = Outside(loops=3)
     watched, listener = watch(outside)
-    combiner = EpochRow(2, 1, 0, 1.0, 0.0, 9, {"metrics-shards": {"0": 3}})
+    combiner = EpochRow(2, steps=1, seconds=1.0, state_bytes=9, positions={"metrics-shards": {"0": 3}})
     listener.finished.append(Epoch(0, 1000, [row(0, 5), row(1, 4), combiner]))
     watched.follow()
     assert [one.end for one in outside.written] == [{"metrics": {"0": 4}}]

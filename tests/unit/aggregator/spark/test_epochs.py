@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -25,7 +26,7 @@ from tallystream_aggregator.stream.epochs import EpochReport
 from tallystream_aggregator.stream.layout import loop_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tallystream_aggregator.stream.loop import LoopSettings
@@ -43,6 +44,7 @@ class NotedLoop:
 
     def __init__(self, settings: LoopSettings, *_: object) -> None:
         self.settings, self.epochs, self.closed = settings, list[tuple[Any, float]](), False
+        self.calls: list[str] = []
         self.made.append(self)
 
     def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochReport:
@@ -50,8 +52,17 @@ class NotedLoop:
         if self.failures:
             raise self.failures.pop()
         self.epochs.append((claim, seconds))
+        self.calls.append("epoch")
         store.set_head(b"%d" % len(self.epochs))
-        return EpochReport(steps=3, records=2, state_bytes=9, positions={Place("t-metrics", 1): 7})
+        return EpochReport(steps=3, records=2, sums=4, rows=5, state_bytes=9, positions={Place("t-metrics", 1): 7})
+
+    def run_between(self, next_begins: Callable[[], bool], seconds: float) -> None:
+        """Go on until the next epoch begins."""
+        self.calls.append("between")
+        until_s = time.monotonic() + seconds
+        while not next_begins() and time.monotonic() < until_s:
+            time.sleep(0.001)
+        self.calls.append("ended")
 
     def close(self) -> None:
         """Note that it is closed."""
@@ -65,6 +76,8 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NotedLoop]]:
     NotedLoop.made.clear()
     module._in_memory.clear()
     yield NotedLoop.made
+    for found in module._in_memory.values():
+        found.between.end()
     module._in_memory.clear()
 
 
@@ -85,15 +98,25 @@ class Job(TwsTester):
         return self.testInPandas("0", pd.DataFrame({"shard": [0]}))
 
 
-def test_a_loop_stays_in_memory_and_its_epochs_grow(loops: list[NotedLoop]) -> None:
-    """The first epoch takes a second, each further one four times as long, up to the limit. Each has its own claim."""
+def test_a_loop_stays_in_memory_and_its_first_epoch_is_short(loops: list[NotedLoop]) -> None:
+    """The first epoch takes a second, the others their whole length. Each has its own claim."""
     job = Job()
-    for _ in range(5):
+    for _ in range(3):
         job.epoch()
     (loop,) = loops
-    assert [seconds for _, seconds in loop.epochs] == [1, 4, 5, 5, 5]
-    assert [claim for claim, _ in loop.epochs] == [(3, number) for number in range(1, 6)]
+    assert [seconds for _, seconds in loop.epochs] == [1, 5, 5]
+    assert [claim for claim, _ in loop.epochs] == [(3, number) for number in range(1, 4)]
     assert loop.settings.transactional_id == loop_id(TOPICS, 0) == "t-tallystream-aggregator-0"
+
+
+def test_a_loop_goes_on_between_epochs(loops: list[NotedLoop]) -> None:
+    """A thread runs it while Spark commits, and has ended before the next epoch begins."""
+    job = Job()
+    for _ in range(2):
+        job.epoch()
+        while loops[0].calls[-1] != "between":
+            time.sleep(0.001)
+    assert loops[0].calls == ["epoch", "between", "ended", "epoch", "between"]
 
 
 def test_a_failed_epoch_leaves_no_loop_in_memory(loops: list[NotedLoop]) -> None:
@@ -120,7 +143,7 @@ def test_the_row_of_an_epoch_is_read_from_the_progress() -> None:
     assert list(frame.columns) == EPOCH_ROW.names
     fields = json.loads(frame.to_json(orient="records"))
     (row,) = rows_of({"observedMetrics": {"epochs": {"shards": fields}}})
-    assert (row.shard, row.steps, row.state_bytes) == (0, 3, 9)
+    assert (row.shard, row.steps, row.records, row.sums, row.rows, row.state_bytes) == (0, 3, 2, 4, 5, 9)
     assert row.positions == {"t-metrics": {"1": 7}}
 
 

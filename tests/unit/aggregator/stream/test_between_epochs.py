@@ -1,0 +1,82 @@
+"""The loop of a shard between two epochs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from support.simulation.direct import METRICS, Direct
+from tallystream_aggregator.stream.broker import BrokerError
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_steps_between_epochs_are_published_and_stored_by_the_next_one() -> None:
+    """They are reported as the next epoch's, which does not begin again."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(1, 2)
+    loop.run_between(lambda: False, 2)
+    assert direct.published() == {METRICS: 2}
+    report = loop.run_epoch(direct.store, (1, 1), 1)
+    assert (report.records, report.restarts, round(report.seconds)) == (2, 0, 3)
+    direct.requests.clear()
+    report = direct.loop().run_epoch(direct.store, (1, 2), 1)
+    assert (report.records, report.restarts) == (0, 1)
+    assert not any(request.startswith("read metrics:") for request in direct.requests)  # the state has them
+
+
+def test_a_loop_goes_on_until_the_next_epoch_begins() -> None:
+    """It ends after the running step."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    began_s = direct.monotonic()
+    loop.run_between(lambda: direct.monotonic() > began_s + 0.5, 30)
+    assert direct.monotonic() < began_s + 1
+
+
+def test_a_loop_does_not_go_on_after_a_stop() -> None:
+    """The stored state is the last thing that a stopped loop does."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.stopped = True
+    direct.feed(1)
+    loop.run_between(lambda: False, 30)
+    assert direct.published() == {METRICS: 0}
+
+
+def test_an_outage_between_epochs_is_left_to_the_next_one() -> None:
+    """It begins again at what is published."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+
+    def fail(request: str) -> None:
+        if "write" in request:
+            raise BrokerError(f"{request} failed")
+
+    direct.fail = fail
+    direct.feed(1)
+    loop.run_between(lambda: False, 30)
+    direct.fail = lambda _: None
+    assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 1
+    assert direct.published() == {METRICS: 1}
+
+
+def test_a_loop_that_is_replaced_between_epochs_does_not_fence_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark may run the next epoch elsewhere: the loop that went on ends, and begins nothing."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    other = direct.loop()
+    other.run_epoch(direct.store.copy(1), (1, 1), 1)
+    direct.feed(1)
+    direct.requests.clear()
+    loop.run_between(lambda: False, 30)
+    assert "is fenced" in caplog.text
+    assert "open id-0" not in direct.requests
+    other.run_between(lambda: False, 2)
+    assert direct.published() == {METRICS: 1}
