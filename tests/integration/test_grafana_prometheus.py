@@ -62,7 +62,6 @@ def programs() -> None:
 
 def system(end_ms: int, fault: str = "", without: str = "") -> System:
     """Return a system whose sums the shipper's sink exposes, except those of the app `without`."""
-    # Many steps take less than a second, so a text that is kept because its rendering was slow would be outdated.
     sink = PrometheusSink("127.0.0.1", 0)
 
     def expose(points: Sequence[Point]) -> str:

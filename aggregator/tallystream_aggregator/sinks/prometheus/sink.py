@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.health.exposition import CONTENT_TYPE, Family, Sample, render
-from tallystream_aggregator.health.server import CachedText, HealthServer, Response
+from tallystream_aggregator.health.server import HealthServer, Response
 from tallystream_aggregator.sinks.base import Rejections, numbers, refused
 from tallystream_aggregator.sinks.prometheus import names
 
@@ -51,8 +51,7 @@ class PrometheusSink:
         self._written: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._shown: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._silent: str | None = EMPTY
-        self._flushes = 0
-        self._text = CachedText()
+        self._text: bytes | None = None
         self.refusals = Rejections("Prometheus")
 
     @property
@@ -84,8 +83,7 @@ class PrometheusSink:
         """Show all points written so far."""
         with self._lock:
             self._shown.update(self._written)
-            self._silent = None
-            self._flushes += 1
+            self._silent = self._text = None
         self._written.clear()
 
     def withdraw(self, reason: str) -> None:
@@ -109,15 +107,11 @@ class PrometheusSink:
     def metrics(self) -> Response:
         """Return all sums in the text format, or 503 with the reason while they are not shown."""
         with self._lock:
-            silent, version = self._silent, self._flushes
-        if silent is not None:
-            return Response(503, "text/plain; charset=utf-8", f"{silent}\n")
-        return Response(200, CONTENT_TYPE, self._text.body(version, self._exposition))
-
-    def _exposition(self) -> str:
-        with self._lock:
-            held = list(self._shown.values())
-        return render(families(held))
+            if self._silent is not None:
+                return Response(503, "text/plain; charset=utf-8", f"{self._silent}\n")
+            if self._text is None:
+                self._text = render(families(self._shown.values())).encode()
+            return Response(200, CONTENT_TYPE, self._text)
 
 
 def families(sums: Collection[Held]) -> list[Family]:
