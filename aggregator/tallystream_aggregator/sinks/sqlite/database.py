@@ -134,11 +134,11 @@ def _require_store(connection: sqlite3.Connection, path: Path) -> bool:
 def _create_tables(connection: sqlite3.Connection, busy_s: float) -> None:
     _keep_a_log(connection, busy_s)
     connection.execute("PRAGMA synchronous = FULL")  # NORMAL would lose the last writes in a power failure
-    connection.execute("BEGIN IMMEDIATE")
-    if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # another process may have created the tables
-        for statement in (_SERIES, _POINTS, f"PRAGMA user_version = {SCHEMA_VERSION}"):
-            connection.execute(statement)
-    connection.execute("COMMIT")
+    with connection:  # commits
+        connection.execute("BEGIN IMMEDIATE")
+        if connection.execute("PRAGMA user_version").fetchone()[0] == 0:  # another process may have created the tables
+            for statement in (_SERIES, _POINTS, f"PRAGMA user_version = {SCHEMA_VERSION}"):
+                connection.execute(statement)
 
 
 def _keep_a_log(connection: sqlite3.Connection, busy_s: float) -> None:

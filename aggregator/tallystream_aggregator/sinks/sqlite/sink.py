@@ -121,18 +121,11 @@ class LocalStore:
         return self._connection
 
     def _write(self, points: Iterable[Point], *, sweep: bool) -> None:
-        with translated_errors(self._path):
-            connection = self._open()
+        with translated_errors(self._path), self._open() as connection:  # commits, or rolls back after an error
             connection.execute("BEGIN IMMEDIATE")
-            try:
-                connection.executemany(_PUT, _rows(connection, points))
-                if sweep:
-                    self._sweep(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+            connection.executemany(_PUT, _rows(connection, points))
+            if sweep:
+                self._sweep(connection)
 
     def _sweep(self, connection: sqlite3.Connection) -> None:
         self._swept_ms = self._clock()
