@@ -41,8 +41,8 @@ class ClientCertificate:
     key_password: str = field(default="", repr=False)
 
     @classmethod
-    def parse(cls, service: str, env: Mapping[str, str]) -> Self:
-        """Return the certificate that SERVICE_CERT_FILE, SERVICE_KEY_FILE and SERVICE_KEY_PASSWORD are set to.
+    def parse(cls, env: Mapping[str, str], *names: str) -> Self:
+        """Return the certificate of three variables of the environment: its file, the key's file, the key's password.
 
         Without a key file the key is in the certificate's file.
 
@@ -50,7 +50,6 @@ class ClientCertificate:
             ConfigError: a file can't be read, the key is not that of the certificate, the password is wrong, or a key
                 file has no certificate file.
         """
-        names = [f"{service}_{end}" for end in ("CERT_FILE", "KEY_FILE", "KEY_PASSWORD")]
         cert_file, key_file, key_password = (env.get(name, "") for name in names)
         if key_file and not cert_file:
             raise ConfigError(names[1], key_file, f"name its certificate in {names[0]}")

@@ -115,7 +115,7 @@ class StoreSettings:
             token=header_token("INFLUXDB_TOKEN", token or env.get("INFLUXDB_TOKEN", ""))
             or header_token("INFLUXDB_TOKEN", secret_file("INFLUXDB_TOKEN_FILE", env)),
             ca_file=certificates("INFLUXDB_CA_FILE", ca_file or env.get("INFLUXDB_CA_FILE", "")),
-            client=ClientCertificate.parse("INFLUXDB", env),
+            client=ClientCertificate.parse(env, "INFLUXDB_CERT_FILE", "INFLUXDB_KEY_FILE", "INFLUXDB_KEY_PASSWORD"),
         )
         if not settings.token:
             raise ConfigError("INFLUXDB_TOKEN", "", "set it, or name the token's file in INFLUXDB_TOKEN_FILE")

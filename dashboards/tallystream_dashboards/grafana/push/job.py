@@ -61,7 +61,7 @@ def run(
     token = secrets.get(TOKEN, "set it to the token of a service account")
     desired = generate(settings.generate)
     with_secrets = _resolve_secrets(desired, secrets)
-    certificate = ClientCertificate.parse("GRAFANA", env)
+    certificate = ClientCertificate.parse(env, "GRAFANA_CERT_FILE", "GRAFANA_KEY_FILE", "GRAFANA_KEY_PASSWORD")
     grafana = Grafana(settings.url, token, secrets, settings.ca_file, certificate)
     granted = grafana.permissions()
     actions = plan(
