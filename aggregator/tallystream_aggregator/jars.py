@@ -8,7 +8,6 @@ are only for tests.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -20,7 +19,6 @@ import time
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from tallystream.errors import ConfigError, TallystreamError
 
@@ -54,34 +52,23 @@ def java_version() -> str:
     return found.group(1)
 
 
-_computed: dict[Path, tuple[tuple[int, int, int, int], str]] = {}
-
-
 def sha256_of(path: Path) -> str | None:
     """Return the SHA-256 of a file in hexadecimal, or None if the file does not exist.
-
-    The digest is computed again only if the file has changed since the last call.
 
     Raises:
         OSError: the file can't be read.
     """
     try:
-        found = path.stat()
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return None
-    state = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    known = _computed.get(path)
-    if known is None or known[0] != state:
-        with path.open("rb") as file:
-            known = _computed[path] = (state, hashlib.file_digest(file, "sha256").hexdigest())
-    return known[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
     """An artifact by its Maven coordinates, and the digest that its file must have."""
 
-    set: str
     group: str
     artifact: str
     revision: str
@@ -102,7 +89,7 @@ def read_lock(of: str) -> list[Jar]:
             set_, coordinates, sha256 = line.split()
             if set_ == of:
                 group, artifact, revision = coordinates.split(":")
-                jars.append(Jar(set_, group, artifact, revision, sha256))
+                jars.append(Jar(group, artifact, revision, sha256))
     return jars
 
 
@@ -127,7 +114,7 @@ def cache_dir() -> Path:
 def fetch(of: str) -> list[Path]:
     """Return the paths of the jars of the set `of`. Download those that are missing or were changed.
 
-    Several processes may call this at the same time: a file lock lets one of them download.
+    Several processes may call this at the same time: then each downloads.
 
     Raises:
         JarsError: a jar could not be downloaded in time, or its SHA-256 is not the one in the list.
@@ -136,12 +123,9 @@ def fetch(of: str) -> list[Path]:
     folder = cache_dir() / "jars" / of
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / jar.file_name for jar in jars]
-    if not _missing(jars, folder):
-        return paths
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if missing := _missing(jars, folder):
-            _retrieve(missing, folder)
+    missing = [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
+    if missing:
+        _retrieve(missing, folder)
     return paths
 
 
@@ -152,10 +136,6 @@ def class_path() -> str:
         JarsError: a jar can't be fetched.
     """
     return ":".join(str(path) for path in fetch("files"))
-
-
-def _missing(jars: list[Jar], folder: Path) -> list[Jar]:
-    return [jar for jar in jars if sha256_of(folder / jar.file_name) != jar.sha256]
 
 
 def _retrieve(jars: list[Jar], folder: Path) -> None:
@@ -189,15 +169,14 @@ def _ivy_jar() -> Path:
 
 def _ivy_xml(jars: list[Jar]) -> str:
     # Not transitive: only the jars of the list are used, which are the ones that were tested.
-    lines = [
-        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.revision)}"
-        ' transitive="false" conf="default->default"/>'
+    dependencies = "".join(
+        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.revision}" transitive="false"'
+        ' conf="default->default"/>'
         for jar in jars
-    ]
-    body = "\n".join(lines)
+    )
     return (
-        '<ivy-module version="2.0"><info organisation="tallystream" module="jars"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>\n{body}\n</dependencies></ivy-module>'
+        '<ivy-module version="2.0"><info organisation="tallystream" module="jars"/><configurations>'
+        f'<conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
     )
 
 

@@ -162,7 +162,7 @@ def _options(benchmark: Benchmark, arguments: Sequence[str] | None) -> argparse.
         "--option", action="append", default=[], help="an option for tallystream aggregate; may be repeated"
     )
     parser.add_argument("--results", type=Path, default=benchmark.build / "results.jsonl", help="the results file")
-    parser.add_argument("--out", type=Path, help="the page for the tables")
+    parser.add_argument("--out", type=_page, help="the page for the tables, which has the two marks of results")
     options = parser.parse_args(arguments)
     options.given = list(sys.argv[1:] if arguments is None else arguments)
     return options
@@ -177,6 +177,17 @@ def _listed(known: Sequence[str]) -> Callable[[str], list[str]]:
         return names
 
     return parse
+
+
+def _page(text: str) -> Path:
+    path = Path(text)
+    try:
+        report.into(path.read_text(encoding="utf-8"), "")
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{text}: give a page with the marks {report.BEGIN} and {report.END}"
+        ) from error
+    return path
 
 
 def _positive(text: str) -> float:

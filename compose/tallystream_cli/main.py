@@ -73,7 +73,7 @@ def _common(
     logs.configure(log_level, log_format)
 
 
-app.command()(table.aggregate)
+app.command(cls=table.AggregateCommand)(table.aggregate)
 app.command()(table.rebuild)
 app.command()(forget.forget)
 app.command()(stores.ship)

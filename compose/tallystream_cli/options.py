@@ -6,10 +6,10 @@ import errno
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from tallystream import config
 from tallystream.errors import ConfigError
@@ -196,6 +196,19 @@ class Group(TyperGroup):
         rows = [(name, command.get_short_help_str(MAX_SENTENCE)) for name, command in commands if command is not None]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+class Sections(TyperCommand):
+    """A command whose help has its options in sections: title → the parameters of the options. --help is the last."""
+
+    sections: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options by section."""
+        params = {param.name: param for param in self.get_params(ctx)}
+        for title, names in {**self.sections, "Help": ("help",)}.items():
+            with formatter.section(title):
+                formatter.write_dl([row for name in names if (row := params[name].get_help_record(ctx)) is not None])
 
 
 class GroupWithDefault(Group):

@@ -1,7 +1,9 @@
-"""An event that is safe to set in a signal handler, and a way to lock that is safe if a handler raises."""
+"""What is safe when a signal arrives: an event that a handler sets, a lock if a handler raises, and a thread's end."""
 
 from __future__ import annotations
 
+import signal
+import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,17 @@ def run_locked(lock: Lock, function: Callable[[], object], *, wait: bool = False
             function()
         finally:
             lock.release()
+
+
+def leave_signals_to_other_threads() -> None:
+    """Block the signals that end a process, in this thread. Does nothing in the main thread.
+
+    The kernel gives a signal to any thread that does not block it. So a main thread that blocks SIGTERM for a moment is
+    safe only if all other threads block it, too, also one that it has joined, which may not have ended yet. A process
+    of Celery's pool does so while it holds a lock of the whole pool, just after the last report.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM))
 
 
 class SignalSafeEvent:

@@ -135,10 +135,6 @@ def test_a_web_worker_that_is_killed_is_replaced(system: System, guide: str) -> 
     assert {record.key for record in read_topic(system.servers, system.topics.metrics)} == {b"host-1"}
 
 
-CELERY_CONFIG = """
-broker_url = "filesystem://"
-broker_transport_options = {{"data_folder_in": {queue!r}, "data_folder_out": {queue!r}, "control_folder": {control!r}}}
-"""
 WAITING_APP = """
 import time
 from celery_app import app
@@ -153,14 +149,29 @@ if __name__ == "__main__":
 """
 
 
-def use_files_as_broker(system: System) -> None:
-    """Let Celery use a folder instead of a broker, by a module of settings."""
+def start_worker(system: System, *command: str) -> subprocess.Popen[bytes]:
+    """Start a Celery worker that reads tasks from files, and wait until it is ready."""
     for name in ("queue", "control"):
         (system.folder / name).mkdir()
-    where = {name: str(system.folder / name) for name in ("queue", "control")}
-    (system.folder / "celery_config.py").write_text(CELERY_CONFIG.format(**where))
-    path = os.pathsep.join([str(system.folder), str(EXAMPLES)])
-    system.environment |= {"CELERY_CONFIG_MODULE": "celery_config", "PYTHONPATH": path}
+    path = os.pathsep.join(map(str, [system.folder, EXAMPLES, ROOT / "tests"]))
+    system.environment |= {
+        "CELERY_CONFIG_MODULE": "support.celery_files",
+        "CELERY_FILES": str(system.folder),
+        "PYTHONPATH": path,
+    }
+    process = system.start(*command)
+    wait_until(lambda: " ready." in system.log.read_text(), 120, "the worker is ready")
+    return process
+
+
+def pool_of(worker: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Return the running processes of a Celery worker's pool."""
+    running = []
+    for child in children(psutil.Process(worker.pid)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                running.append(child)
+    return running
 
 
 def test_celery_counts_every_task_of_recycled_processes(system: System) -> None:
@@ -168,17 +179,16 @@ def test_celery_counts_every_task_of_recycled_processes(system: System) -> None:
 
     The last two processes report on schedule.
     """
-    use_files_as_broker(system)
     system.environment["TALLYSTREAM_INTERVAL"] = "10"
     worker, send = commands("celery")
-    process = system.start(*worker)
+    process = start_worker(system, *worker)
     try:
         system.run(*send)
         wait_until(lambda: system.count("celery.duration") == 550, 120, "all runs are reported", poll=1)
+        wait_until(lambda: len(pool_of(process)) == 2, 60, "the last process is replaced")
         system.end(process)
     finally:
-        process.kill()
-        process.wait()
+        kill_tree(process)
     assert system.counts("celery.tasks", "outcome") == {"success": 450, "failure": 50, "retry": 50}
     assert system.count("celery.duration") == 550
     assert system.count("orders.shipped") == 450
@@ -187,25 +197,27 @@ def test_celery_counts_every_task_of_recycled_processes(system: System) -> None:
 
 def test_celery_counts_a_task_whose_process_is_killed(system: System) -> None:
     """The main process counts its failure, once, and no other count is lost, when the process ends by a signal."""
-    use_files_as_broker(system)
     (system.folder / "waiting_app.py").write_text(WAITING_APP)
+
+    def runs() -> dict[str, int]:
+        return system.counts("celery.tasks", "task")
+
     program = ["celery", "--app", "waiting_app", "worker", "--loglevel", "INFO", "--concurrency", "1"]
-    process = system.start(*program)
+    process = start_worker(system, *program)
     try:
         for number, by in enumerate((signal.SIGKILL, signal.SIGTERM), start=1):
             system.run(sys.executable, EXAMPLES / "celery_app.py", "20")
-            wait_until(lambda: system.count("orders.shipped") == 18 * number, 60, "the tasks are reported")  # noqa: B023
+            wait_until(lambda: runs().get("ship") == 22 * number, 60, "the tasks are reported")  # noqa: B023
             system.run(sys.executable, system.folder / "waiting_app.py")
             wait_until(lambda: system.log.read_text().count("a task waits") == number, 60, "a task waits")  # noqa: B023
-            (child,) = psutil.Process(process.pid).children()
+            (child,) = pool_of(process)
             child.send_signal(by)
-            wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 60, "it has ended")  # noqa: B023
-        wait_until(lambda: system.counts("celery.tasks", "task").get("wait") == 2, 60, "the failures are reported")
+            wait_until(lambda: child not in pool_of(process), 60, "it has ended")  # noqa: B023
+        wait_until(lambda: runs().get("wait") == 2, 60, "the failures are reported")
         system.end(process)
     finally:
-        process.kill()
-        process.wait()
-    assert system.counts("celery.tasks", "task") == {"ship": 44, "wait": 2}
+        kill_tree(process)
+    assert runs() == {"ship": 44, "wait": 2}
     assert system.counts("celery.tasks", "outcome") == {"success": 36, "failure": 6, "retry": 4}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from confluent_kafka.admin import NewTopic
 
 from support.guides import ROOT
 from support.kafka import committed, read_topic
+from support.processes import end, exit_code
 from support.topic_sums import topic_sums
 from tallystream.record import Position, decode
 from tallystream_aggregator.kafka.topics import Topics, create_topics
@@ -40,6 +40,7 @@ class System:
         self.log = folder / "log"
         self.environment = {
             **os.environ,
+            "PYTHONFAULTHANDLER": "1",
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "TALLYSTREAM_TOPIC_PREFIX": prefix,
             "TALLYSTREAM_BOOTSTRAP_SERVERS": servers,
@@ -59,7 +60,7 @@ class System:
 
     def run(self, *command: str | Path) -> None:
         """Run a process to its end."""
-        assert self.start(*command).wait(180) == 0, self.log.read_text()
+        assert exit_code(self.start(*command), self.log, 180) == 0, self.log.read_text()
 
     def counts(self, name: str, tag: str) -> dict[str, int]:
         """Return the sums of the counts of this name by the value of one tag."""
@@ -104,5 +105,4 @@ class System:
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
         """End a process with SIGTERM."""
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, self.log.read_text()
+        assert end(process, self.log, 60) == 0, self.log.read_text()

@@ -63,25 +63,35 @@ def end(process: subprocess.Popen[bytes], log: Path, timeout: float) -> int:
     """Send SIGTERM unless the process has ended, and return its exit code.
 
     Raises:
-        AssertionError: it has not ended within `timeout` seconds; the message is the end of `log`, with the stacks of
-            its threads. It is killed.
+        AssertionError: as for `exit_code`.
     """
     if process.poll() is None:
         process.terminate()
+    return exit_code(process, log, timeout)
+
+
+def exit_code(process: subprocess.Popen[bytes], log: Path, timeout: float) -> int:
+    """Wait for the end of a process, and return its exit code.
+
+    Raises:
+        AssertionError: it has not ended within `timeout` seconds; the message is the end of `log`, with the stacks of
+            its threads. It is killed, with its descendants.
+    """
     try:
         return process.wait(timeout)
     except subprocess.TimeoutExpired as error:
         _abort(process)
-        raise AssertionError(f"it did not end within {timeout:g} s of SIGTERM\n{log.read_text()[-50_000:]}") from error
+        raise AssertionError(f"it did not end within {timeout:g} s\n{log.read_text()[-50_000:]}") from error
 
 
 def _abort(process: subprocess.Popen[bytes]) -> None:
-    java = named(children(psutil.Process(process.pid)), "java")
+    processes = tree(process.pid)
+    java = named(processes, "java")
     send(java, signal.SIGQUIT)  # a JVM writes the stacks of its threads, and continues
     psutil.wait_procs(java, 2)
     process.send_signal(signal.SIGABRT)
     try:
         process.wait(30)
     finally:
-        process.kill()
+        send(processes, signal.SIGKILL)
         process.wait()

@@ -23,6 +23,7 @@ from support.simulation.checkpoints import Batch, BatchTakenError
 from tallystream.signals import SignalSafeEvent
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.stream.between import Between
 from tallystream_aggregator.stream.broker import FencedError
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
 from tallystream_aggregator.stream.kafka import KafkaBroker
@@ -137,10 +138,13 @@ def run(task: Task, stopped: SignalSafeEvent) -> None:
             stopped.wait(BACK_OFF_S)
             continue
         log.info("batch %d of generation %d: %s", batch.number, task.generation, report)
+        between = Between(loop)
         try:
             checkpoint.commit(batch)
         except BatchTakenError as error:  # by a process that was replaced at that moment, or that replaces this one
             log.info("the next batch begins again: %s", error)
+        finally:
+            between.end()
     loop.close()
 
 

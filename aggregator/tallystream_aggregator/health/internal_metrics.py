@@ -164,16 +164,20 @@ def _samples(metric: record.Metric) -> Iterable[Sample]:
 
 
 _TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "forgotten": "forgotten"}
-_NOW = ("lives", "living", "instances", "rows", "state_bytes")
+_NOW = ("lives", "living", "instances", "rows")
 
 
 class EpochNumbers(NamedTuple):
-    """What the loops did in an epoch: all steps and restarts, and the seconds and the waiting of the busiest loop."""
+    """What the loops did in an epoch: all steps and restarts, and the seconds and the waiting of the busiest loop.
+
+    `state_bytes` is the size of the stored tables.
+    """
 
     steps: int
     restarts: int
     seconds: float
     waited_s: float
+    state_bytes: int = 0
 
 
 class Progress:
@@ -182,7 +186,6 @@ class Progress:
     def __init__(self, internal_metrics: InternalMetrics, clock: Clock = SYSTEM_CLOCK) -> None:
         self._metrics = internal_metrics
         self._clock = clock
-        self._shards: dict[int, ShardRow] = {}
         self._published: Mapping[str, Mapping[str, int]] = {}
         self._moved_s: float | None = None
 
@@ -203,6 +206,7 @@ class Progress:
             ("spark", spark_s),
         ):
             observe("tallystream.epoch.duration", max(seconds, 0.0), phase=phase)
+        self._metrics.set("tallystream.table.state_bytes", numbers.state_bytes)
         operators = progress.get("stateOperators") or []
         for name, field in (("rows", "numRowsTotal"), ("memory_bytes", "memoryUsedBytes")):
             self._metrics.set(f"tallystream.state.{name}", sum(int(one[field]) for one in operators))
@@ -211,12 +215,12 @@ class Progress:
         self,
         positions: Mapping[str, Mapping[str, int]],
         ends: Mapping[str, Mapping[str, int]],
-        shards: Iterable[ShardRow],
+        shards: Sequence[ShardRow],
         *,
         records: int,
         generation: int,
     ) -> None:
-        """Record the published positions, the ends of the partitions, the rows of the shards, and what was read."""
+        """Record the published positions, the ends of the partitions, the rows of all shards, and what was read."""
         self._metrics.set("tallystream.generation", generation)
         self._metrics.raise_to("tallystream.input.records", records)
         for name, offsets in (("tallystream.offset", positions), ("tallystream.end_offset", ends)):
@@ -227,20 +231,15 @@ class Progress:
             self._metrics.set_function("tallystream.published_age_seconds", self._published_age_s)
         if self._moved_s is None or positions != self._published or positions == ends:
             self._published, self._moved_s = positions, self._clock.monotonic()
-        self._table(list(shards))
+        self._table(shards)
 
     def _published_age_s(self) -> float:
         return 0.0 if self._moved_s is None else self._clock.monotonic() - self._moved_s
 
-    def has_living(self) -> bool:
-        """Tell whether a life is living, or none is known yet."""
-        return not self._shards or any(row.living for row in self._shards.values())
-
-    def _table(self, rows: Sequence[ShardRow]) -> None:
-        if not rows:
+    def _table(self, shards: Sequence[ShardRow]) -> None:
+        if not shards:
             return
-        self._shards = self._shards | {row.shard: row for row in rows}  # a new dict: other threads read it
-        shards, internal_metrics = self._shards.values(), self._metrics
+        internal_metrics = self._metrics
         for name, field in _TOTALS.items():
             internal_metrics.set(f"tallystream.table.{name}", sum(getattr(row, field) for row in shards))
         for name in _NOW:

@@ -10,7 +10,7 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.errors import ConfigError
 
@@ -19,36 +19,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOW_S = 0.1
-"""A text that takes less time, in seconds, is rendered for every version."""
-PAUSE = 5
-"""A slower text is kept for this many times its rendering time, so rendering takes at most a sixth of a core."""
-
 
 class CachedText:
     """Caches a UTF-8 text. Thread-safe: one thread renders the text while others wait."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = Lock()
         self._version: object = None
         self._body: bytes | None = None
-        self._due = 0.0
 
     def body(self, version: object, make: Callable[[], str]) -> bytes:
-        """Return the text of this version, or of an older version if rendering is slow and was done recently."""
+        """Return the text of this version."""
         with self._lock:
-            began = self._clock()
-            if self._body is None or (version != self._version and began >= self._due):
+            if self._body is None or version != self._version:
                 self._body, self._version = make().encode(), version
-                took_s = self._clock() - began
-                self._due = self._clock() + (PAUSE * took_s if took_s >= SLOW_S else 0)
             return self._body
-
-    def clear(self) -> None:
-        """Drop the text. The next request renders it."""
-        with self._lock:
-            self._body = None
 
 
 CONNECTIONS = 64
@@ -60,7 +45,7 @@ DEADLINE_S = 30.0
 class BoundedServer(ThreadingHTTPServer):
     """Closes connections that are open for too long, and the oldest one beyond `CONNECTIONS`.
 
-    Connections without a request are closed first. `clock` is monotonic, in seconds.
+    `clock` is monotonic, in seconds.
     """
 
     daemon_threads = True
@@ -72,36 +57,28 @@ class BoundedServer(ThreadingHTTPServer):
     ) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._waiting: dict[socket.socket, float] = {}
-        self._answered: dict[socket.socket, float] = {}
+        self._open: dict[socket.socket, float] = {}
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for a connection. Close others first if there are too many."""
         with self._lock:
-            while len(self._waiting) + len(self._answered) >= CONNECTIONS:
-                self._end(next(iter(self._waiting or self._answered)))
-            self._waiting[request] = self._clock()
+            while len(self._open) >= CONNECTIONS:
+                self._end(next(iter(self._open)))
+            self._open[request] = self._clock()
         super().process_request(request, client_address)
-
-    def respond(self, request: socket.socket) -> None:
-        """Note that the connection's request has arrived."""
-        with self._lock:
-            if request in self._waiting:
-                self._answered[request] = self._waiting.pop(request)
 
     def service_actions(self) -> None:
         """Close connections that are open for too long. The library calls this at least twice a second."""
         with self._lock:
             began = self._clock() - DEADLINE_S
-            for request in [one for open_ in (self._waiting, self._answered) for one in open_ if open_[one] < began]:
+            for request in [one for one, opened in self._open.items() if opened < began]:
                 self._end(request)
 
     def shutdown_request(self, request: Any) -> None:
         """Close the connection."""
         with self._lock:
-            self._waiting.pop(request, None)
-            self._answered.pop(request, None)
+            self._open.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (the library's signature)
@@ -112,8 +89,7 @@ class BoundedServer(ThreadingHTTPServer):
 
     def _end(self, request: socket.socket) -> None:
         """Shut the connection down, so that its thread fails at the next read or write. The lock must be held."""
-        self._waiting.pop(request, None)
-        self._answered.pop(request, None)
+        self._open.pop(request, None)
         with contextlib.suppress(OSError):  # the client has gone
             request.shutdown(socket.SHUT_RDWR)
 
@@ -182,7 +158,6 @@ def _handler(
 
         def do_GET(self) -> None:
             """Send the response."""
-            cast("BoundedServer", self.server).respond(self.connection)
             make = paths.get(self.path.partition("?")[0])
             missing = Response(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
             response = make() if make is not None else other(self.path) or missing

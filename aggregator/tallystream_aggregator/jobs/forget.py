@@ -7,7 +7,6 @@ aggregator will do with them.
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,13 +15,16 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import AclOperation
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.partition_bounds import bounds_of
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.table import Record, Table
 from tallystream_aggregator.table.combiners import CombinerGroup
 from tallystream_aggregator.table.layouts import Layouts, metric_count
@@ -215,17 +217,14 @@ def _wait(
 ) -> bool:
     """Wait until the sums of all records before these offsets are published. Return whether they are."""
     deadline = time.monotonic() + timeout
-    with closing(TableTail(topics, 1, kafka)) as tail:
-        tail.poll()
-        first = tail.newest[0].positions
+    broker = KafkaBroker(kafka, Selection(topics.metrics), clients.READING)
+    first = visible_row(broker, Place(topics.table, 0), 0)
     shards = 1 if first is None else first.of
-    with closing(TableTail(topics, shards, kafka)) as tail:
-        while True:
-            tail.poll()
-            if has_reached(tail.newest[shards if shards > 1 else 0].positions, ends):
-                return True
-            if time.monotonic() > deadline or stop.wait(EVERY_S):
-                return False
+    place = Place(topics.table, 0) if shards == 1 else Place(topics.shards, shards)
+    while not has_reached(visible_row(broker, place, place.partition), ends):
+        if time.monotonic() > deadline or stop.wait(EVERY_S):
+            return False
+    return True
 
 
 def has_reached(row: PositionsRow | None, ends: Mapping[tuple[str, int], int]) -> bool:

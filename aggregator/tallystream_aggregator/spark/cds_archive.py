@@ -8,24 +8,17 @@ environment, and a minute or more to make.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyspark
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import jars
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 TIMEOUT_S = 600.0
 """How long the making of an archive may take, in seconds."""
@@ -60,10 +53,8 @@ def _jars_digest() -> str:
     return hashlib.sha256(listing.encode()).hexdigest()[:12]
 
 
-def make(say: Callable[[str], object] = lambda _: None) -> Path:
+def make() -> Path:
     """Make the archive for this Java and these jars, if there is none, and return its path.
-
-    `say` is called with a message if the archive has to be made.
 
     Raises:
         ConfigError: Java is missing or of a version on which Spark does not run, or this Python's environment is not
@@ -74,7 +65,6 @@ def make(say: Callable[[str], object] = lambda _: None) -> Path:
     java = jars.java_version()
     if (path := archive_of(java)) is not None:
         return path
-    say("archive: making one of Spark's classes, once; this takes a minute or more")
     folder = archive_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,34 +79,18 @@ def make(say: Callable[[str], object] = lambda _: None) -> Path:
                 )
             for old in folder.glob("*.jsa"):  # of other jars or another Java
                 old.unlink()
-            path = folder / archive_name(java, written.stat().st_size)
-            written.replace(path)
+            return written.replace(folder / archive_name(java, written.stat().st_size))
     except subprocess.TimeoutExpired as error:
         raise TallystreamError(
             f"no archive of Spark's classes was made within {TIMEOUT_S:.0f} s; run it again."
         ) from error
     except OSError as error:
         raise ConfigError("environment", str(folder), "let this user write there; or do without") from error
-    return path
-
-
-def main(arguments: list[str]) -> int:
-    """Make the archive and return the exit code: 2 if it can't be made, else 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tallystream_aggregator.spark.cds_archive",
-        description="Make the archive of Spark's classes with which every later start takes half the time.",
-    )
-    parser.parse_args(arguments)
-    began = time.monotonic()
-    try:
-        path = make(lambda line: sys.stderr.write(f"{line}\n"))
-    except TallystreamError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    if (took_s := time.monotonic() - began) > 1:
-        sys.stderr.write(f"archive: {path.stat().st_size / 1e6:.0f} MB of Spark's classes in {took_s:.0f} s\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.stderr.write(f"archive: {make()}\n")
+    except TallystreamError as failure:
+        sys.stderr.write(f"{failure}\n")
+        sys.exit(2)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import logging
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +20,7 @@ from tallystream_aggregator import jars
 from tallystream_aggregator.spark.cds_archive import archive_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 _STARTUP = Path(__file__).with_name("startup")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -36,9 +32,11 @@ JVM_OPTIONS = (
     # Without the optimizing compiler, Java reserves 48 MB for compiled code instead of 240. It then discards code that
     # batches need and compiles it again: twice as much is compiled, and some batches take a second.
     "-XX:ReservedCodeCacheSize=240m",
-    # Most objects are garbage after their batch. G1 would mark the heap every few batches, which takes a tenth of their
-    # processor time.
-    "-XX:+UseParallelGC",
+    # A batch a minute leaves little to collect. Parallel collectors and a heap that starts large take 170 MB more.
+    "-XX:+UseSerialGC",
+    "-Xms64m",
+    "-XX:MinHeapFreeRatio=20",
+    "-XX:MaxHeapFreeRatio=40",
     # Otherwise only the thread that runs out of memory ends, and the query waits for it forever.
     "-XX:+ExitOnOutOfMemoryError",
 )
@@ -52,10 +50,6 @@ SOCKETS = "spark.python.unix.domain.socket.enabled"
 SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
 MAX_FOLDER_BYTES = 60
 """The longest path of the sockets' folder: Spark's names have 42 bytes, and some systems limit a path to 103."""
-
-FOLDER_PREFIX = "tallystream-spark-"
-MIN_AGE_S = 60.0
-"""A folder of sockets that is younger may not be locked yet, so it is not deleted."""
 
 _STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -80,8 +74,6 @@ _QUERY = {
     "spark.python.worker.reuse": "true",
     SOCKETS: "true",
     "spark.sql.streaming.metricsEnabled": "false",
-    # Limits the bytes of rows that are sent to Python at a time. By default only their number is limited, to 10,000.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
 }
 
 
@@ -102,6 +94,8 @@ def build_session(
         ConfigError: Java is missing or of a version on which Spark does not run.
         JarsError: the jars can't be fetched.
     """
+    # By default, glibc gives most threads a heap of their own, which keeps what they free.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
@@ -119,8 +113,9 @@ def build_session(
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    with _python_path(_STARTUP):
-        session: SparkSession = builder.getOrCreate()
+    # The JVM passes it to its Python processes.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_STARTUP), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    session: SparkSession = builder.getOrCreate()
     return session
 
 
@@ -143,39 +138,7 @@ def socket_settings() -> dict[str, str]:
 
 @functools.cache
 def _socket_folder() -> tempfile.TemporaryDirectory[str]:
-    for path in Path(tempfile.gettempdir()).glob(FOLDER_PREFIX + "*"):
-        _delete_unused(path)
-    folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)  # deleted when this process ends
-    with suppress(OSError):  # on a file system without locks, the folder of a killed process is not deleted
-        _lock(Path(folder.name))
-    return folder
-
-
-def _delete_unused(folder: Path) -> None:
-    """Delete the folder of sockets of a process that was killed, which has released its lock."""
-    try:
-        if time.time() - folder.stat().st_mtime < MIN_AGE_S:
-            return
-        lock = _lock(folder)
-    except OSError:  # its process runs, it is another user's, or it was just deleted
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    os.close(lock)
-
-
-def _lock(folder: Path) -> int:
-    """Lock a folder until the returned descriptor is closed, or this process ends.
-
-    Raises:
-        OSError: another process has the lock, or the folder can't be opened.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+    return tempfile.TemporaryDirectory(prefix="tallystream-spark-")  # deleted when this process ends
 
 
 def why_ended(code: int) -> str:
@@ -184,20 +147,6 @@ def why_ended(code: int) -> str:
         return "Spark's JVM ran out of memory; give it more by --driver-memory."
     ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return f"Spark's JVM {ended}; start the command again: it continues where it stopped."
-
-
-@contextmanager
-def _python_path(folder: Path) -> Iterator[None]:
-    """Add a folder to PYTHONPATH inside the block: a JVM that starts there passes it to its Python processes."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
 
 
 def end_session(session: SparkSession, *, timeout: float = 30.0) -> None:

@@ -21,6 +21,7 @@ from tallystream_aggregator.stream.positions import (
     by_topic,
     encode,
     key_of,
+    lowest,
     newest_in,
     visible_row,
 )
@@ -235,10 +236,6 @@ class Combined:
         return self._group.changes(self._offsets())
 
     def _offsets(self) -> Offsets:
-        """Return the last offsets that every shard includes, without partitions that some have not begun to read."""
-        at = [by_place(row.positions) for row in self.rows.values()]
-        lowest = {place: min(one[place] for one in at) for place in at[0] if all(place in one for one in at)}
-        found: Offsets = {}
-        for place, position in lowest.items():
-            found.setdefault(place.topic, {})[str(place.partition)] = position - 1
-        return found
+        """Return the last offsets that every shard includes."""
+        at = lowest(by_place(row.positions) for row in self.rows.values())
+        return by_topic({place: position - 1 for place, position in at.items()})

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 MAX_RUNS = 500_000
 """The most runs at a time, which bounds memory. At this number all runs end, and the next records begin new ones."""
 
+MAX_RUN_BYTES = 8 << 20
+"""The same for the records that began the runs of parts. A decoded snapshot takes seven times as much."""
+
 FEW_RECORDS = 2_000
 """Up to so many records of a partition are applied one by one, without a search for runs."""
 
@@ -84,7 +87,7 @@ class StepRecords:
         self._table, self._settings = table, table.settings
         self._shard, self._shards = table.state.shard, table.state.shards
         self._runs: dict[Place, dict[bytes | None, InstanceRuns]] = {}
-        self._number = 0
+        self._number = self._bytes = 0
 
     def add(self, chunk: Chunk) -> None:
         """Apply the records of a chunk, or let them wait."""
@@ -104,7 +107,7 @@ class StepRecords:
             for instance in instances.values():
                 self._apply_waiting(place, instance)
         self._runs.clear()
-        self._number = 0
+        self._number = self._bytes = 0
 
     def _apply_all(self, place: Place, rows: Iterable[RawRecord], clock: int, *, every: bool) -> int:
         """Apply records one by one, and return the partition's time after them."""
@@ -149,7 +152,7 @@ class StepRecords:
                 self._snapshot(place, instance, message, row, clock)
             else:
                 self._other(place, instance, message, row, clock)
-            if self._number >= MAX_RUNS:
+            if self._number >= MAX_RUNS or self._bytes >= MAX_RUN_BYTES:
                 self.end()
                 instances = self._runs.setdefault(place, {})
         return clock
@@ -192,6 +195,8 @@ class StepRecords:
             run.waiting, run.clock, run.newest = row, clock, snapshot
             return
         run.limit = self._apply(place, instance, row, clock, message)
+        if newest is None:
+            self._bytes += len(row[3] or b"")
         run.newest = snapshot if plain and is_accepted_completely(snapshot) else None
 
     def _apply(self, place: Place, instance: InstanceRuns, row: RawRecord, clock: int, message: Message | None) -> int:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MAX_CONSUMED = 1_000
 """The most messages that are consumed at a time: so many stay in a core's cache until they are rows."""
 
+MAX_BYTES = 32 << 20
+"""About the most bytes of values that are read at a time: a step of large records reads several times."""
+
 _DEFAULTS = {
     "fetch.message.max.bytes": 8 << 20,
     "queued.min.messages": 50_000,
@@ -85,7 +88,7 @@ class KafkaSource:
         """Return the first message and those that are in the queue."""
         rows: dict[Place, list[RawRecord]] = {}
         events: list[Any] = []
-        messages, left = [first], max_records
+        messages, left, left_bytes = [first], max_records, MAX_BYTES
         while messages:
             records = [message for message in messages if message.error() is None]
             if len(records) < len(messages):
@@ -93,9 +96,10 @@ class KafkaSource:
             for of, run in groupby(records, self._place_of):
                 added = [(message.offset(), message.timestamp()[1], message.key(), message.value()) for message in run]
                 rows.setdefault(self._places[of], []).extend(added)
+                left_bytes -= sum([len(value or b"") for *_, value in added])
             left -= len(messages)
             # consume() with a timeout waits until it has as many as requested, or for the whole timeout.
-            messages = self._consumer.consume(min(left, MAX_CONSUMED), 0) if left > 0 else []
+            messages = self._consumer.consume(min(left, MAX_CONSUMED), 0) if left > 0 and left_bytes > 0 else []
         ends = {place: some[-1][0] + 1 for place, some in rows.items()}
         for event in events:
             place = Place(event.topic() or "", -1 if event.partition() is None else event.partition())

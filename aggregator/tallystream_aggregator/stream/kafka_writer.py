@@ -25,7 +25,7 @@ _DEFAULTS = {
     "batch.size": 256 * 1024,
     "compression.type": "zstd",  # rows of a life are much alike
     "queue.buffering.max.messages": 1_000_000,
-    "queue.buffering.max.kbytes": 256 * 1024,
+    "queue.buffering.max.kbytes": 64 * 1024,
 }
 _FAILED = {KafkaError._STATE, KafkaError._FATAL}  # noqa: SLF001 (librdkafka's names)
 """The errors of `produce` when the transaction has failed before. They do not name the reason; a commit does."""

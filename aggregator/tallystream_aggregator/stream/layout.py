@@ -36,8 +36,8 @@ def change_id(topics: Topics) -> str:
     return f"{topics.prefix}tallystream-aggregator-rebuild"
 
 
-def settled_layout(broker: Broker, topics: Topics) -> Layout | None:
-    """End a change of the layout that is under way, and return the layout of the table, or None if there is no table.
+def end_change(broker: Broker, topics: Topics) -> None:
+    """End a change of the layout that is under way.
 
     Call it after a generation was taken: a change that begins later finds that generation, and ends.
 
@@ -46,7 +46,6 @@ def settled_layout(broker: Broker, topics: Topics) -> Layout | None:
         BrokerError: the broker did not answer in time.
     """
     broker.writer(change_id(topics)).close()
-    return visible_layout(broker, topics)
 
 
 def visible_layout(broker: Broker, topics: Topics) -> Layout | None:

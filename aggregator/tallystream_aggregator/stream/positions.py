@@ -16,6 +16,8 @@ from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord
 
 Claim = tuple[int, int]
@@ -79,6 +81,13 @@ def by_topic(positions: Positions) -> ByTopic:
 def by_place(positions: ByTopic) -> Positions:
     """Return positions of a row by partition."""
     return {Place(topic, int(p)): position for topic, found in positions.items() for p, position in found.items()}
+
+
+def lowest(of_shards: Iterable[Positions]) -> Positions:
+    """Return the positions that all shards have reached, without partitions that some have not begun to read."""
+    each = list(of_shards)
+    common = set.intersection(*map(set, each))
+    return {place: min(one[place] for one in each) for place in sorted(common)}
 
 
 class HangingTransactionError(TallystreamError):

@@ -7,7 +7,6 @@ whatever is killed. Before that, a claim in each partition ends the tasks of the
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.state import LifeId, MetricId
     from tallystream_aggregator.table.sum_tags import SumTags
     from tallystream_aggregator.table.table import Changes
-
-PROGRESS_EVERY = 100_000
 
 
 class NoTableError(TallystreamError):
@@ -131,14 +128,13 @@ class Resharder:
                 )
             published = self._claim_all(old, claim)
             positions = _highest(published)
-            records = self._new_records(published, new, positions, claim)
-            self._say(f"writing {len(records):,} records in one transaction")
-            try:
-                writer.commit(self._until_stop(records))
-            except StoppedError:
-                with suppress(TallystreamError):  # the next start of an aggregator ends the transaction as well
-                    self._broker.writer(change_id(self._topics)).close()
-                raise
+            at_target = [self._old_shard(row, positions) for row in published]
+            lives = sum(len(known) for shard in at_target for known in shard.table.state.lives.values())
+            self._say(f"{lives:,} lives; reading the sums on {self._topics.agg}")
+            records = self._records(at_target, new, positions, claim)
+            self._say(f"writing {len(records):,} records in one transaction, which is not interrupted")
+            self._check_stop()
+            writer.commit(records)
         finally:
             writer.close()
         return Resharded(old, new, positions)
@@ -173,15 +169,6 @@ class Resharder:
             writer.close()
         return row
 
-    def _new_records(
-        self, published: Sequence[PositionsRow], new: Layout, target: Positions, claim: Claim
-    ) -> list[Output]:
-        """Return what replaces the table that has published these rows, at the target."""
-        old = [self._old_shard(row, target) for row in published]
-        lives = sum(len(known) for shard in old for known in shard.table.state.lives.values())
-        self._say(f"{lives:,} lives; reading the sums on {self._topics.agg}")
-        return self._records(old, new, target, claim)
-
     def _old_shard(self, row: PositionsRow, target: Positions) -> _OldShard:
         self._say(f"shard {row.shard} of {row.of}: reading its rows")
         begin = Begin(row.shard, row.of, row.sum_tags, {})
@@ -197,6 +184,7 @@ class Resharder:
         return _OldShard(row, table, table.outputs(), restorer.omitted)
 
     def _records(self, old: Sequence[_OldShard], new: Layout, target: Positions, claim: Claim) -> list[Output]:
+        """Return what replaces the table of these shards, which are at the target."""
         topics, latest, obsolete = self._topics, LatestRows(), dict[tuple[Place, bytes], None]()
         letters: list[Output] = []
         for number, shard in enumerate(old):
@@ -251,16 +239,6 @@ class Resharder:
                 f"the rows of {len(set(omitted))} lives were too large to be written, the first is {list(omitted[0])}: "
                 "the sums would lose their counts; give the option to continue without them",
             )
-
-    def _until_stop(self, records: Sequence[Output]) -> Iterator[Output]:
-        """Yield the records. After the last one, the commit is not interrupted: its effect would be unknown."""
-        for number, record in enumerate(records):
-            if number % PROGRESS_EVERY == 0 and number:
-                self._say(f"{number:,} records")
-            if number % 1000 == 0:
-                self._check_stop()
-            yield record
-        self._check_stop()
 
     def _check_stop(self) -> None:
         if self._stopped():

@@ -127,6 +127,7 @@ class Layouts:
         layout = self._layouts.get(packed) or self._add(packed)
         rows = life.rows
         counts = array(_COUNTS, [rows.pop(number).values[0] for number in layout.counters])  # type: ignore[type-var]
+        life.rows = dict(rows)  # the old one keeps the memory of what was removed
         life.blocks[part] = Block(layout.packed, counts.tobytes())
 
     def row(self, life: Life, number: int) -> Row | None:

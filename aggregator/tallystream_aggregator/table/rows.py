@@ -100,7 +100,7 @@ class ShardRow(msgspec.Struct, kw_only=True):
     `clocks` and `offsets` map "topic:partition" → epoch ms, and → the last offset included.
 
     Counts since the table began: `records`, `stale` ones among them, `dead` letters, `forgotten` lives. Present counts:
-    `lives`, `living` ones, `instances` of living ones, `rows`, `metrics` (identities), `state_bytes` (packed).
+    `lives`, `living` ones, `instances` of living ones, `rows`, `metrics` (identities).
     `sum_tags` are the tags that the sums have.
     """
 
@@ -118,7 +118,6 @@ class ShardRow(msgspec.Struct, kw_only=True):
     instances: int = 0
     rows: int = 0
     metrics: int = 0
-    state_bytes: int = 0
     sum_tags: SumTags = SumTags()
 
 

@@ -12,6 +12,23 @@ from tallystream_aggregator.terminal import printable
 from tallystream_cli import options as o
 
 
+class AggregateCommand(o.Sections):
+    """The sections of the help of `aggregate`."""
+
+    sections = {  # noqa: RUF012 (a constant of the class)
+        "Start": (
+            *("checkpoint", "start", "accept_partial", "standby", "catch_up", "ready_file"),
+            *("topic_pattern", "partitions", "otlp_topic", "shards", "drop_tag", "keep_tags"),
+        ),
+        "Latency and limits": (
+            *("latency", "epoch", "max_rate", "forget_after_days", "max_app_metrics", "on_data_loss"),
+        ),
+        "Spark": ("master", "driver_memory"),
+        "Kafka and security": ("bootstrap_servers", "topic_prefix", "kafka"),
+        "Health": ("http_port", "http_address", "no_own_metrics"),
+    }
+
+
 def aggregate(
     *,
     checkpoint: o.Checkpoint,

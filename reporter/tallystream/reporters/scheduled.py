@@ -18,6 +18,7 @@ from tallystream.registry import registry_of
 from tallystream.reporters.child_exit import stop_at_child_exit
 from tallystream.reporters.filters import MetricFilter
 from tallystream.reporters.thread import ReportingThread
+from tallystream.signals import leave_signals_to_other_threads
 from tallystream.validation import check_interval
 
 if TYPE_CHECKING:
@@ -206,6 +207,7 @@ class ScheduledReporter(ABC):
         atexit.unregister(self.stop)
 
     def _report_and_close(self, deadline: Deadline) -> bool:
+        leave_signals_to_other_threads()
         left = deadline.left()
         try:
             seconds = left - min(MAX_CLOSING_S, CLOSING_SHARE * left)

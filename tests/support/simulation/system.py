@@ -21,7 +21,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
-from tallystream_aggregator.stream.layout import Layout, loop_id, settled_layout
+from tallystream_aggregator.stream.layout import Layout, end_change, loop_id, visible_layout
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.reshard import Resharder
 from tallystream_aggregator.stream.restore import Begin
@@ -166,7 +166,8 @@ class System:
         return None
 
     def _layout(self, process: Process) -> Layout:
-        return settled_layout(self._access(process), TOPICS) or self.layout
+        end_change(self._access(process), TOPICS)
+        return visible_layout(self._access(process), TOPICS) or self.layout
 
     def _start_tasks(self, layout: Layout, generation: int) -> None:
         if generation != self.generation:

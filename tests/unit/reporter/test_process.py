@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from tallystream import MetricRegistry
+from tallystream.testing import InMemoryReporter
 
 HERE = Path(__file__).parent
 
@@ -58,6 +62,21 @@ def test_a_rejected_reporter_does_not_take_part_in_forks() -> None:
             os._exit(len(errors))
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(errors))
     """).split() == ["0", "0"]
+
+
+@pytest.mark.parametrize("begin", ["start", "report_now"])
+def test_the_thread_of_the_last_report_takes_no_signal(begin: str) -> None:
+    """A signal that the main thread blocks when it has stopped the reporter waits, and ends no process by that thread.
+
+    A process of Celery's pool blocks SIGTERM while it holds the lock of the pool's results.
+    """
+    registry, blocked = MetricRegistry("orders"), list[set[signal.Signals]]()
+    reporter = InMemoryReporter(registry, interval=3600)
+    getattr(reporter, begin)()
+    registry.gauge("signals", function=lambda: blocked.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+    assert reporter.stop()
+    assert signal.SIGTERM in blocked[-1]
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_forked_child_counts_from_zero_and_does_not_use_the_parents_producer() -> None:

@@ -1,4 +1,4 @@
-"""Appends clock records to partitions of `metrics`, when `stream.clock_records` says so."""
+"""Appends clock records to partitions of `metrics`, so that time passes there though no instance publishes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
-
-from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
-from tallystream_aggregator.stream.clock_records import ClockTimer
 from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from confluent_kafka import KafkaError
 
@@ -23,65 +18,57 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S = 1.0
-"""The time for one request for the ends: the caller has other things to do."""
-POLLS = 3
-"""How often the ends are read in the time after which a partition counts as quiet."""
+UNMOVED_S = 1.0
+"""A partition needs a clock record when its end has not moved for this many seconds, up to `MANY` partitions."""
+MANY = 50
+EVERY_S = 60.0
+"""A partition gets a clock record at least this often: records of other shards do not advance the time of a shard."""
+UNNEEDED_EVERY_S = 3600.0
+"""The same while no life is living. Then lives can only be forgotten, after days."""
+
+
+class ClockTimer:
+    """Tells which partitions need a clock record, by their ends. Times are of a clock that is never set back."""
+
+    def __init__(self) -> None:
+        self._ends: dict[Place, tuple[int, float]] = {}
+        self._last_s: dict[Place, float] = {}
+
+    def due(self, ends: Mapping[Place, int], now_s: float, *, living: bool = True) -> list[Place]:
+        """Return the partitions that need a clock record now. `ends` are the end offsets of all of them.
+
+        `living` tells whether a life may be living. Call it several times a second. The caller appends the records.
+        """
+        quiet_s = UNMOVED_S * max(1.0, len(ends) / MANY)
+        every_s = EVERY_S if living else UNNEEDED_EVERY_S
+        due = []
+        for place, end in ends.items():
+            before, since_s = self._ends.get(place, (end, now_s))
+            if end != before:
+                since_s = now_s
+            if (living and now_s - since_s >= quiet_s) or now_s - self._last_s.setdefault(place, now_s) >= every_s:
+                due.append(place)
+                since_s = self._last_s[place] = now_s
+            self._ends[place] = end, since_s
+        return due
 
 
 class ClockRecords:
-    """Appends clock records with the wall clock of this process. `has_living` tells whether a life may be living.
+    """Appends clock records with the wall clock of this process.
 
     Delivery: at most once, or twice. A partition whose record was lost gets another one after the same time.
     """
 
-    def __init__(self, kafka: Mapping[str, str], has_living: Callable[[], bool]) -> None:
-        self._has_living = has_living
-        self._admin = clients.admin(kafka)
+    def __init__(self, kafka: Mapping[str, str]) -> None:
         # An idempotent producer would wait half a second for its ID, and a second clock record changes nothing.
         self._producer = RecordProducer(kafka, timeout=10.0, idempotent=False)
-        self._timer = ClockTimer()
-        self._next_s = 0.0
-
-    def poll(self, partitions: Sequence[Place]) -> None:
-        """Append a record to those of `partitions` that need one. Call it several times a second.
-
-        It does not wait for the records. It logs those that were not acknowledged since the last call.
-        """
-        self._producer.poll()
-        now_s = time.monotonic()
-        if now_s < self._next_s:
-            return
-        self._next_s = now_s + ClockTimer.quiet_s(len(partitions)) / POLLS
-        try:
-            ends = self._ends(partitions)
-        except KafkaException as error:
-            log.debug("cannot read the ends of the topics: %s", error)
-            return
-        self.send(self._timer.due(ends, now_s, living=self._has_living()))
 
     def send(self, partitions: Iterable[Place]) -> None:
-        """Append a record to each of `partitions`. Does not wait for the broker: `poll` logs failures."""
-        self._producer.send(self._records(partitions), _log_failure)
-
-    def deliver(self, partitions: Iterable[Place]) -> None:
-        """Append a record to each of `partitions`, and return when the broker has acknowledged all of them.
-
-        Raises:
-            KafkaException: the broker did not acknowledge them in time.
-        """
-        self._producer.deliver(self._records(partitions))
-
-    def _ends(self, partitions: Iterable[Place]) -> dict[Place, int]:
-        wanted = {place: TopicPartition(place.topic, place.partition) for place in partitions}
-        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        found = self._admin.list_offsets(dict.fromkeys(wanted.values(), latest), request_timeout=TIMEOUT_S)
-        ends = {(one.topic, one.partition): future for one, future in found.items()}
-        return {place: ends[place.topic, place.partition].result().offset for place in wanted}
-
-    def _records(self, partitions: Iterable[Place]) -> Iterable[ProducerRecord]:
+        """Append a record to each of `partitions`, and log those that were not acknowledged since the last call."""
+        self._producer.poll()
         value = clock_value(int(time.time() * 1000))
-        return (ProducerRecord(place.topic, CLOCK_KEY, value, place.partition) for place in partitions)
+        records = (ProducerRecord(place.topic, CLOCK_KEY, value, place.partition) for place in partitions)
+        self._producer.send(records, _log_failure)
 
 
 def _log_failure(error: KafkaError | None, _message: object) -> None:

@@ -19,12 +19,10 @@ from pyspark.errors import PySparkException
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
 from tallystream_aggregator.jobs.aggregate.failures import Failure, Remedy, failure_of
-from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
 from tallystream_aggregator.spark.epochs.query import start_query
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
-from tallystream_aggregator.stream.layout import Layout
 from tallystream_aggregator.stream.positions import by_place
 
 if TYPE_CHECKING:
@@ -49,9 +47,9 @@ FINISH_S = 10.0
 """How long a requested stop waits for the end of the epoch. What it interrupts is done again at the next start."""
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
-MAX_FAILURES = 5
-"""After so many failures without a finished epoch between them the checkpoint is set aside, and after as many more the
-driver stops: something fails that is none of ours."""
+MAX_FAILURES = 3
+"""After so many failures of Spark without a finished epoch between them, the checkpoint is set aside: it may be
+damaged, or of another number of shards. After as many more the driver stops: something fails that is none of ours."""
 
 
 class Driver:
@@ -85,7 +83,6 @@ class Driver:
             LeaseError: another aggregator has taken over, or the table was changed meanwhile.
             TallystreamError: a person must decide; the message has the remedy.
         """
-        remove_stop_files(self._settings.checkpoint)
         while not self._stop.is_set():
             generation = self._take()
             if generation is None:
@@ -105,7 +102,6 @@ class Driver:
         if self._lease.held:
             try:
                 generation = self._generations.take(self._opened)
-                self._require_layout(self._generations.layout())
             except (FencedError, BrokerError) as error:
                 log.warning("no generation was taken yet: %s", error)
                 if self._generations.now:  # else the broker was away before a number was tried
@@ -116,12 +112,6 @@ class Driver:
                 return generation
         self._wait()
         return None
-
-    def _require_layout(self, layout: Layout | None) -> None:
-        """Require that the table has the layout that it had before the generation was taken, if it exists."""
-        mine = Layout(self._table_start.shards, self._table_start.sum_tags)
-        if layout not in (None, mine):
-            raise LeaseError(f"lease: tallystream rebuild has changed the table meanwhile, to {layout}: start again.")
 
     def _opened(self, generation: int) -> LedgerRow:
         table = self._table_start
@@ -200,16 +190,16 @@ class Driver:
         Raises:
             TallystreamError: a person must decide.
         """
-        self._failures += failure.remedy is not Remedy.FENCED
-        damaged = failure.remedy is Remedy.SET_ASIDE or self._failures >= MAX_FAILURES
-        if failure.remedy is Remedy.STOP or (damaged and self._set_aside):
+        self._failures += failure.remedy is Remedy.RETRY
+        is_checkpoint = self._failures >= MAX_FAILURES
+        if failure.remedy is Remedy.STOP or (is_checkpoint and self._set_aside):
             raise TallystreamError(f"query aggregate: {failure.reason}")
-        if damaged:
+        if is_checkpoint:
             self._lease.check()
             aside = set_aside(self._settings.checkpoint)
             self._failures, self._set_aside = 0, True
             log.warning(
-                "the checkpoint can't be used and is now %s; the table is made again from %s: %s",
+                "Spark can't use the checkpoint, which is now %s; the table is made again from %s: %s",
                 aside,
                 self._settings.topics.table,
                 failure.reason,
@@ -240,12 +230,6 @@ def finish(query: StreamingQuery, stop_file: Path, listener: EpochListener) -> N
 def stop_path(checkpoint: Path, generation: int) -> Path:
     """Return the path of the file that requests a stop of a generation's loops."""
     return checkpoint.with_name(f"{checkpoint.name}.stop-{generation}")
-
-
-def remove_stop_files(checkpoint: Path) -> None:
-    """Remove the files that killed drivers have left."""
-    for path in checkpoint.parent.glob(f"{checkpoint.name}.stop-*"):
-        path.unlink(missing_ok=True)
 
 
 def set_aside(checkpoint: Path) -> Path:

@@ -1,13 +1,11 @@
-"""Why a query of the loop failed, and what to do about it: begin again, set the checkpoint aside, or stop."""
+"""Why a query of the loop failed, and whether it helps to start it again."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 from contextlib import contextmanager
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError
@@ -16,6 +14,7 @@ from tallystream.errors import TallystreamError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 OURS = re.compile(r"^tallystream[\w.]*\.(\w+): (.+)$", re.MULTILINE)
 """The error of a task: the last line of a Python traceback in Spark's message."""
@@ -25,31 +24,19 @@ FULL = "No space left on device"
 
 DENIED = re.compile(r"Permission denied|AccessDeniedException|Read-only file system|AccessControlException")
 
-UNREADABLE = re.compile(
-    "CANNOT_LOAD_STATE_STORE|Unexpected end-of-input|Unrecognized token|Incomplete log|Malformed|Checksum (error|file)"
-)
-"""Parts of the messages with which Spark reports an unreadable file of the checkpoint without its name."""
-
-READING = "HDFSMetadataLog.get("
-"""If a stack trace has this call, Spark failed to read one of the checkpoint's logs, whatever its message."""
-
 MAX_REASON = 2000
 """The most characters of Spark's message."""
-
-OTHER_LOOPS = "sources in the checkpoint offsets"
-"""Part of Spark's message if the checkpoint has the query of another number of loops: the table was split."""
 
 
 class Remedy(Enum):
     """What helps against a failure."""
 
-    AGAIN = "start the query again"
-    FENCED = "start it again while the lease is held"
-    SET_ASIDE = "set the checkpoint aside, and start it again"
+    AGAIN = "start the query again, as often as it takes"
+    RETRY = "start it again; if that does not help, the checkpoint may be the reason"
     STOP = "a person must decide"
 
 
-OF_ERRORS = {"FencedError": Remedy.FENCED, "BrokerError": Remedy.AGAIN, "UnavailableError": Remedy.AGAIN}
+OF_ERRORS = {"FencedError": Remedy.AGAIN, "BrokerError": Remedy.AGAIN, "UnavailableError": Remedy.AGAIN}
 """The errors of a task that need nobody, by name."""
 
 
@@ -75,11 +62,7 @@ def failure_of(error: Any, checkpoint: Path) -> Failure:
     reason = _reason(message)
     if DENIED.search(message) or DENIED.search(traces):
         return Failure(Remedy.STOP, reason)
-    if OTHER_LOOPS in message:
-        return Failure(Remedy.SET_ASIDE, f"the table was split, and the checkpoint has the earlier shards ({reason})")
-    if UNREADABLE.search(message) or READING in traces:
-        return Failure(Remedy.SET_ASIDE, f"the checkpoint {checkpoint} can't be read ({reason})")
-    return Failure(Remedy.AGAIN, reason)
+    return Failure(Remedy.RETRY, reason)
 
 
 @contextmanager
@@ -114,18 +97,8 @@ def _reason(message: str) -> str:
 
 
 def _no_space(checkpoint: Path) -> str:
-    scratch = Path(tempfile.gettempdir())
-    if _free_bytes(scratch) < _free_bytes(checkpoint):
-        return (
-            f"the disk of {scratch} is full, where Spark keeps temporary files: free some space, or name another "
-            "folder with SPARK_LOCAL_DIRS, and start it again: it continues where it stopped."
-        )
     return (
-        f"the disk of the checkpoint {checkpoint} is full: free some space, or move the checkpoint to a larger disk, "
-        "and start it again: it continues where it stopped."
+        f"the disk of the checkpoint {checkpoint} is full, or that of {tempfile.gettempdir()}, where Spark keeps "
+        "temporary files: free some space, move the checkpoint to a larger disk, or name another folder with "
+        "SPARK_LOCAL_DIRS, and start it again: it continues where it stopped."
     )
-
-
-def _free_bytes(folder: Path) -> int:
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free

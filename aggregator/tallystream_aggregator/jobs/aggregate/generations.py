@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
-from tallystream_aggregator.stream.layout import settled_layout
+from tallystream_aggregator.stream.layout import end_change
 from tallystream_aggregator.stream.positions import HangingTransactionError, visible_bounds, visible_row
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker, Writer
-    from tallystream_aggregator.stream.layout import Layout
 
 READ_AT_ONCE = 1000
 """How many offsets of the ledger are read at a time, from its end."""
@@ -49,8 +48,11 @@ class Generations:
     def take(self, opened: Callable[[int], LedgerRow]) -> int:
         """Take the next generation and return it. `opened` returns the row that the ledger gets for it.
 
+        A change of the layout that began before is ended: it is committed now, or never.
+
         Raises:
-            FencedError: another driver took one at the same time. Call it again only while the lease is held.
+            FencedError: another driver took one, or changes the layout, at the same time. Call it again only while the
+                lease is held.
             BrokerError: the broker did not answer in time. The generation may be taken or not: call it again.
         """
         self.close()
@@ -61,22 +63,12 @@ class Generations:
             generation = 1 + max(self._highest(), *(0 if row is None else row.claim[0] for row in claimed))
             self.now = generation
             writer.commit([self._output(opened(generation))])
+            end_change(self._broker, self._topics)
         except BaseException:
             writer.close()
             raise
         self._writer = writer
         return generation
-
-    def layout(self) -> Layout | None:
-        """End a change of the layout that began before the generation was taken, and return the table's layout.
-
-        Return None if there is no table.
-
-        Raises:
-            FencedError: such a change has begun at the same time.
-            BrokerError: the broker did not answer in time.
-        """
-        return settled_layout(self._broker, self._topics)
 
     def write(self, rows: Sequence[LedgerRow]) -> None:
         """Append rows of finished epochs to the ledger in one transaction.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator import files
@@ -11,9 +12,9 @@ from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations
-from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, last_end
+from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of, last_end
 from tallystream_aggregator.jobs.aggregate.settings import GROUP
-from tallystream_aggregator.jobs.aggregate.table_start import TableStart, require_restart, table_start
+from tallystream_aggregator.jobs.aggregate.table_start import table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import check_login
@@ -26,12 +27,8 @@ from tallystream_aggregator.spark.epochs.access import KafkaAccess
 from tallystream_aggregator.spark.epochs.listener import EpochListener
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
 from tallystream_aggregator.spark.session import build_session, end_session
-from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.positions import visible_row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.kafka.topic_selection import Offsets
 
@@ -59,7 +56,10 @@ def run(settings: AggregateSettings) -> int:
             create_topics(admin, topics, shards=settings.shards or 1)
             files.make_folder(settings.checkpoint)
             health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
-            begin = _begin(settings, kafka, first=True)  # rejected before the wait for the lease
+            selection = settings.selection(topics)
+            access = KafkaAccess(kafka, selection, topics.prefix + GROUP)
+            looking = access(lambda: False)  # an early stop is no error
+            begin = table_start(settings, kafka, looking)  # rejected before the wait for the lease
             require_partitions(admin, topics, shards=begin.shards)
             lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
             stack.callback(lease.close)
@@ -78,16 +78,14 @@ def run(settings: AggregateSettings) -> int:
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
-            before, begin = begin, _begin(settings, kafka)
+            before, begin = begin, table_start(settings, kafka, looking)
             if begin.loops != before.loops:
                 raise LeaseError(f"lease: another aggregator has begun a table of {begin.shards} shards: start again.")
             if begin.shards > 1:
                 create_shards_topic(admin, topics, begin.shards)
-            tail = TableTail(topics, begin.shards, kafka)
-            stack.callback(tail.close)
-            selection = settings.selection(topics)
-            access = KafkaAccess(kafka, selection, topics.prefix + GROUP)
             broker = access(stop.is_set)
+            source = broker.source(committed=True)
+            stack.callback(source.close)
             generations = Generations(broker, topics, shards=begin.shards)
             stack.callback(generations.close)
             committer = GroupCommitter(kafka, settings.topic_prefix + GROUP)
@@ -103,17 +101,17 @@ def run(settings: AggregateSettings) -> int:
             lease.set_generation(ledger.highest_generation(rows) or 0)
             watch = QueryWatch(
                 listener,
-                tail,
-                broker,
+                TableTail(source, topics, begin.shards),
                 committer,
                 generations,
+                ends_of=partial(ends_of, admin),
+                append_clocks=ClockRecords(kafka).send,
                 health=health,
                 begin=begin.offsets or last_end(rows),
                 otlp=selection.otlp,
                 ends=ends,
-                tick=ClockRecords(kafka, health.progress.has_living).poll,
             )
-            driver = Driver(
+            return Driver(
                 session,
                 settings,
                 access,
@@ -123,18 +121,4 @@ def run(settings: AggregateSettings) -> int:
                 watch=watch,
                 listener=listener,
                 stop=stop,
-            )
-            return driver.run()
-
-
-def _begin(settings: AggregateSettings, kafka: Mapping[str, str], *, first: bool = False) -> TableStart:
-    """Return how the table begins, or goes on as it is on `metrics-table` now. Another driver may begin it meanwhile.
-
-    Only at the `first` call, `--from` may be refused.
-    """
-    topics = settings.topics
-    broker = KafkaAccess(kafka, settings.selection(topics), topics.prefix + GROUP)(lambda: False)
-    begin = table_start(settings, topics, kafka, visible_row(broker, Place(topics.table, 0), 0))
-    if first and not begin.offsets:
-        require_restart(settings)
-    return begin
+            ).run()

@@ -9,14 +9,18 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
+from tallystream_aggregator.jobs.aggregate.clock_records import ClockTimer
 from tallystream_aggregator.kafka.ledger import LedgerRow
-from tallystream_aggregator.stream.broker import BrokerError
-from tallystream_aggregator.stream.positions import by_place, by_topic
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place
+from tallystream_aggregator.stream.positions import by_place, by_topic, lowest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from confluent_kafka.admin import AdminClient
 
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.jobs.aggregate.generations import Generations
@@ -24,52 +28,48 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.groups import GroupCommitter
     from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.spark.epochs.listener import EpochListener
-    from tallystream_aggregator.stream.broker import Broker, Place, Positions
+    from tallystream_aggregator.stream.broker import Positions
 
 log = logging.getLogger(__name__)
 
-WATCH_S = 1.0
-"""Seconds between two looks at the ends of `metrics-table`."""
+WATCH_S = 0.5
+"""Seconds between two looks at the ends of the partitions."""
 
-WATCH_SOON_S = 0.2
-"""The same while a query starts or catches up."""
-
-ENDS_S = 5.0
-"""Seconds between two requests of the ends of the partitions that are read."""
+TIMEOUT_S = 2.0
+"""The time for one request for the ends."""
 
 
 class QueryWatch:
     """Follows the queries of one driver. For one thread.
 
-    `begin` is the position of the ledger's last row, or where a new table begins. With `ends`, `is_done` tells whether
-    all records up to them are in the published sums. `tick` appends clock records to partitions that need one.
+    `ends_of` returns the ends of partitions. `begin` is the position of the ledger's last row, or where a new table
+    begins. With `ends`, `is_done` tells whether all records up to them are in the published sums. `append_clocks`
+    appends clock records to the partitions that need one.
     """
 
     def __init__(
         self,
         listener: EpochListener,
         tail: TableTail,
-        broker: Broker,
         committer: GroupCommitter,
         generations: Generations,
         *,
+        ends_of: Callable[[Iterable[Place]], Positions],
+        append_clocks: Callable[[Sequence[Place]], None],
         health: Health,
         begin: Offsets,
         otlp: Sequence[str],
         ends: Offsets | None = None,
-        tick: Callable[[Sequence[Place]], None] = lambda _: None,
     ) -> None:
-        self._listener, self._tail, self._broker = listener, tail, broker
+        self._listener, self._tail, self._ends_of, self._append_clocks = listener, tail, ends_of, append_clocks
         self._committer, self._generations, self._health = committer, generations, health
         self._at, self._otlp, self._ends = begin, sorted(otlp), ends
         self._shards = max(1, len(tail.newest) - 1)
         self._unwritten: list[LedgerRow] = []
-        self._watched_s = self._polled_s = float("-inf")
-        self._bounds: Positions = {}
+        self._watched_s = float("-inf")
         self._published: Positions = {}
-        self._tick = tick
+        self._timer = ClockTimer()
         self._was_ready, self._records = False, 0
-        self.state_bytes: dict[int, int] = {}
 
     @property
     def is_ready(self) -> bool:
@@ -91,32 +91,24 @@ class QueryWatch:
             LeaseError: another driver has taken a generation.
         """
         now_s = time.monotonic()
-        soon = self._ends is not None or not self.is_ready
-        if last or now_s - self._watched_s >= (WATCH_SOON_S if soon else WATCH_S):
+        if last or now_s - self._watched_s >= WATCH_S:
             self._watched_s = now_s
             try:
-                self._watch(now_s)
-            except (KafkaException, BrokerError) as error:
+                ends = self._ends_of([*self._tail.places, *self._published])
+                self._watch(ends)
+                self._clock(ends, now_s)
+            except (KafkaException, BrokerError, LostRecordsError) as error:
                 log.info("the positions can't be read now: %s", error)
-        if self._ends is None:  # with --catch-up, no record of our own may stay on the topic
-            # OTLP topics belong to others, which may not expect clock records there.
-            self._tick([place for place in self._published if place.topic not in self._otlp])
         self._write()
 
-    def _watch(self, now_s: float) -> None:
-        moved = self._tail.poll()
+    def _watch(self, ends: Positions) -> None:
+        moved = self._tail.poll(ends)
         newest = self._tail.newest
         last = newest[max(newest)].positions  # of the only shard, or of the combiner
         if last is not None and len(last.shards) in (0, len(newest) - 1):
-            self._published = _lowest(map(by_place, last.shards.values() or [last.positions]))
+            self._published = lowest(map(by_place, last.shards.values() or [last.positions]))
             self._committer.commit(by_topic(self._published))
-        if now_s - self._polled_s >= ENDS_S:
-            self._polled_s = now_s
-            self._bounds = {place: found.end for place, found in self._broker.bounds(self._published).items()}
         shards = [one.shard for one in newest.values() if one.shard is not None]
-        for row in shards:
-            row.state_bytes = self.state_bytes.get(row.shard, 0)
-        ends = {place: max(end, self._published.get(place, 0)) for place, end in self._bounds.items()}
         records = sum(row.records for row in shards)
         if self.is_ready:
             if moved:
@@ -126,21 +118,28 @@ class QueryWatch:
             self._records = records  # of earlier processes
         self._health.progress.watched(
             by_topic(self._published),
-            by_topic(ends),
+            by_topic({place: max(ends.get(place, 0), at) for place, at in self._published.items()}),
             shards,
             records=records - self._records,
             generation=max((found.positions.claim[0] for found in newest.values() if found.positions), default=0),
         )
 
+    def _clock(self, ends: Mapping[Place, int], now_s: float) -> None:
+        """Append clock records. OTLP topics belong to others, which may not expect clock records there."""
+        if self._ends is None:  # with --catch-up, no record of our own may stay on the topic
+            own = {place: ends[place] for place in self._published if place in ends and place.topic not in self._otlp}
+            shards = [one.shard for one in self._tail.newest.values()]
+            living = any(row is None or row.living for row in shards[: self._shards])
+            self._append_clocks(self._timer.due(own, now_s, living=living))
+
     def _write(self) -> None:
         """Write a row to the ledger for each finished epoch that has moved."""
         while self._listener.finished:
             epoch = self._listener.finished.popleft()
-            self.state_bytes |= {row.shard: row.state_bytes for row in epoch.rows}
             rows = [row for row in epoch.rows if row.shard < self._shards]  # without the combiner
             if len(rows) < self._shards or not all(row.positions for row in rows):
                 continue
-            end = by_topic(_lowest([by_place(row.positions) for row in rows]))
+            end = by_topic(lowest([by_place(row.positions) for row in rows]))
             if end != self._at:
                 self._unwritten.append(
                     LedgerRow(
@@ -163,13 +162,23 @@ class QueryWatch:
                 self._unwritten.clear()
 
 
-def _lowest(positions: Iterable[Positions]) -> Positions:
-    """Return the positions that all shards have reached, without partitions that some have not begun to read."""
-    each = list(positions)
-    common = set.intersection(*map(set, each))
-    return {place: min(one[place] for one in each) for place in sorted(common)}
-
-
 def last_end(rows: Sequence[LedgerRow]) -> Offsets:
     """Return where the ledger's last row of an epoch ends, nothing if it has none."""
     return next((row.end for row in reversed(rows) if row.kind == "epoch"), {})
+
+
+def ends_of(admin: AdminClient, places: Iterable[Place]) -> Positions:
+    """Return the ends of partitions.
+
+    Raises:
+        KafkaException: the broker did not answer in time, or does not know one of them. The next call may succeed.
+    """
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(*place): latest for place in places}
+    found = admin.list_offsets(asked, request_timeout=TIMEOUT_S)
+    try:
+        return {Place(one.topic, one.partition): future.result().offset for one, future in found.items()}
+    except KafkaException:
+        # After a restart of the broker, librdkafka would ask for the leaders of before, for minutes.
+        admin.list_topics(timeout=TIMEOUT_S)
+        raise

@@ -10,6 +10,8 @@ from tallystream_aggregator.jobs.aggregate.settings import GROUP
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.start_position import parse_start, resolve
 from tallystream_aggregator.kafka.topics import require_append_time
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.positions import PositionsRow
+    from tallystream_aggregator.stream.broker import Broker
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +43,8 @@ class TableStart(NamedTuple):
         return self.shards if self.shards == 1 else self.shards + 1
 
 
-def table_start(
-    settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], positions: PositionsRow | None
-) -> TableStart:
-    """Return how the table begins. `positions` is the newest positions row of its first shard on `metrics-table`.
+def table_start(settings: AggregateSettings, kafka: Mapping[str, str], broker: Broker) -> TableStart:
+    """Return how the table begins, or goes on as it is on `metrics-table` now. Another driver may begin it meanwhile.
 
     A table that is on `metrics-table` takes precedence over the setting `start`.
 
@@ -52,14 +52,21 @@ def table_start(
         ConfigError: the settings do not fit the table, or a new table would begin in the middle of a topic and the
             settings don't allow that.
         TallystreamError: `metrics` does not exist.
-        KafkaException: the broker did not answer.
+        BrokerError, KafkaException: the broker did not answer.
     """
+    topics = settings.topics
     selection = settings.selection(topics)
     read = selection.find(kafka)
     require_append_time(clients.admin(kafka), read)
     log.info("reading %s", ", ".join(read))
+    positions = visible_row(broker, Place(topics.table, 0), 0)
     if positions is None:
         return _new(settings, topics, kafka, read)
+    if settings.start is not None:
+        log.warning(
+            "%s has a table, which continues: --from is ignored; to begin a new one, delete the topics %s, %s and %s",
+            *(topics.table, topics.table, topics.agg, topics.shards),
+        )
     _require_selected(positions.positions, selection, topics)
     _require_otlp(positions.positions, topics, kafka, selection)
     shards, tags = positions.of, positions.sum_tags
@@ -77,27 +84,6 @@ def table_start(
             f"the sums of the table have {tags}: leave the option out, or run tallystream rebuild with it",
         )
     return TableStart({}, shards, tags)
-
-
-def require_restart(settings: AggregateSettings) -> None:
-    """Require that `--from` is not given for a table that exists, unless its checkpoint says that this is a restart.
-
-    Raises:
-        ConfigError: the user expects a new table.
-    """
-    topics = settings.topics
-    if settings.start is None:
-        return
-    checkpoint = settings.checkpoint
-    damaged = checkpoint.with_name(f"{checkpoint.name}.damaged-1")  # the driver was killed after it had set that aside
-    if not (checkpoint / "offsets").exists() and not damaged.exists():
-        raise ConfigError(
-            "--from",
-            settings.start,
-            f"{topics.table} has a table, which continues where it is: leave the option out; or delete the topics "
-            f"{topics.table}, {topics.agg} and {topics.shards}, or use another --topic-prefix, to begin a new table",
-        )
-    log.info("%s has a table, which continues; --from %s is for a new one", topics.table, settings.start)
 
 
 def _new(

@@ -5,31 +5,27 @@ Spark reports an epoch when it ends. Positions and numbers of lives are on the t
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.decoding import json_decoder
-from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.partition_bounds import bounds_of
-from tallystream_aggregator.stream.positions import PositionsRow, key_of
+from tallystream_aggregator.stream.broker import Place, Positions
+from tallystream_aggregator.stream.positions import PositionsRow, key_of, newest_in
 from tallystream_aggregator.table.rows import ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from confluent_kafka import Message
-
     from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.stream.broker import RawRecord, Source
 
 LAST = 512
 """How many offsets at the end of a partition are read. At fifty steps a second, rows are about 100 offsets apart."""
 
-TIMEOUT_S = 2.0
+READ_S = 0.1
+"""How long a read waits for a record. An open transaction may hold back the end."""
 
-_decode_positions = json_decoder(PositionsRow)
 _decode_shard = json_decoder(ShardRow)
 
 
@@ -43,74 +39,49 @@ class ShardRows(NamedTuple):
 class TableTail:
     """Follows the ends of the partitions of a table with so many shards. For one thread.
 
-    `newest` has what was found, by shard, and that of the combiner after the last shard.
-
-    Raises:
-        ConfigError: librdkafka rejects an option of `kafka`.
+    `source` reads committed records. `places` are the partitions, and `newest` has what was found, by shard; those of
+    the combiner come after the last shard.
     """
 
-    def __init__(self, topics: Topics, shards: int, kafka: Mapping[str, str]) -> None:
-        self._topics = dict.fromkeys(range(shards), topics.table)
+    def __init__(self, source: Source, topics: Topics, shards: int) -> None:
+        self._source = source
+        self.places = [Place(topics.table, shard) for shard in range(shards)]
         if shards > 1:
-            self._topics[shards] = topics.shards
-        self._ends = dict.fromkeys(self._topics, -1)
-        self.newest = {number: ShardRows() for number in self._topics}
-        self._consumer = clients.reading_consumer(
-            kafka,
-            options={"queued.max.messages.kbytes": 8192, "fetch.wait.max.ms": 100},
-        )
+            self.places.append(Place(topics.shards, shards))
+        self.newest = {place.partition: ShardRows() for place in self.places}
+        self._at: Positions = dict.fromkeys(self.places, 0)
 
-    def poll(self) -> bool:
-        """Read what is new, and return whether anything was. It takes up to `TIMEOUT_S`, usually some milliseconds.
+    def poll(self, ends: Mapping[Place, int]) -> bool:
+        """Read what is new up to these ends of the partitions, and return whether anything was.
 
         Raises:
-            KafkaException: the broker did not answer in time.
+            LostRecordsError: records were deleted meanwhile. The next call may succeed.
+            BrokerError: the broker rejects the request.
+            TallystreamError: another version wrote the newest positions.
         """
-        starts = []
-        for number, topic in self._topics.items():
-            known = self._ends[number]
-            low, high = bounds_of(self._consumer, TopicPartition(topic, number), timeout=TIMEOUT_S)
-            if high > known:
-                starts.append(TopicPartition(topic, number, max(low, known, high - LAST)))
-                self._ends[number] = high
-        if starts:
-            self._consumer.assign(starts)
-            self._read({tp.partition for tp in starts})
-            self._consumer.unassign()
-        return bool(starts)
+        at = {place: max(self._at[place], ends[place] - LAST) for place in self.places if ends[place] > self._at[place]}
+        found = False
+        self._source.assign(at)
+        while any(at[place] < ends[place] for place in at):
+            chunks = self._source.read(LAST, READ_S)
+            if not chunks:
+                break
+            for chunk in chunks:
+                at[chunk.place] = chunk.end
+                self._add(chunk.place.partition, list(chunk.rows))
+                found = True
+        self._source.assign({})  # else it would go on fetching
+        self._at |= at
+        return found
 
-    def close(self) -> None:
-        """Release the connection."""
-        self._consumer.close()
-
-    def _read(self, left: set[int]) -> None:
-        until_s = time.monotonic() + TIMEOUT_S
-        while left and (left_s := until_s - time.monotonic()) > 0:
-            message = self._consumer.poll(min(left_s, 0.5))
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                self._add(message)
-                # While records are appended, the event below may never come. The last offset may be a marker's.
-                if (message.offset() or 0) + 2 >= self._ends.get(message.partition() or 0, 0):
-                    left.discard(message.partition() or 0)
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-                left.discard(message.partition())
-            else:
-                raise KafkaException(error)
-        # An open transaction may hold back the end: the next call reads from there.
-        for shard in left:
-            self._ends[shard] = -1
-
-    def _add(self, message: Message) -> None:
-        shard, key, value = message.partition(), message.key(), message.value()
-        if shard is None or value is None:
-            return
-        try:
-            if key == key_of(shard):
-                self.newest[shard] = self.newest[shard]._replace(positions=_decode_positions(value))
-            elif key == f'["shard",{shard}]'.encode():
-                self.newest[shard] = self.newest[shard]._replace(shard=_decode_shard(value))
-        except msgspec.DecodeError:
-            return  # the loop reports it
+    def _add(self, number: int, rows: list[RawRecord]) -> None:
+        """Note the newest rows among records."""
+        before, key = self.newest[number], f'["shard",{number}]'.encode()
+        positions, shard = newest_in(rows, key_of(number)), before.shard
+        for _, _, found, value in rows:
+            if found == key and value is not None:
+                try:
+                    shard = _decode_shard(value)
+                except msgspec.DecodeError:
+                    continue
+        self.newest[number] = ShardRows(positions or before.positions, shard)

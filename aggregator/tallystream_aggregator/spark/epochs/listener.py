@@ -63,6 +63,7 @@ class EpochListener(StreamingQueryListener):
             restarts=sum(row.restarts for row in rows),
             seconds=max((row.seconds for row in rows), default=0.0),
             waited_s=min((row.waited_s for row in rows), default=0.0),
+            state_bytes=sum(row.state_bytes for row in rows),
         )
         self._health.progress.epoch(parsed, numbers)
         self._health.status.checked()

@@ -12,10 +12,8 @@ so each slice would store most of them again.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -25,6 +23,7 @@ from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, Str
 
 from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.spark.gc_pause import gc_paused
+from tallystream_aggregator.stream.between import Between
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
 from tallystream_aggregator.stream.layout import loop_id
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
@@ -45,9 +44,6 @@ if TYPE_CHECKING:
 
 FIRST_EPOCH_S = 1.0
 """The greatest length of a loop's first epoch in a process: so the table is soon stored."""
-
-BETWEEN_S = 30.0
-"""How long a loop goes on without a next epoch. Spark takes less than a second, unless its query has ended."""
 
 CHECK_EVERY_S = 0.05
 """How often the file that requests a stop is looked for."""
@@ -135,21 +131,6 @@ class EpochSettings:
     def combiner(self) -> CombinerSettings:
         """Return the settings of the combiner's loop."""
         return CombinerSettings(self.topics, self.shards, loop_id(self.topics, self.shards), self.spacing_s)
-
-
-class Between:
-    """Runs a loop in a thread, from the end of an epoch until `end` is called. No other thread may use it meanwhile."""
-
-    def __init__(self, loop: EpochLoop) -> None:
-        self._next = threading.Event()
-        target = partial(loop.run_between, self._next.is_set, BETWEEN_S)
-        self._thread = threading.Thread(target=target, name="tallystream-between", daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """Wait for the end of the running step."""
-        self._next.set()
-        self._thread.join()
 
 
 class _Loop(NamedTuple):

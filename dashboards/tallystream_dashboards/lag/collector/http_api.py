@@ -53,7 +53,7 @@ class LagApi:
         self._monotonic = monotonic
         self._clock = clock
         self._newest: Round | None = None
-        self._text = CachedText(monotonic)
+        self._text = CachedText()
         self._finished = monotonic()
         self._succeeded = False
 

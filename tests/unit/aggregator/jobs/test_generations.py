@@ -20,7 +20,7 @@ from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
-from tallystream_aggregator.stream.layout import change_id
+from tallystream_aggregator.stream.layout import change_id, visible_layout
 from tallystream_aggregator.stream.positions import PositionsRow, encode, key_of
 
 if TYPE_CHECKING:
@@ -181,11 +181,11 @@ def test_a_driver_that_has_read_the_layout_runs_beside_no_change_of_it(seed: int
     cluster, found = new_cluster(), list[tuple[int, int]]()
 
     def read_layout(process: Process, cluster: SimulatedCluster) -> None:
-        mine = generations(process, cluster)
+        mine, broker = generations(process, cluster), SimulatedBroker(process, cluster, lambda _: False)
         while True:
             try:
                 generation = mine.take(opened)
-                layout = mine.layout()
+                layout = visible_layout(broker, TOPICS)
             except (BrokerError, FencedError):
                 continue
             found.append((generation, 1 if layout is None else layout.shards))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.jobs.aggregate import query_watch
-from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, last_end
+from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
+from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of, last_end
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
 from tallystream_aggregator.spark.epochs.listener import Epoch, EpochListener
 from tallystream_aggregator.spark.epochs.processor import EpochRow
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
+from tallystream_aggregator.stream.broker import BrokerError, Place
 from tallystream_aggregator.stream.positions import PositionsRow
 
 if TYPE_CHECKING:
-    import pytest
-
     from tallystream_aggregator.kafka.ledger import LedgerRow
 
 
@@ -29,9 +33,11 @@ class Outside:
 
     def __init__(self, loops: int = 1) -> None:
         self.newest = {loop: ShardRows() for loop in range(loops)}
+        self.places = [Place("metrics-table", 0)]
         self.now = 2
         self.committed: list[Any] = []
         self.written: list[LedgerRow] = []
+        self.clocks: list[Any] = []
         self.fails, self.moves, self.end = False, True, 100
 
     def publish(self, loop: int, *ends: int, generation: int = 2) -> None:
@@ -43,7 +49,7 @@ class Outside:
         )
         self.newest[loop] = ShardRows(found)
 
-    def poll(self) -> bool:
+    def poll(self, _: Any) -> bool:
         """Tell whether something is new."""
         return self.moves
 
@@ -51,9 +57,9 @@ class Outside:
         """Note the offsets of the group."""
         self.committed.append(offsets)
 
-    def bounds(self, places: Any) -> dict[Place, Bounds]:
+    def ends_of(self, places: Any) -> dict[Place, int]:
         """Return ends."""
-        return {place: Bounds(0, self.end, self.end) for place in places}
+        return dict.fromkeys(places, self.end)
 
     def write(self, rows: list[LedgerRow]) -> None:
         """Note rows of the ledger."""
@@ -66,7 +72,8 @@ def watch(outside: Outside, **options: Any) -> tuple[QueryWatch, EpochListener]:
     health = Health("aggregate", HealthSettings())
     listener = EpochListener(health)
     one: Any = outside
-    return QueryWatch(listener, one, one, one, one, health=health, begin={}, otlp=("otlp",), **options), listener
+    given = {"ends_of": outside.ends_of, "append_clocks": outside.clocks.append, "begin": {}, **options}
+    return QueryWatch(listener, one, one, one, health=health, otlp=("otlp",), **given), listener
 
 
 def test_the_group_has_what_all_shards_have_published() -> None:
@@ -136,7 +143,6 @@ def test_a_partition_that_one_shard_has_not_begun_to_read_is_not_done() -> None:
 
 def test_the_lag_grows_while_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop may be stalled. While all is published, nothing is overdue, however long there is no record."""
-    monkeypatch.setattr(query_watch, "ENDS_S", 0.0)
     outside = Outside()
     outside.publish(0, 100)
     watched, _ = watch(outside)
@@ -186,8 +192,37 @@ def test_own_partitions_get_clock_records() -> None:
     found = outside.newest[0].positions
     assert found is not None
     found.positions["otlp"] = {"0": 3}
-    ticks: list[Any] = []
     for options in ({}, {"ends": {"metrics": {"0": 9}}}):
-        watched, _ = watch(outside, tick=ticks.append, **options)
+        watched, _ = watch(outside, **options)
         watched.follow(last=True)
-    assert ticks == [[Place("metrics", 0)]]
+        watched._timer.due({Place("metrics", 0): outside.end}, time.monotonic() - UNMOVED_S)
+        watched.follow(last=True)
+    assert outside.clocks == [[], [Place("metrics", 0)]]
+
+
+class RestartedBroker:
+    """An admin client that knows the leaders of before a restart until it asks for the topics."""
+
+    def __init__(self) -> None:
+        self.outdated = True
+
+    def list_topics(self, **_: object) -> None:
+        """Learn the leaders."""
+        self.outdated = False
+
+    def list_offsets(self, asked: Any, **_: object) -> dict[Any, Future[Any]]:
+        """Return the end of each partition, or the error of the leader."""
+        found: Future[Any] = Future()
+        if self.outdated:
+            found.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+        else:
+            found.set_result(SimpleNamespace(offset=7))
+        return dict.fromkeys(asked, found)
+
+
+def test_the_ends_are_known_again_after_a_restart_of_the_broker() -> None:
+    """The first request fails. Without the next ones, nothing would be committed and no clock record appended."""
+    admin: Any = RestartedBroker()
+    with pytest.raises(KafkaException):
+        ends_of(admin, [Place("metrics", 0)])
+    assert ends_of(admin, [Place("metrics", 0)]) == {Place("metrics", 0): 7}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate import table_start as module
-from tallystream_aggregator.jobs.aggregate.driver import set_aside
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
-from tallystream_aggregator.jobs.aggregate.table_start import TableStart, require_restart, table_start
+from tallystream_aggregator.jobs.aggregate.table_start import TableStart, table_start
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.positions import PositionsRow
@@ -37,8 +36,10 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
 
 
 def start(tmp_path: Path, published: PositionsRow | None = None, **options: Any) -> TableStart:
-    settings = AggregateSettings("b:9092", tmp_path, **options)
-    return table_start(settings, settings.topics, {}, published)
+    """Return how a table begins. `published` is the newest positions row of its first shard."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "visible_row", lambda *_: published)
+        return table_start(AggregateSettings("b:9092", tmp_path, **options), {}, cast("Any", None))
 
 
 def positions(topics: dict[str, dict[str, int]], **fields: Any) -> PositionsRow:
@@ -62,29 +63,10 @@ def test_a_new_table_begins_in_the_middle_only_by_an_option(tmp_path: Path, topi
 
 
 def test_a_table_goes_on_as_it_is(tmp_path: Path) -> None:
-    """Its shards and tags are those of its positions row, whatever checkpoint it has."""
+    """Its shards and tags are those of its positions row, whatever checkpoint it has. `--from` is for a new one."""
     published = positions({"metrics": {"0": 5, "1": 5}}, of=2, sum_tags=REGION)
     for options in ({}, {"shards": 2, "sum_tags": REGION}, {"start": "earliest"}):
         assert start(tmp_path, published, **options) == TableStart({}, 2, REGION)
-
-
-def test_a_position_to_begin_at_is_refused_for_a_table_that_exists(tmp_path: Path) -> None:
-    """Its user expects a new table, and the message says how to begin one. A restart may have the option."""
-    settings = AggregateSettings("b:9092", tmp_path, topic_prefix="t-", start="latest")
-    with pytest.raises(ConfigError, match="leave the option out; or delete the topics t-metrics-table, t-metrics-agg"):
-        require_restart(settings)
-    require_restart(AggregateSettings("b:9092", tmp_path))
-    (tmp_path / "offsets").mkdir()
-    require_restart(settings)
-
-
-def test_a_restart_after_a_damaged_checkpoint_may_have_the_option(tmp_path: Path) -> None:
-    """The driver has set the damaged one aside, and was killed before it had stored anything in the new one."""
-    checkpoint = tmp_path / "checkpoint"
-    checkpoint.mkdir()
-    (checkpoint / "offsets").mkdir()
-    set_aside(checkpoint)
-    require_restart(AggregateSettings("b:9092", checkpoint, start="latest"))
 
 
 @pytest.mark.parametrize(

@@ -1,47 +1,27 @@
-"""The newest rows from the ends of the partitions, while a topic has no leader yet."""
+"""The newest rows from the ends of the partitions."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
-
-from confluent_kafka import KafkaError, KafkaException
-
-from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
-from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.topics import Topics
-
-if TYPE_CHECKING:
-    import pytest
+from support.simulation.direct import ROWS, TOPICS, Direct
+from tallystream_aggregator.jobs.aggregate.table_tail import LAST, TableTail
 
 
-class NewTopic:
-    """A consumer of a topic that was created a moment ago: the first requests find no leader."""
-
-    def __init__(self, failures: int) -> None:
-        self.failures = failures
-
-    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
-        """Return the bounds of an empty partition."""
-        self.failures -= 1
-        if self.failures >= 0:
-            raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
-        return 0, 0
-
-    def assign(self, _: Any) -> None:
-        """Do nothing."""
-
-    unassign = close = lambda _: None
-
-    def poll(self, _: float) -> Any:
-        """Return the end of the partition."""
-        end = KafkaError(KafkaError._PARTITION_EOF)
-        return SimpleNamespace(error=lambda: end, partition=lambda: 0)
-
-
-def test_a_topic_without_a_leader_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first start of an aggregator creates the topic, and reads it at once."""
-    monkeypatch.setattr(clients, "reading_consumer", lambda *_, **__: NewTopic(failures=2))
-    tail = TableTail(Topics(), 1, {})
-    tail.poll()
-    assert tail.newest[0].positions is None
+def test_the_newest_rows_of_a_loop_are_found_at_the_end() -> None:
+    """They are those of the newest step. Without a new one nothing is read, and of many rows only the last."""
+    direct = Direct()
+    tail = TableTail(direct.broker.source(committed=True), TOPICS, 1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    for value in range(3):
+        direct.feed(value, key=b"app-%d" % value)
+        loop.run_epoch(direct.store, (1, value), 2)
+    ends = {ROWS: direct.broker.bounds([ROWS])[ROWS].end}
+    assert (tail.poll(ends), tail.poll(ends)) == (True, False)
+    positions, shard = tail.newest[0]
+    assert positions is not None
+    assert shard is not None
+    assert (positions.records, shard.records, shard.lives) == (3, 3, 3)
+    for _ in range(LAST):
+        direct.cluster.append(ROWS, b"other", b"")
+    assert tail.poll({ROWS: ends[ROWS] + LAST})
+    assert tail.newest[0].positions == positions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,7 +42,7 @@ class FakeProducer:
 
     def poll(self, _timeout: float) -> int:
         """Remove a record from the full queue."""
-        self._full -= 1
+        self._full = max(0, self._full - 1)
         return 0
 
     def flush(self, _timeout: float) -> int:
@@ -91,8 +90,8 @@ def test_a_queue_that_stays_full_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_clock_record_has_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each given partition gets one. The producer is not idempotent: it would wait for its ID."""
     producer = _use(FakeProducer(), monkeypatch)
-    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.5)
-    ClockRecords({}, lambda: True).deliver([Place("t", 3), Place("u", 0)])
+    monkeypatch.setattr("tallystream_aggregator.jobs.aggregate.clock_records.time.time", lambda: 1_700_000_000.5)
+    ClockRecords({}).send([Place("t", 3), Place("u", 0)])
     value = b'{"v":1,"wall_ms":1700000000500}'
     assert [(topic, partition, key, value_) for topic, partition, key, value_ in producer.produced] == [
         ("t", 3, b"tallystream-clock", value),

@@ -106,48 +106,6 @@ def test_a_folder_with_a_long_path_means_tcp(temporary: Path, monkeypatch: pytes
     assert session.socket_settings() == {session.SOCKETS: "false"}
 
 
-START = """
-import os, signal, sys
-from tallystream_aggregator.spark import session
-print(session.socket_settings()[session.SOCKET_FOLDER], flush=True)
-if sys.argv[1] == "killed":
-    os.kill(os.getpid(), signal.SIGKILL)
-sys.stdin.read()
-"""
-
-
-def _begin(state: str, temporary: Path) -> tuple[subprocess.Popen[str], Path]:
-    """Start a process that has a folder of sockets and is killed or keeps running. Make the folder old."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", START, state],
-        env={**os.environ, "TMPDIR": str(temporary)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    folder = Path(process.stdout.readline().strip())
-    (folder / ".1.sock").touch()
-    os.utime(folder, (0, 0))
-    return process, folder
-
-
-def test_the_folder_of_a_killed_process_is_deleted_at_the_next_start(temporary: Path) -> None:
-    """A process that is killed with SIGKILL can't delete it. Folders of running processes are kept."""
-    running, used = _begin("running", temporary)
-    killed, unused = _begin("killed", temporary)
-    killed.communicate()
-    young = temporary / (session.FOLDER_PREFIX + "young")
-    young.mkdir()
-    session.socket_settings()
-    assert not unused.exists()
-    assert list(used.iterdir()) == [used / ".1.sock"]
-    assert young.exists()
-    running.communicate()
-    assert running.returncode == 0
-    assert not used.exists()
-
-
 ZIPS = ("/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10-src.zip")
 
 
@@ -177,14 +135,3 @@ def test_an_environment_without_a_sitecustomize_logs_nothing() -> None:
     *path, started = _paths(*ZIPS, str(session._STARTUP))
     assert started == (str(session._STARTUP / "sitecustomize.py") if own is None else own.origin)
     assert not {*ZIPS, str(session._STARTUP)} & set(path)
-
-
-def test_only_the_jvm_gets_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later processes have the earlier value of PYTHONPATH, or none."""
-    for before in (None, "/elsewhere"):
-        monkeypatch.delenv("PYTHONPATH", raising=False)
-        if before is not None:
-            monkeypatch.setenv("PYTHONPATH", before)
-        with session._python_path(tmp_path):
-            assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), *([before] if before else [])]
-        assert os.environ.get("PYTHONPATH") == before

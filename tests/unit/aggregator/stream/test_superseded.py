@@ -320,6 +320,12 @@ def test_all_runs_end_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -
     assert topic.kept() == [0, 2, 3, 4, 6]
 
 
+def test_all_runs_end_when_their_snapshots_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on the bytes of the snapshots that began runs bounds the memory, too."""
+    monkeypatch.setattr(compaction, "MAX_RUN_BYTES", 1)
+    assert Topic().snapshots(1, 2, 3).kept() == [0, 1, 2]
+
+
 def test_what_waits_is_applied_before_a_clock_record() -> None:
     """The table forgets lives at it, so it needs the newest record of each life before it. So does an invalid one."""
     for value in (clock_value(BEGIN_MS), b"{}"):

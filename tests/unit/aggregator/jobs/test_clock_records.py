@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tallystream_aggregator.jobs.aggregate.clock_records import EVERY_S, UNNEEDED_EVERY_S, ClockTimer
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.clock_records import EVERY_S, UNNEEDED_EVERY_S, ClockTimer
 
 ONE, TWO = Place("metrics", 0), Place("metrics", 1)
 

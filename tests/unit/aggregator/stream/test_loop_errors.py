@@ -1,0 +1,214 @@
+"""The loop of a shard, one failure at a time: what fails again and again, and what is only away for a while."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.simulation.direct import METRICS, Direct
+from tallystream_aggregator.stream import compaction
+from tallystream_aggregator.stream import loop as loop_module
+from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError, Place, UnavailableError
+from tallystream_aggregator.stream.epochs import StepFailedError
+
+OTHER = Place("metrics", 1)
+
+
+def refuse(direct: Direct, what: str, times: int = 10**9, kind: type[Exception] = BrokerError) -> None:
+    """Let requests with this name fail so many times."""
+    left = [times]
+
+    def fail(request: str) -> None:
+        if what in request and left[0] > 0:
+            left[0] -= 1
+            raise kind(f"{request} failed")
+
+    direct.fail = fail
+
+
+def test_a_record_that_cannot_be_published_stops_the_loop() -> None:
+    """Its step is halved down to one record, though a claim is published in between, and the error names the place."""
+    direct = Direct()
+    loop = direct.loop()
+    direct.feed(1, 2)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(*range(3, 50))
+    refuse(direct, "write metrics-agg")
+    with pytest.raises(StepFailedError, match=r"^a step of one record failed 10 times, after .*: 2\}\}: "):
+        loop.run_epoch(direct.store, (1, 1), 600)
+    assert direct.published() == {METRICS: 2}
+    assert direct.requests.count("write metrics-agg:0 id-0") == 1 + 5 + 10  # of 2, of 47 to 2, and of 1 record
+
+
+def test_a_claim_that_fails_is_an_outage_and_is_waited_out() -> None:
+    """It has no record that could be the reason. Afterwards a step has as many records as before."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    direct.feed(*range(100))
+    refuse(direct, "write metrics-table", 50)
+    report = direct.loop().run_epoch(direct.store, (1, 1), 600)
+    assert report.steps < 5
+    assert direct.published() == {METRICS: 100}
+
+
+@pytest.mark.parametrize("topic", ["metrics-agg", "metrics-table"])
+def test_a_step_that_times_out_is_tried_again_for_as_long_as_it_takes(topic: str) -> None:
+    """It may be an outage of one partition. The first publication of a table may time out, too."""
+    direct = Direct()
+    direct.feed(1)
+    refuse(direct, f"write {topic}", 50, UnavailableError)
+    direct.loop().run_epoch(direct.store, (1, 0), 1_000)
+    assert direct.published() == {METRICS: 1}
+
+
+def test_a_step_that_failed_is_halved_and_doubled_again() -> None:
+    """Each step that is published doubles the number of records of the next one."""
+    direct = Direct()
+    loop = direct.loop(max_records=64)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(*range(40))
+    refuse(direct, "write metrics-agg", 3)
+    ends, noted = [], direct.fail
+
+    def fail(request: str) -> None:
+        noted(request)
+        if request == "read":
+            ends.append((direct.published() or {})[METRICS])
+
+    direct.fail = fail
+    loop.run_epoch(direct.store, (1, 1), 20)
+    assert sorted(set(ends)) == [0, 5, 15, 35, 40]
+
+
+def test_an_outage_is_tried_again_after_longer_and_longer_waits_which_begin_anew_after_a_success() -> None:
+    """Two outages of a minute have the same number of attempts, and epochs do not matter."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    attempts = []
+    for batch in range(1, 120):
+        if batch in (1, 60):
+            direct.feed(batch)
+            until_s, tried = direct.monotonic() + 58, list[str]()
+            attempts.append(tried)
+
+            def fail(request: str, until_s: float = until_s, tried: list[str] = tried) -> None:
+                if direct.monotonic() < until_s and request in ("write metrics-agg:0 id-0", "open id-0"):
+                    tried.append(request)
+                    raise UnavailableError("no answer")
+
+            direct.fail = fail
+        loop.run_epoch(direct.store, (1, batch), 1)
+    first, second = map(len, attempts)
+    assert first == second
+    assert first < 70
+
+
+def test_a_partition_that_is_missing_for_a_moment_is_waited_for() -> None:
+    """A broker that has just started may not know it. If it stays away, a person must decide."""
+    direct = Direct(partitions=2)
+    loop = direct.loop()
+    direct.feed(1)
+    direct.feed(5, place=OTHER, key=b"app-2")
+    loop.run_epoch(direct.store, (1, 0), 1)
+    partitions = direct.cluster.topics["metrics"].partitions
+    away = partitions.pop()
+    direct.fail = lambda _: partitions.append(away) if not partitions[1:] and direct.monotonic() > back_s else None
+    back_s = direct.monotonic() + 10
+    loop.run_epoch(direct.store, (1, 1), 30)
+    direct.feed(7, place=OTHER, key=b"app-2")
+    loop.run_epoch(direct.store, (1, 2), 1)
+    assert direct.published() == {METRICS: 1, OTHER: 2}
+    partitions.pop()
+    back_s = float("inf")
+    with pytest.raises(LostRecordsError, match="it is gone"):
+        loop.run_epoch(direct.store, (1, 3), 60)
+
+
+def test_a_partition_that_is_missing_for_a_moment_after_a_long_outage_is_waited_for() -> None:
+    """A broker that is back may know its partitions only seconds later, however long it was away."""
+    direct = Direct(partitions=2)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    loop.close()
+    direct.feed(5, place=OTHER)
+    partitions = direct.cluster.topics["metrics"].partitions
+    away, began_s = partitions.pop(), direct.monotonic()
+
+    def fail(_request: str) -> None:
+        since_s = direct.monotonic() - began_s
+        if since_s < 60:
+            raise UnavailableError("no answer")
+        if since_s > 75 and not partitions[1:]:
+            partitions.append(away)
+
+    direct.fail = fail
+    for batch in range(1, 8):
+        loop.run_epoch(direct.store, (1, batch), 20)
+    assert direct.published() == {METRICS: 0, OTHER: 1}
+
+
+def test_a_topic_that_is_missing_for_a_moment_is_waited_for() -> None:
+    """The partition of the rows may be unknown to a broker that has just started."""
+    direct = Direct()
+    direct.feed(1)
+    away = direct.cluster.topics.pop("metrics-table")
+    end_s = direct.monotonic() + 5
+    direct.fail = lambda _: (
+        direct.cluster.topics.setdefault("metrics-table", away) if direct.monotonic() > end_s else None
+    )
+    direct.loop().run_epoch(direct.store, (1, 0), 60)
+    assert direct.published() == {METRICS: 1}
+
+
+def test_a_loop_that_ended_in_the_middle_of_a_step_begins_again_at_what_is_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Records of the step are in the table, and others of it wait; none of them is lost when the loop goes on."""
+    monkeypatch.setattr(compaction, "FEW_RECORDS", 1)
+    monkeypatch.setattr(loop_module, "FEW_RECORDS", 1)
+    direct = Direct()
+    loop = direct.loop(max_records=10)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(*range(1, 6))
+    reads = []
+
+    def fail(request: str) -> None:
+        if request == "read":
+            reads.append(request)
+            if len(reads) == 2:
+                raise MemoryError
+
+    direct.fail = fail
+    with pytest.raises(MemoryError):
+        loop.run_epoch(direct.store, (1, 1), 1)
+    direct.feed(6, name="other")
+    loop.run_epoch(direct.store, (1, 1), 1)
+    assert any(b'"name":"n"' in value and b'"count":5' in value for value in direct.values())
+
+
+def test_a_broker_that_was_slow_once_delays_the_next_step_by_seconds() -> None:
+    """Publishing takes a fifth of the time, but one slow commit is no reason to read nothing for most of a minute."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    slow = ["commit"]
+
+    def fail(request: str) -> None:
+        if slow and request.startswith("write metrics-agg"):
+            slow.clear()
+            direct.pass_time(9)
+            direct.feed(2)
+
+    direct.fail = fail
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 1), 20)
+    assert direct.published() == {METRICS: 2}
+
+
+def test_a_rate_limits_what_is_read() -> None:
+    """A step has at most the records of a second, and the next one waits until they are due. Nothing is left out."""
+    direct = Direct()
+    direct.feed(*range(50))
+    loop = direct.loop(max_rate=10)
+    assert loop.run_epoch(direct.store, (1, 0), 2.5).records == 30
+    assert loop.run_epoch(direct.store, (1, 0), 10).records == 20
+    assert direct.published() == {METRICS: 50}

@@ -1,0 +1,239 @@
+"""The table of a shard at the published positions, from a state or from rows: old, ahead, or of another table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.simulation.checkpoints import Batch
+from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
+from tallystream_aggregator.stream import loop as loop_module
+from tallystream_aggregator.stream import restore
+from tallystream_aggregator.stream.broker import FencedError, LostRecordsError, Output, Place
+from tallystream_aggregator.stream.positions import PositionsRow, by_place, encode, key_of
+from tallystream_aggregator.stream.restore import MissingRowsError, ReplayError, Restorer, read_to
+from tallystream_aggregator.table.sum_tags import SumTags
+
+OTHER = Place("metrics", 1)
+
+
+def killed_behind_its_rows(direct: Direct) -> None:
+    """Publish four records, of which the rows have the first one, and kill the loop."""
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(1)
+
+    def fail(request: str) -> None:
+        if request == "read" and direct.published() == {METRICS: 4}:
+            raise MemoryError
+        if request == "read" and direct.published() == {METRICS: 1} and direct.cluster.partition(METRICS).end == 1:
+            direct.feed(2, 3, 4)
+
+    direct.fail = fail
+    with pytest.raises(MemoryError):
+        loop.run_epoch(direct.store, (1, 1), 1)
+    direct.fail = lambda _: None
+
+
+@pytest.mark.parametrize("first", [2, 4, 5, 6])
+def test_a_table_that_is_made_of_its_rows_skips_lost_records_if_it_may(first: int) -> None:
+    """Records that are published, and that the rows lack, were deleted: the message says how to continue."""
+    direct = Direct()
+    killed_behind_its_rows(direct)
+    direct.feed(5, 6)
+    direct.cluster.partition(METRICS).delete_before(first)
+    with pytest.raises(LostRecordsError, match="--on-data-loss continue"):
+        direct.loop().run_epoch(Batch(0), (2, 0), 10)
+    direct.loop(skip_lost=True).run_epoch(Batch(0), (3, 0), 10)
+    assert direct.published() == {METRICS: 6}
+    assert (b'"count":6' in direct.values()[-1]) == (first < 6)
+
+
+def test_lost_records_of_an_old_state_are_not_skipped_if_the_rows_have_them() -> None:
+    """An old copy of the checkpoint is older than the records. The rows are used, and no count falls."""
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop(skip_lost=True)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    old = direct.store.copy(1)
+    direct.feed(5, name="other")
+    direct.feed(2)
+    loop.run_epoch(direct.store, (1, 1), 1)
+    direct.cluster.partition(METRICS).delete_before(3)
+    direct.feed(6, name="other", key=b"app-2")
+    direct.loop(skip_lost=True).run_epoch(old, (2, 0), 1)
+    assert b'"count":11' in direct.values()[-1]
+
+
+def test_records_of_an_added_partition_that_were_deleted_are_lost() -> None:
+    """The table does not know the partition. Its records were published from the first one on."""
+    direct = Direct()
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    old = direct.store.copy(1)
+    direct.cluster.create("metrics", 2)
+    direct.feed(1, 2, place=OTHER)
+    direct.loop().run_epoch(direct.store, (1, 1), 1)
+    direct.cluster.partition(OTHER).delete_before(1)
+    direct.cluster.partition(ROWS).compact(100, markers=True, tombstones=True)
+    direct.loop().run_epoch(old, (2, 0), 1)
+    assert direct.published() == {METRICS: 0, OTHER: 2}
+
+
+class Unchecked(Restorer):
+    """Takes every table, without asking what is published and what it has counted."""
+
+    def _replay(self, table: Any, published: Any, source: Any, *, skip_lost: bool = False) -> None:
+        read_to(table, by_place(published.positions), source, self._stopped, skip_lost=skip_lost)
+        table.outputs()
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_state_above_what_is_published_does_not_count(monkeypatch: pytest.MonkeyPatch, checked: bool) -> None:
+    """After a loss of unflushed records, the dead letters that were lost with them are published again.
+
+    A loop that continued the state would leave them out.
+    """
+    if not checked:
+        monkeypatch.setattr(loop_module, "Restorer", Unchecked)
+    direct = Direct()
+    direct.feed(1)
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.flush()
+    outputs = direct.cluster.places("metrics-agg", "metrics-dead", "metrics-table")
+    flushed = {place: direct.cluster.partition(place).end for place in outputs}
+    direct.cluster.append(METRICS, b"app-1", b"{")
+    direct.feed(2)
+    loop.run_epoch(direct.store, (1, 1), 1)
+    assert len(direct.values("metrics-dead")) == 1
+    for place, end in flushed.items():
+        direct.cluster.partition(place).truncate(end)
+    direct.feed(3)
+    direct.loop().run_epoch(direct.store, (2, 0), 1)
+    assert direct.published() == {METRICS: 4}
+    assert len(direct.values("metrics-dead")) == checked
+
+
+def test_a_state_that_is_ahead_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    """Rows and positions of `metrics-table` were lost in an unclean election. The rows that are left are used."""
+    ahead, direct = Direct(), Direct()
+    for one, values in ((ahead, (1, 2, 3)), (direct, (1,))):
+        one.feed(*values)
+        one.loop().run_epoch(one.store, (1, 0), 1)
+    direct.feed(5, 6)
+    direct.loop().run_epoch(ahead.store, (2, 0), 1)
+    assert direct.published() == {METRICS: 3}
+    assert b'"count":6' in direct.values()[-1]
+    assert "ahead of the published positions" in caplog.text
+
+
+def test_a_state_of_other_tags_is_not_used() -> None:
+    """A checkpoint may be left from before a rebuild, with the same positions and counts of records."""
+    before, direct = Direct(), Direct()
+    for one, tags in ((before, SumTags(drop=("k",))), (direct, SumTags())):
+        one.feed(1)
+        one.loop(sum_tags=tags).run_epoch(one.store, (1, 0), 1)
+    direct.feed(2)
+    loop = direct.loop()
+    loop.run_epoch(before.store, (2, 0), 1)
+    assert loop._table.state.sum_tags == SumTags()
+    assert direct.published() == {METRICS: 2}
+
+
+def test_a_state_of_an_earlier_table_is_not_used() -> None:
+    """The topics were deleted and created again, and the checkpoint stayed. It has as many records at its positions."""
+    direct = Direct()
+    direct.feed(5)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    for topic in (TOPICS.metrics, TOPICS.agg, TOPICS.table):
+        direct.cluster.delete(topic)
+        direct.cluster.create(topic, 1)
+    direct.feed(1)
+    direct.loop().run_epoch(Batch(0), (2, 0), 1)
+    direct.feed(2)
+    direct.loop().run_epoch(direct.store, (3, 0), 1)
+    assert b'"count":2' in direct.values()[-1]
+    assert not direct.values(TOPICS.dead)
+
+
+def test_rows_are_read_in_a_number_of_requests_that_does_not_depend_on_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compacted topic has many more offsets than rows, and each range of offsets needs a consumer of its own."""
+    monkeypatch.setattr(restore, "READ_AT_ONCE", 5)
+    direct = Direct()
+    loop = direct.loop()
+    for value in range(100):
+        direct.feed(value)
+        loop.run_epoch(direct.store, (1, value), 1)
+    partition = direct.cluster.partition(ROWS)
+    partition.compact(partition.end, markers=True, tombstones=True)
+    direct.requests.clear()
+    direct.feed(100)
+    direct.loop().run_epoch(Batch(0), (2, 0), 0.2)
+    assert direct.published() == {METRICS: 101}
+    assert len(direct.requests) < 40
+
+
+def test_a_table_is_not_made_of_a_part_of_its_rows() -> None:
+    """Rows of lives that do not change were deleted, as by a retention. Counts would fall."""
+    direct = Direct()
+    loop = direct.loop()
+    direct.feed(1)
+    loop.run_epoch(direct.store, (1, 0), 1)
+    before = direct.cluster.partition(ROWS).end
+    direct.feed(5, key=b"app-2")
+    loop.run_epoch(direct.store, (1, 1), 2)
+    direct.flush()
+    direct.cluster.partition(ROWS).delete_before(before)
+    direct.feed(6, key=b"app-2")
+    with pytest.raises(MissingRowsError, match=r"metrics-table, partition 0: the records before .* begin a new table"):
+        direct.loop().run_epoch(Batch(0), (2, 0), 3)
+    direct.loop().run_epoch(direct.store, (3, 0), 3)
+    assert b'"count":7' in direct.values()[-1]
+
+
+def test_rows_that_do_not_lead_to_what_is_published_stop_the_loop() -> None:
+    """Somebody has changed records or rows. A table that counts something else must not go on."""
+    direct = Direct()
+    direct.feed(1, 2)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    row = PositionsRow(
+        shard=0, claim=(1, 1), step=9, positions={"metrics": {"0": 2}}, topics={"metrics": "id-5"}, records=3
+    )
+    direct.broker.writer("id-0").commit([Output(ROWS, key_of(0), encode(row))])
+    with pytest.raises(ReplayError, match=r"counts \(2, 0, 0\) .* has \(3, 0, 0\).* begin a new table"):
+        direct.loop().run_epoch(direct.store, (2, 0), 10)
+
+
+def test_what_the_rows_lack_is_written_before_the_state() -> None:
+    """Otherwise a checkpoint that is lost later would leave the rows behind for ever."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+    direct.feed(1)
+    loop.run_epoch(direct.store, (1, 1), 0.5)
+    direct.feed(2)
+    loop.run_epoch(direct.store, (1, 2), 0.2)
+    direct.cluster.partition(METRICS).delete_before(2)
+    direct.feed(3)
+    direct.loop().run_epoch(Batch(0), (2, 0), 1)
+    assert b'"count":3' in direct.values()[-1]
+
+
+def test_a_task_that_is_replaced_while_it_restores_ends_as_such() -> None:
+    """The rows that it reads are newer than the positions with which it began. Nobody has changed them wrongly."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+
+    def fail(request: str) -> None:
+        if request == "read":
+            direct.fail = lambda _: None
+            direct.feed(2)
+            direct.loop().run_epoch(direct.store, (3, 0), 1)
+            direct.flush()
+
+    direct.fail = fail
+    with pytest.raises(FencedError, match="a newer task has it"):
+        direct.loop().run_epoch(Batch(0), (2, 0), 60)
+    assert direct.published() == {METRICS: 2}
