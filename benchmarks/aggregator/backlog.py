@@ -63,7 +63,7 @@ def backlog(
         "updates_per_s": n / wall_s,
         "cpu_s": cpu_s,
         "cpu_s_per_million": cpu_s / n * 1e6,
-        "peak_rss_mb": meter.peak_rss / 1e6,
+        "peak_mb": meter.peak_bytes / 1e6,
         "others_cores": others_s / wall_s,
         "sums_received": watcher.received,
         "preload_s": preload_s,

@@ -123,7 +123,7 @@ def live(
         "inconsistent_sums": found.inconsistent,
         "sent_late_ms": sent.worst_lag_s * 1000,
         "cpu_cores": cpu_s / took_s,
-        "peak_rss_mb": meter.peak_rss / 1e6,
+        "peak_mb": meter.peak_bytes / 1e6,
         "others_cores": others_s / took_s,
         "sums_received": watcher.received,
         "exact": watcher.matches(updates.sums),
@@ -146,7 +146,7 @@ def idle(bootstrap_servers: str, side: Side, folder: Path, *, warmup_s: float, s
         "seconds": seconds,
         "ready_s": ready_s,
         "cpu_cores": cores,
-        "peak_rss_mb": meter.peak_rss / 1e6,
+        "peak_mb": meter.peak_bytes / 1e6,
         "others_cores": others,
         "exact": True,
     }

@@ -61,7 +61,7 @@ def backlogs(found: Found) -> str:
             f"{one['updates']:,} updates as {one['records']:,} {_FORMS[one['form']]}",
             side,
             *(f"{one['wall_s']:.1f}", f"{one['updates_per_s']:,.0f}", f"{one['cpu_s']:.1f}"),
-            *(f"{one['cpu_s_per_million']:.1f}", f"{one['peak_rss_mb']:,.0f}", f"{one['others_cores']:.1f}"),
+            *(f"{one['cpu_s_per_million']:.1f}", f"{one['peak_mb']:,.0f}", f"{one['others_cores']:.1f}"),
             _exact(one),
         ]
         for (figure, side), one in found.items()
@@ -79,7 +79,7 @@ def latencies(found: Found) -> str:
             side + (f", --latency {one['latency']}" if one.get("latency") else "") + _BUSY * one.get("busy", False),
             *(_ms(one[field]) for field in ("p50_ms", "p95_ms", "p99_ms", "gap_ms")),
             f"yes ({one['drain_s']:.1f} s)" if one["keeps_up"] else f"**no** ({one['drain_s']:.1f} s)",
-            *(f"{one['cpu_cores']:.2f}", f"{one['peak_rss_mb']:,.0f}", f"{one['others_cores']:.1f}", _exact(one)),
+            *(f"{one['cpu_cores']:.2f}", f"{one['peak_mb']:,.0f}", f"{one['others_cores']:.1f}", _exact(one)),
         ]
         for (figure, side), one in found.items()
         if figure.startswith(("latency", "steady", "default"))

@@ -13,25 +13,25 @@ INTERVAL_S = 0.5
 
 
 class Usage(NamedTuple):
-    """Processor seconds since the start, and resident memory in bytes, of a process and its descendants."""
+    """Processor seconds since the start, and memory in bytes, of a process and its descendants."""
 
     cpu_s: float
-    rss: int
+    memory: int
 
 
 def usage(pid: int) -> Usage:
     """Return what the process tree has used up to now, including children that have ended.
 
-    Resident memory is the sum over the processes. Memory that they share is counted in each of them.
+    Memory is the sum of the proportional set sizes: pages that processes share count once.
     """
-    cpu, rss = 0.0, 0
+    cpu, memory = 0.0, 0
     with suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
         for process in [root, *root.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess), process.oneshot():
                 cpu += sum(process.cpu_times()[:4])  # user and system time, of itself and of ended children
-                rss += process.memory_info().rss
-    return Usage(cpu, rss)
+                memory += process.memory_full_info().pss
+    return Usage(cpu, memory)
 
 
 def machine_cpu_s() -> float:
@@ -46,7 +46,7 @@ class Meter:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._stop = Event()
-        self._last, self.peak_rss = Usage(0.0, 0), 0
+        self._last, self.peak_bytes = Usage(0.0, 0), 0
         self._began, self._machine = self._ours(), machine_cpu_s()
         self._thread = Thread(target=self._run, name="bench-usage", daemon=True)
 
@@ -72,9 +72,9 @@ class Meter:
 
     def _sample(self) -> Usage:
         now = usage(self._pid)
-        if now.rss:  # 0 if the process has ended: keep the last values
+        if now.memory:  # 0 if the process has ended: keep the last values
             self._last = now
-        self.peak_rss = max(self.peak_rss, now.rss)
+        self.peak_bytes = max(self.peak_bytes, now.memory)
         return self._last
 
     def _run(self) -> None:

@@ -34,7 +34,7 @@ def main() -> int:
         )
         if options.vmagent is not None:
             two = vmagent.measure(options.vmagent, Path(folder) / "vmagent", options.updates)
-            cells = [f"{two['updates']:,}", f"{two['wall_s']:.1f}", f"{two['cpu_s']:.1f}", f"{two['peak_rss_mb']:,.0f}"]
+            cells = [f"{two['updates']:,}", f"{two['wall_s']:.1f}", f"{two['cpu_s']:.1f}", f"{two['peak_mb']:,.0f}"]
             cells += ["exact" if two["exact"] else "**wrong**", "yes" if two["forgets_after_a_restart"] else "no"]
             heads = ["vmagent: updates", "s from launch", "CPU s", "peak MB", "sums", "forgets after a restart"]
             print(table(heads, [cells]))

@@ -50,7 +50,7 @@ def measure(binary: Path, folder: Path, n: int) -> dict[str, Any]:
             for number, line in enumerate(half.splitlines()):
                 halves[number % fleet.metrics] += float(line.rpartition(b" ")[2])
             lost = _reaches(receiver, fleet, halves)
-    found = {"updates": len(bodies) * fleet.rows, "wall_s": wall_s, "cpu_s": cpu_s, "peak_rss_mb": meter.peak_rss / 1e6}
+    found = {"updates": len(bodies) * fleet.rows, "wall_s": wall_s, "cpu_s": cpu_s, "peak_mb": meter.peak_bytes / 1e6}
     return {**found, "exact": exact, "forgets_after_a_restart": lost}
 
 

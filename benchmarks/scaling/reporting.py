@@ -186,7 +186,7 @@ def _report(place: _Place, reports: _Reports, watcher: Watcher, seconds: float) 
         **{f"p{percent}_ms": percentile(timed, percent) * 1000 for percent in (50, 99)},
         "gap_ms": longest_gap(arrivals, float(times[0]), float(times[-1])) * 1000,
         "drain_s": whole - took,
-        "peak_rss_mb": meter.peak_rss / 1e6,
+        "peak_mb": meter.peak_bytes / 1e6,
     }
 
 

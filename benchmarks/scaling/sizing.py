@@ -55,7 +55,7 @@ def costs(found: Found) -> Costs | None:
     small, large = stages[0], stages[-1]
     large_ones = [one for one in stages if one["rows"] >= 1_000_000]
     fitted = large_ones if len(large_ones) > 1 else stages
-    memory, idle = _line(fitted, "peak_rss_mb")
+    memory, idle = _line(fitted, "peak_mb")
     restart, start = _line(fitted, "restart_s")
     updates = large["rows"] / large["lives"]
     return Costs(
@@ -138,7 +138,7 @@ def _storage(found: Found) -> str:
     heads += ["s from launch to the first sums", "restart s", "restart without its checkpoint s"]
     rows = [
         [
-            *(name, f"{one['peak_rss_mb']:,.0f}", f"{one['checkpoint_mb']:,.1f}"),
+            *(name, f"{one['peak_mb']:,.0f}", f"{one['checkpoint_mb']:,.1f}"),
             *(f"{one['records_per_s'] * one[field] / MB:.1f}" for field in ("record_bytes", "table_record_bytes")),
             *(f"{one[field]:.1f}" for field in ("loaded_s", "restart_s", "restored_s")),
         ]

@@ -74,7 +74,7 @@ def test_our_sums_are_checked_and_their_cost_is_measured(broker: KafkaBroker, tm
     assert (found["updates"], found["records"]) == (N, N // FLEET.metrics)
     assert found["wall_s"] > 0
     assert found["cpu_s"] > 1  # two Pythons and a JVM have started
-    assert found["peak_rss_mb"] > 100
+    assert found["peak_mb"] > 100
 
 
 def test_a_wrong_sum_is_never_a_result(broker: KafkaBroker, tmp_path: Path, expected: list[int]) -> None:

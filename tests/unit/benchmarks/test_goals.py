@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def of_backlog(updates: int, wall_s: float, **more: Any) -> dict[str, Any]:
     """Return what a backlog's measurement has."""
     plain = {"updates": updates, "records": updates, "form": "singles", "wall_s": wall_s, "exact": True}
-    plain |= {"updates_per_s": updates / wall_s, "cpu_s": 1.0, "cpu_s_per_million": 8.0, "peak_rss_mb": 600.0}
+    plain |= {"updates_per_s": updates / wall_s, "cpu_s": 1.0, "cpu_s_per_million": 8.0, "peak_mb": 600.0}
     return {**plain, "others_cores": 0.0, **more}
 
 
@@ -25,7 +25,7 @@ def of_latency(p50_ms: float, p99_ms: float, *, keeps_up: bool = True) -> dict[s
     """Return what a live measurement has."""
     plain = {"rate": 10_000, "p50_ms": p50_ms, "p95_ms": p99_ms, "p99_ms": p99_ms, "drain_s": 0.5, "cpu_cores": 1.0}
     plain |= {"gap_ms": 90.0}
-    return {**plain, "keeps_up": keeps_up, "peak_rss_mb": 1.0, "others_cores": 0.0, "exact": True}
+    return {**plain, "keeps_up": keeps_up, "peak_mb": 1.0, "others_cores": 0.0, "exact": True}
 
 
 FOUND = {

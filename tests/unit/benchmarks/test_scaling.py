@@ -25,10 +25,10 @@ def stage(lives: int, *, exact: bool = True, **more: float) -> dict[str, Any]:
     return {**seconds, **sizes, **rates, **more, "exact": exact}
 
 
-SMALL = stage(100, cores=0.5, peak_rss_mb=1090.0, checkpoint_mb=1.0, restart_s=7.0)
-MILLION = stage(10_000, cores=1.0, peak_rss_mb=1400.0, checkpoint_mb=100.0, restart_s=17.0)
-SHARDED = stage(10_000, cores=1.4, peak_rss_mb=1900.0, checkpoint_mb=110.0, restart_s=15.0)
-LARGE = stage(100_000, cores=1.0, peak_rss_mb=5000.0, checkpoint_mb=1000.0, restart_s=107.0)
+SMALL = stage(100, cores=0.5, peak_mb=1090.0, checkpoint_mb=1.0, restart_s=7.0)
+MILLION = stage(10_000, cores=1.0, peak_mb=1400.0, checkpoint_mb=100.0, restart_s=17.0)
+SHARDED = stage(10_000, cores=1.4, peak_mb=1900.0, checkpoint_mb=110.0, restart_s=15.0)
+LARGE = stage(100_000, cores=1.0, peak_mb=5000.0, checkpoint_mb=1000.0, restart_s=107.0)
 FOUND = {("rows-10k", OURS): SMALL, ("rows-1m", OURS): MILLION, ("rows-1m-2-shards", OURS): SHARDED}
 WITH_LARGE = {**FOUND, ("rows-10m", OURS): LARGE}
 
