@@ -198,7 +198,7 @@ class EpochProcessor(StatefulProcessor):
         else:
             loop, seconds = found.loop, settings.epoch_s
         report = loop.run_epoch(self._store, self._claim(generation), seconds)
-        _in_memory[name] = _Loop(loop, generation, Between(loop))
+        _in_memory[name] = _Loop(loop, generation, Between(loop, settings.epoch_s))
         return EpochRow(
             shard=shard,
             steps=report.steps,
