@@ -20,8 +20,8 @@ from tallystream.metrics.sketch import Sketch
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.verify.reader import Reader, bounds
 from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.topics import TopicReader
 from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ def main() -> None:
             print(f"{options.records:,} records of {metrics} metrics, {size:,.0f} bytes a record")
             for name, measured in (("only read", read), ("replayed by verify", replay), ("summed by the table", table)):
                 began, cpu = time.perf_counter(), time.process_time()
-                count = measured(Reader(kafka, place, 0, committed=False), bounds(kafka, topics.metrics)[place][1])
+                reader = TopicReader(kafka)
+                end = reader.bounds(topics.metrics)[place][1]
+                count = measured(reader.read(place, 0, end, committed=False))
                 took, cpu = time.perf_counter() - began, time.process_time() - cpu
                 assert count == options.records
                 print(
@@ -81,12 +83,12 @@ def publish(kafka: dict[str, str], topic: str, records: int, instances: int, met
     return total / records
 
 
-def read(reader: Reader, end: int) -> int:
+def read(records: Iterator[RawRecord]) -> int:
     """Count the records."""
-    return sum(1 for _ in reader.until(end))
+    return sum(1 for _ in records)
 
 
-def replay(reader: Reader, end: int) -> int:
+def replay(records: Iterator[RawRecord]) -> int:
     """Replay the records as `tallystream verify` does."""
     replayed = Replay()
 
@@ -94,13 +96,13 @@ def replay(reader: Reader, end: int) -> int:
         for raw in batch:
             assert not replayed.apply("metrics:0", raw.timestamp_ms, raw.key, raw.value)
 
-    count = _in_batches(reader.until(end), apply)
+    count = _in_batches(records, apply)
     for identity in replayed.identities():
         replayed.sum(identity)
     return count
 
 
-def table(reader: Reader, end: int) -> int:
+def table(records: Iterator[RawRecord]) -> int:
     """Apply the records to the table of the aggregator, in this process and without Spark."""
     summed = Table(State())
 
@@ -111,7 +113,7 @@ def table(reader: Reader, end: int) -> int:
             )
         assert not summed.outputs().dead
 
-    return _in_batches(reader.until(end), apply)
+    return _in_batches(records, apply)
 
 
 def _in_batches(records: Iterator[RawRecord], apply: Callable[[list[RawRecord]], None]) -> int:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from tallystream.decoding import json_decoder
 
-if TYPE_CHECKING:
-    from tallystream.record import Identity
+MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
+"""(app, name, type, sorted tags)"""
 
+Offsets = dict[str, dict[str, int]]
+"""topic → partition → the last offset included"""
+
+VALUES = (
+    *("count", "sum", "min", "max", "mean", "number", "mean_rate", "m1_rate", "m5_rate", "m15_rate"),
+    *("p50", "p75", "p95", "p98", "p99", "p999", "start", "position"),
+)
+"""The fields of a sum that its type determines, without the sketch."""
 
 NO_SKETCH = msgspec.Raw()
 
@@ -59,22 +65,30 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     retired: int = 0
     overflow: bool = False
     ts: int
-    offsets: dict[str, dict[str, int]] = {}
+    offsets: Offsets = {}
+
+    @property
+    def metric(self) -> MetricId:
+        """The identity of the metric."""
+        return self.app, self.name, self.type, tuple(sorted(self.tags.items()))
+
+    def key(self) -> bytes:
+        """The record's key."""
+        return key_of(self.metric)
+
+    def value(self) -> bytes:
+        """The record's value. It always has `v`."""
+        return b'{"v":1,' + _encoder.encode(self)[1:]
 
 
 _encoder = msgspec.json.Encoder()
 _decode = json_decoder(Sum)
 
 
-def key(app: str, identity: Identity) -> bytes:
-    """Return the key of a sum: a JSON array. The same app and identity always have the same bytes."""
-    name, type_, tags = identity
-    return _encoder.encode([app, type_, name, tags])
-
-
-def encode(row: Sum) -> bytes:
-    """Return the value of a row of `metrics-agg`. It always includes `v`."""
-    return b'{"v":1,' + _encoder.encode(row)[1:]
+def key_of(metric: MetricId) -> bytes:
+    """Return the key of a sum: a JSON array. The same metric always has the same bytes."""
+    app, name, kind, tags = metric
+    return _encoder.encode([app, kind, name, tags])
 
 
 def decode(value: bytes) -> Sum:

@@ -11,8 +11,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates
 from tallystream import record
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
-from tallystream_aggregator.table.decode import Record
+from tallystream_aggregator.table.decode import CLOCK_KEY, Record, clock_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

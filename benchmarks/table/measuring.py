@@ -125,7 +125,7 @@ def apply(table: Table, records: Iterable[Record]) -> None:
 def measure(steps: Iterable[Step], *, skip: int = 2) -> Cost:
     """Apply the steps to a new table, as an aggregator does. Return the cost of those after the first `skip`."""
     store = MemoryStore()
-    table = Table(State(published=True), TableSettings(otlp_topics=(OTLP_TOPIC,)))
+    table = Table(State(), TableSettings(otlp_topics=(OTLP_TOPIC,)))
     stored, spent, updates = StoredTable(table), list[tuple[float, ...]](), list[int]()
     expected, sums = Expected(), dict[str, int]()
     for number, step in enumerate(steps):

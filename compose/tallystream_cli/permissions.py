@@ -37,8 +37,6 @@ _GROUPS = {"tallystream-aggregator", "tallystream-aggregator-lease", "tallystrea
 
 _READING = "librdkafka requires a group ID; nothing is committed"
 
-_OFFSETS = "offsets for lag tools; Delete for a topic that is no longer read"
-_POSITIONS = "membership and positions; Delete for a topic that is no longer read"
 _TRANSACTIONS = "transactions of the shards, the combiner and the lease"
 TRANSACTIONAL_ID = "transactional ID"
 _TOPIC_CHECKS = "partitions, ID, newest timestamp, configuration"
@@ -59,7 +57,7 @@ PERMISSIONS = (
     Permission("aggregate", "topic", "metrics-ledger", ("Read", "Write", "Create"), "epochs, and the generation"),
     Permission("aggregate", "topic", "metrics-dead", ("Write", "Create"), "dead letters"),
     Permission("aggregate", TRANSACTIONAL_ID, "tallystream-aggregator-*", ("Write", "Describe"), _TRANSACTIONS),
-    Permission("aggregate", "group", "tallystream-aggregator", ("Read", "Delete"), _OFFSETS),
+    Permission("aggregate", "group", "tallystream-aggregator", ("Read",), "offsets for lag tools"),
     Permission("aggregate", "group", "tallystream-aggregator-lease", ("Read",), "the lease"),
     Permission("aggregate", "group", "tallystream-reading", ("Read",), _READING),
     Permission("ship", "topic", "metrics-agg", ("Read",), "sums"),
@@ -73,7 +71,7 @@ PERMISSIONS = (
         ("Write", "DescribeConfigs"),
         "its internal metrics; whether the topic has append times",
     ),
-    Permission("ship", "group", "tallystream-shipper", ("Read", "Delete"), _POSITIONS),
+    Permission("ship", "group", "tallystream-shipper", ("Read",), "membership and positions"),
     Permission("ship", "group", "tallystream-reading", ("Read",), _READING),
     Permission("replay", "topic", "metrics-agg", ("Read", "DescribeConfigs"), "sums; how long they are kept"),
     Permission("replay", "group", "tallystream-reading", ("Read",), _READING),

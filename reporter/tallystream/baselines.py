@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream import record
+from tallystream.metric_types import TOTAL, TYPES
 from tallystream.metrics.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -50,16 +51,13 @@ def add(metric: record.Metric, earlier: record.Metric | None) -> record.Metric:
 
 
 def _combined(metric: record.Metric, other: record.Metric | None, sign: int) -> record.Metric:
+    if other is None or other.__class__ is not metric.__class__:
+        return metric
+    names = (name for name, adds in TYPES[metric.type] if adds == TOTAL)
+    changed = {name: getattr(metric, name) + sign * getattr(other, name) for name in names}
     if isinstance(other, record.Histogram) and isinstance(metric, record.Histogram):
-        return msgspec.structs.replace(
-            metric,
-            count=metric.count + sign * other.count,
-            sum=metric.sum + sign * other.sum,
-            sketch=_combined_sketch(metric.sketch, other.sketch, sign),
-        )
-    if isinstance(other, record.Counter | record.Meter) and isinstance(metric, record.Counter | record.Meter):
-        return msgspec.structs.replace(metric, count=metric.count + sign * other.count)
-    return metric
+        changed["sketch"] = _combined_sketch(metric.sketch, other.sketch, sign)
+    return msgspec.structs.replace(metric, **changed) if changed else metric
 
 
 def _combined_sketch(one: record.Sketch | None, other: record.Sketch | None, sign: int) -> record.Sketch | None:

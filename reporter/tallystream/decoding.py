@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def json_decoder(kind: type[T]) -> Callable[[bytes | str], T]:
-    """Return a function that decodes JSON in UTF-8 to `kind`.
+def json_decoder(kind: type[T], dec_hook: Callable[[type, Any], Any] | None = None) -> Callable[[bytes | str], T]:
+    """Return a function that decodes JSON in UTF-8 to `kind`. `dec_hook` is msgspec's, for types that it does not know.
 
     It raises msgspec.DecodeError for all other input. Its subclass msgspec.ValidationError names the invalid field.
     """
-    return _strict(msgspec.json.Decoder(kind))
+    return _strict(msgspec.json.Decoder(kind, dec_hook=dec_hook))
 
 
-def msgpack_decoder(kind: type[T]) -> Callable[[bytes], T]:
+def msgpack_decoder(kind: type[T], dec_hook: Callable[[type, Any], Any] | None = None) -> Callable[[bytes], T]:
     """Return a function that decodes MessagePack to `kind`. It raises the errors of `json_decoder`."""
-    return _strict(msgspec.msgpack.Decoder(kind))
+    return _strict(msgspec.msgpack.Decoder(kind, dec_hook=dec_hook))
 
 
 def _strict(decoder: Any) -> Callable[[Any], Any]:

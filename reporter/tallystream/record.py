@@ -148,6 +148,8 @@ class Position(_Metric, tag="position"):
 Metric = Counter | FloatCounter | UpDown | Gauge | Meter | Histogram | Timer | Position
 METRIC_TYPES: tuple[type[_Metric], ...] = (Counter, FloatCounter, UpDown, Gauge, Meter, Histogram, Timer, Position)
 _TYPES = {kind: str(kind.__struct_config__.tag) for kind in METRIC_TYPES}
+CLASSES = {name: kind for kind, name in _TYPES.items()}
+"""The class of each type of metrics, by its name."""
 
 
 class Header(msgspec.Struct, omit_defaults=True, kw_only=True):

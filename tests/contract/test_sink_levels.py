@@ -250,13 +250,13 @@ def test_prometheus_metrics_are_unavailable_until_a_flush() -> None:
     assert (caught.value.code, caught.value.read()) == (503, b"the newest sums are not known yet\n")
     sink.flush()
     sink.write([sum_point("counter", 2, NOW_MS + 1)])
-    assert 'orders_processed_total{app="orders",metric_type="counter"} 1\n' in scrape(sink)
+    assert 'orders_processed_total{name="orders.processed",app="orders",metric_type="counter"} 1\n' in scrape(sink)
     sink.withdraw("the broker is unavailable")
     with pytest.raises(urllib.error.HTTPError) as caught:
         scrape(sink)
     assert (caught.value.code, caught.value.read()) == (503, b"the broker is unavailable\n")
     sink.flush()
-    assert 'orders_processed_total{app="orders",metric_type="counter"} 2\n' in scrape(sink)
+    assert 'orders_processed_total{name="orders.processed",app="orders",metric_type="counter"} 2\n' in scrape(sink)
     sink.close()
 
 

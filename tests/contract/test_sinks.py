@@ -1,8 +1,7 @@
-"""The contract of the stores that can be read, with a real SQLite file and a real InfluxDB."""
+"""What the contract adds to test_sink_levels.py for stores that can be read: a real SQLite file, a real InfluxDB."""
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import sqlite3
@@ -85,18 +84,6 @@ def test_numbers_are_exact(store: StoreSettings) -> None:
     read = [point["v"] for point in content(store, "floats", ["v"])[()].values()]
     assert read == floats
     assert {type(value) for value in read} == {float}
-
-
-def test_a_repeated_write_changes_nothing(store: StoreSettings) -> None:
-    """Writing all or some of the points again, in the same call or another one, makes no difference."""
-    points = [Point("again", {"n": str(i % 3)}, {"count": i, "sum": i / 7}, NOW_MS + i // 3) for i in range(300)]
-    write(store, points)
-    before = content(store, "again", ["count", "sum"])
-    assert sum(len(series) for series in before.values()) == 300
-    write(store, points)
-    write(store, points[100:200] + points[150:])
-    write(store, points)
-    assert content(store, "again", ["count", "sum"]) == before
 
 
 def test_fields_of_one_point_are_merged_and_the_later_value_wins(store: StoreSettings) -> None:
@@ -215,14 +202,6 @@ def test_points_are_durable(store: StoreSettings) -> None:
     assert content(store, "kept", ["count"]) == {(): {NOW_MS: {"count": 1}, NOW_MS + 1: {"count": 2}}}
 
 
-def test_an_empty_write_is_allowed(store: StoreSettings) -> None:
-    """It adds no point."""
-    assert write(store, []) == 0
-    reader = open_reader(store)
-    assert reader.measurements() == []
-    reader.close()
-
-
 def test_two_processes_can_write_at_the_same_time(store: StoreSettings) -> None:
     """All points of both are stored. Points of both have the fields of both."""
     batches, base_ms = 25, NOW_MS
@@ -247,20 +226,6 @@ def test_two_processes_can_write_at_the_same_time(store: StoreSettings) -> None:
     }
     shared = content(store, "shared", ["one", "two"])
     assert shared == {(): {ts_ms: {"one": ts_ms, "two": ts_ms} for ts_ms in times}}
-
-
-def test_a_rejected_point_does_not_block_others(store: StoreSettings, caplog: pytest.LogCaptureFixture) -> None:
-    """A rejected point is counted and logged, and the others are written."""
-    points = [Point("neighbours", {}, {"count": i}, NOW_MS + i) for i in range(100)]
-    bad = [
-        Point("neighbours", {}, {"count": 1000, "sum": number}, NOW_MS + 1000)
-        for number in (math.nan, math.inf, -math.inf, 2**63, -(2**63) - 1)
-    ]
-    bad.append(Point("neighbours", {}, {"count": 1000}, 2**63))
-    with caplog.at_level("WARNING"):
-        assert write(store, [*points[:50], *bad, *points[50:]]) == 6
-    assert caplog.text.count("rejects a point of 'neighbours' permanently") == 6
-    assert list(content(store, "neighbours", ["count", "sum"])[()]) == [point.ts_ms for point in points]
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import yaml
 
 from support.grafana_queries import METRIC_OF, SELECTED, interpolate, label_values, prometheus, promql, promql_range
 from support.grafana_system import MINUTES, STEP_MS, STEPS, System
-from tallystream.testing import ManualClock
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_dashboards.grafana.alerts.prometheus import alert_name
 from tallystream_dashboards.grafana.alerts.rules import RULES
@@ -63,8 +62,7 @@ def programs() -> None:
 
 def system(end_ms: int, fault: str = "", without: str = "") -> System:
     """Return a system whose sums the shipper's sink exposes, except those of the app `without`."""
-    # Many steps take less than a second, so a text that is kept because its rendering was slow would be outdated.
-    sink = PrometheusSink("127.0.0.1", 0, monotonic=ManualClock().monotonic)
+    sink = PrometheusSink("127.0.0.1", 0)
 
     def expose(points: Sequence[Point]) -> str:
         sink.write([one for one in points if one.tags["app"] != without])

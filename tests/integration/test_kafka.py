@@ -14,14 +14,13 @@ from msgspec.structs import replace
 
 from support.kafka import append_to_ledger, committed
 from support.kafka import read_topic as read_for_tests
+from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
 from tallystream_aggregator.jobs.aggregate.settings import GROUP
 from tallystream_aggregator.kafka import ledger
-from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.reader import read_topic
-from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.kafka.topics import Topics, create_topics, policies
-from tallystream_aggregator.verify.reader import bounds, read_all
+from tallystream_aggregator.kafka.topics import Topics, create_topics
+from tallystream_aggregator.stream.broker import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,61 +32,25 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
-def test_topics_that_a_broker_created_on_first_use_get_their_policies(admin: AdminClient, topic_prefix: str) -> None:
-    """Policies that such a topic lacks are set, once; those that a user has set are kept."""
-    topics, day = Topics(topic_prefix), str(86_400_000)
-    created = [
-        NewTopic(topics.metrics, 1, 1),
-        NewTopic(topics.agg, 1, 1),
-        NewTopic(topics.dead, 1, 1, config={"retention.ms": day}),
-    ]
-    for future in admin.create_topics(created).values():
-        future.result()
+def test_topics_that_a_broker_created_on_first_use_get_append_times(admin: AdminClient, topic_prefix: str) -> None:
+    """The table's clock is the broker's. Topics with append times already stay as they are."""
+    topics = Topics(topic_prefix)
+    admin.create_topics([NewTopic(topics.metrics, 1, 1)])[topics.metrics].result()
     for _ in range(2):
         create_topics(admin, topics, correct=True)
-        wanted = policies(topics)
-        wanted[topics.dead]["retention.ms"] = day
-        del wanted[topics.shards]
-        for name, config in wanted.items():
-            resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-            found = admin.describe_configs([resource])[resource].result()
-            assert {key: found[key].value for key in config} == config
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topics.metrics)
+        found = admin.describe_configs([resource])[resource].result()
+        assert found["message.timestamp.type"].value == "LogAppendTime"
 
 
-def test_a_topic_that_is_no_longer_read_leaves_the_group(
-    broker: KafkaBroker, topics: Topics, topic_prefix: str
-) -> None:
-    """Its offset is deleted, so that it shows no lag; the other offsets stay, and it can be committed again."""
-    servers, group = broker.bootstrap_servers, topic_prefix + "shipper"
-    committer = GroupCommitter({"bootstrap.servers": servers}, group)
-    assert committer.keep(lambda _topic, _partition: False, topic=topics.agg) == {}
-    committer.commit({topics.agg: {"0": 7}, topics.table: {"0": 9}})
-    committer.close()
-    committer = GroupCommitter({"bootstrap.servers": servers}, group)
-    assert committer.keep(lambda topic, _partition: topic == topics.agg, topic=topics.agg) == {topics.table: {"0": 9}}
-    assert [committed(servers, group, topic) for topic in (topics.agg, topics.table)] == [7, -1001]
-    assert committer.keep(lambda topic, _partition: topic == topics.agg, topic=topics.agg) == {}
-    assert committer.commit({topics.agg: {"0": 6}, topics.table: {"0": 3}}) == {topics.table: {"0": 3}}
-    committer.close()
-
-
-def test_the_group_begins_where_a_new_table_begins(broker: KafkaBroker, admin: AdminClient, topics: Topics) -> None:
-    """An earlier table had read more, and another topic. The lag is that of the new table from its begin on."""
+def test_the_group_has_the_positions_of_a_new_table(broker: KafkaBroker, topics: Topics) -> None:
+    """They may be lower than those of the table before. A group without members stores them."""
     servers, group = broker.bootstrap_servers, topics.prefix + GROUP
-    kafka, other = {"bootstrap.servers": servers}, topics.metrics + "-other"
-    admin.create_topics([NewTopic(other, 1, 1)])[other].result()
-    producer = Producer(kafka)
-    for _ in range(5):
-        producer.produce(topics.metrics, key=b"k", value=b"{}")
-    assert producer.flush(30) == 0
-    committer = GroupCommitter(kafka, group)
-    committer.commit({topics.metrics: {"0": 5}, other: {"0": 3}})
-    committer.close()
-    committer = GroupCommitter(kafka, group)
-    assert committer.keep(Selection(topics.metrics).reads, topic=topics.metrics) == {other: {"0": 3}}
-    committer.begin({topics.metrics: {"0": 0}})
-    committer.close()
-    assert [committed(servers, group, topic) for topic in (topics.metrics, other)] == [0, -1001]
+    for positions in ({Place(topics.metrics, 0): 5}, {Place(topics.metrics, 0): 0}):
+        committer = GroupCommitter({"bootstrap.servers": servers}, group)
+        committer.commit(positions)
+        committer.close()
+        assert committed(servers, group, topics.metrics) == positions[Place(topics.metrics, 0)]
 
 
 @contextmanager
@@ -120,7 +83,6 @@ def test_a_topic_that_keeps_growing_is_read_to_its_end(broker: KafkaBroker, topi
     kafka = {"bootstrap.servers": broker.bootstrap_servers}
     with writing(broker.bootstrap_servers, topics.agg):
         assert len(list(read_topic(topics.agg, kafka))) >= 50
-        assert len(list(read_all(kafka, bounds(kafka, topics.agg)))) >= 50
         assert len(read_for_tests(broker.bootstrap_servers, topics.agg)) >= 50
 
 

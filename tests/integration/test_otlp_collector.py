@@ -126,7 +126,7 @@ def test_sums_are_what_the_sdk_counted_through_kills_of_applications_and_the_col
     assert restarts(servers, topics) == {instance: len(pids) - 1 for instance, pids in processes.items()}
     assert all(len(pids) >= 2 for pids in processes.values())
     assert dead_letters(broker, topics) == set()
-    verified = run("verify", "--bootstrap-servers", servers, "--topic-prefix", topic_prefix, *options)
+    verified = run("verify", "--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 

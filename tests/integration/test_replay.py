@@ -43,7 +43,7 @@ def test_a_period_is_written_again_point_by_point(
     rows = [sums.Sum(app="shop", name=f"n{n % 3}", type="counter", count=n, ts=now + n) for n in range(500)]
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for row in rows:
-        producer.produce(topics.agg, key=row.name, value=sums.encode(row))
+        producer.produce(topics.agg, key=row.name, value=row.value())
     assert producer.flush(60) == 0
     store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={})
     options = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix, "--store", store.spec)

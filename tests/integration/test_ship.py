@@ -20,8 +20,11 @@ from support.shipping import Sums, shipper, wait_shipped
 from support.slow_store import SlowProxy, assert_points_wait_on_kafka
 from support.stores import NOW_MS, content, influx_bucket
 from support.wait import wait_until
-from tallystream_aggregator.kafka.topics import create_topics, topic_ids
+from tallystream_aggregator.kafka.clients import READING
+from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.kafka.topics import create_topics
 from tallystream_aggregator.sinks.stores import StoreSettings
+from tallystream_aggregator.stream.kafka import KafkaBroker as Access
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,19 +161,20 @@ def test_a_topic_that_is_created_again_is_shipped_from_its_beginning(
     store = StoreSettings.parse(f"local:{tmp_path / 'store.db'}", env={})
     old = Sums(broker.bootstrap_servers, topics.agg)
     old.publish(100)
+    access = Access({"bootstrap.servers": broker.bootstrap_servers}, Selection(topics.agg), READING)
 
     def created_again() -> bool:
         try:
             create_topics(admin, topics)
         except KafkaException:
             return False
-        return topic_ids(admin, [topics.agg], timeout_s=10)[topics.agg] != before
+        return access.topic_ids([topics.agg])[topics.agg] != before
 
     with ExitStack() as stack:
         process = stack.enter_context(shipper(broker.bootstrap_servers, topic_prefix, tmp_path, store))
         wait_shipped(process, tmp_path, old, store)
         _committed_to_the_end(broker, topic_prefix, topics.agg)
-        before = topic_ids(admin, [topics.agg], timeout_s=10)[topics.agg]
+        before = access.topic_ids([topics.agg])[topics.agg]
         if not running:
             stack.close()
         admin.delete_topics([topics.agg])[topics.agg].result()

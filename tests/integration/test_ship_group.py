@@ -52,17 +52,17 @@ def test_partitions_that_come_back_during_an_outage_of_the_store_are_read_again(
     found: set[bytes | None] = set()
 
     def read(number: int) -> bool:
-        found.update(record.value for record in one.read(100, 0.1).records)
+        found.update(record.value for record in one.read(100, 0.1))
         return len(found) == number
 
     def holds(number: int) -> bool:
         one.wait(0.05)
         return len(one.places or ()) == number
 
-    with closing(Subscription(kafka, "g", ["t"])) as one:
+    with closing(Subscription(kafka, "g", ["t"], lambda _: {})) as one:
         wait_until(lambda: read(1), LIMIT_S, "the record is read", poll=0.01)
-        with closing(Subscription(kafka, "g", ["t"])) as other:
-            wait_until(lambda: holds(2) and not other.read(1, 0.05).records, LIMIT_S, "each has two", poll=0.01)
+        with closing(Subscription(kafka, "g", ["t"], lambda _: {})) as other:
+            wait_until(lambda: holds(2) and not other.read(1, 0.05), LIMIT_S, "each has two", poll=0.01)
         wait_until(lambda: holds(4), LIMIT_S, "it has all again", poll=0.01)
         for number in range(20):
             producer.produce("t", f"new {number}", partition=number % 4)
@@ -72,21 +72,18 @@ def test_partitions_that_come_back_during_an_outage_of_the_store_are_read_again(
 
 def test_what_is_written_is_committed_while_it_runs_and_at_the_end(producer: Producer, kafka: dict[str, str]) -> None:
     """What is only read is not committed."""
-    with closing(Subscription(kafka, "g", ["t"])) as one:
+    with closing(Subscription(kafka, "g", ["t"], lambda _: {})) as one:
 
         def read() -> bool:
-            nonlocal batch
-            batch = one.read(100, 0.1)
-            return bool(batch.records)
+            return bool(one.read(100, 0.1))
 
-        batch = one.read(100, 0.0)
         wait_until(read, LIMIT_S, "the record is read", poll=0.01)
         time.sleep(1.5)
         assert _committed(kafka) == 0
-        one.written(batch)
+        one.written()
         wait_until(lambda: _committed(kafka) == 1, LIMIT_S, "it is committed")
         producer.produce("t", b"2")
         assert producer.flush(LIMIT_S) == 0
         wait_until(read, LIMIT_S, "the next one is read", poll=0.01)
-        one.written(batch)
+        one.written()
     assert _committed(kafka) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -23,13 +23,13 @@ from tallystream_aggregator.stream.positions import by_topic
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.verify import job, positions, reader
+from tallystream_aggregator.verify import job
 from tallystream_aggregator.verify.decode import RawRecord
-from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.topics import split
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from support.simulation.broker import SimulatedCluster
     from tallystream_aggregator.stream.epochs import EpochLoop
@@ -61,7 +61,6 @@ class Aggregated(Direct):
         # A forget record of a metric removes it from forgotten lives of all partitions, so it would depend on the order
         # of partitions whether a life was forgotten before.
         self.rules: dict[str, Any] = {
-            "short_form_every_ms": 5_000,
             "forget_after_ms": 365 * DAY_MS if removals else 50_000,
             "otlp_topics": (TOPIC,) if otlp else (),
         }
@@ -98,8 +97,9 @@ class Aggregated(Direct):
         self._open()
 
     def _open(self, **fields: Any) -> None:
+        settings = {"forget_after_ms": self.rules["forget_after_ms"], "otlp": list(self.rules["otlp_topics"])}
         tags = {"drop_tags": self.tags.drop, "keep_tags": self.tags.keep}
-        self._write("opened", shards=self.shards, forget_after_ms=self.rules["forget_after_ms"], **tags, **fields)
+        self._write("opened", shards=self.shards, **settings, **tags, **fields)
 
     def _write(self, kind: Any, **fields: Any) -> None:
         row = LedgerRow(kind=kind, generation=self._generation, ts=self.cluster.now_ms, **fields)
@@ -151,6 +151,7 @@ class Aggregated(Direct):
         with suppress(NoTableError):
             resharder.run((self._generation, 0), shards=shards, sum_tags=tags)
             self.shards, self.tags, self._programs.shards = shards, tags, shards
+            self._end_transactions()
             self._open(end=by_topic(self.published() or {}))
         self._kills = kills
         self.start(keep=False)
@@ -197,7 +198,7 @@ class Aggregated(Direct):
 
     def time(self) -> str:
         """Return the time as an option of `verify`."""
-        return "ledger:" + datetime.fromtimestamp(self.cluster.now_ms / 1000, UTC).replace(tzinfo=None).isoformat()
+        return datetime.fromtimestamp(self.cluster.now_ms / 1000, UTC).replace(tzinfo=None).isoformat()
 
     def has_sums(self) -> bool:
         """Tell whether something is published, of all shards."""
@@ -207,52 +208,37 @@ class Aggregated(Direct):
 
     # Verify.
 
-    def verify(self, since: str | None = None, to: str | None = None) -> Outcome:
-        """Verify what is published, or a period of it. The transactions of killed loops have timed out."""
+    def verify(self, since: str | None = None) -> Outcome:
+        """Verify what is published, or a period of it."""
+        self._end_transactions()
+        reader = TopicReader(self.cluster)
+        with mock.patch.object(job, "TopicReader", return_value=reader), mock.patch.object(job, "check_login"):
+            return job.run(job.VerifySettings("memory", since=since))
+
+    def _end_transactions(self) -> None:
+        """Let the transactions of killed loops time out."""
         for transaction in self.cluster.open_transactions():
             self.cluster.expire(transaction.transactional_id)
         self.flush()
-        settings = job.VerifySettings("memory", rules=Settings(**self.rules), since=since, to=to)
-        with _reading(self.cluster):
-            return job.run(settings)
 
     def tamper(self, topic: str, key: bytes | None, value: bytes | None) -> None:
         """Append a record that no loop has published."""
         self.cluster.append(Place(topic, 0), key, value)
 
 
-@contextmanager
-def _reading(cluster: SimulatedCluster) -> Iterator[None]:
-    """Let `verify` read the topics of a cluster in memory."""
+class TopicReader:
+    """Reads the topics of a cluster in memory for `verify`."""
 
-    def bounds(
-        _: Mapping[str, str], *topics: str, committed: bool = True, timeout: float = 0
-    ) -> dict[str, tuple[int, int]]:
-        del timeout
-        found = cluster.bounds(cluster.places(*topics))
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+
+    def bounds(self, *topics: str, committed: bool = True) -> dict[str, tuple[int, int]]:
+        """Return the first offset and the end of each partition."""
+        found = self._cluster.bounds(self._cluster.places(*topics))
         return {str(place): (one.first, one.stable if committed else one.end) for place, one in found.items()}
 
-    class Reader:
-        """Reads one partition."""
-
-        def __init__(self, _: Mapping[str, str], partition: str, begin: int, *, committed: bool) -> None:
-            del committed  # no application uses transactions
-            topic, number = reader.split(partition)
-            self._partition, self._next = cluster.partition(Place(topic, number)), begin
-
-        def until(self, end: int) -> Iterator[RawRecord]:
-            """Yield the next records below an offset."""
-            for entry in self._partition.committed(self._next, end):
-                yield RawRecord(entry.offset, entry.time_ms, entry.key, entry.value)
-            self._next = max(end, self._next)
-
-        def close(self) -> None:
-            """Do nothing."""
-
-    with (
-        mock.patch.object(reader, "bounds", bounds),
-        mock.patch.object(reader, "Reader", Reader),
-        mock.patch.object(job, "check_login"),
-        mock.patch.object(positions, "VISIBLE_S", 0),
-    ):
-        yield
+    def read(self, partition: str, begin: int, end: int, *, committed: bool = True) -> Iterator[RawRecord]:
+        """Yield the records of a range. No application uses transactions."""
+        del committed
+        for entry in self._cluster.partition(Place(*split(partition))).committed(begin, end):
+            yield RawRecord(entry.offset, entry.time_ms, entry.key, entry.value)

@@ -6,7 +6,7 @@ partition's broker clock is off by up to 72 h and jumps forward and back. A reco
 
 A program compares the append time of each acknowledgement, as rule 3 of docs/table.md does. A refused record ends its
 life. The next life continues from the counts that were acknowledged and not refused. So the programs know which counts
-the table must have, independently of the oracle (`Played.counted`).
+the table must have, independently of the replay (`Played.counted`).
 
 A schedule has no second copy of a refused record, because the program can't know which of the two was refused. It has
 nothing that docs/table.md exempts: tombstones and the short form while an instance moves to another partition.

@@ -65,8 +65,6 @@ class ScriptedConsumer:
         self.committed: list[dict[str, int]] = []
         self.paused: set[str] = set()
         self.sought: list[tuple[str, int]] = []
-        self.assigned: list[TopicPartition] = []
-        self.ends: dict[str, int] = {}
         self.is_closed = False
 
     def connect(self, options: Mapping[str, Any]) -> Any:
@@ -110,10 +108,6 @@ class ScriptedConsumer:
         assert not asynchronous
         self.committed.append({one.topic: one.offset for one in offsets})
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        """Keep the assignment."""
-        self.assigned = partitions
-
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Keep the topics."""
         self.paused |= {one.topic for one in partitions}
@@ -125,10 +119,6 @@ class ScriptedConsumer:
     def seek(self, partition: TopicPartition) -> None:
         """Keep the position."""
         self.sought.append((partition.topic, partition.offset))
-
-    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:  # noqa: ARG002
-        """Return the bounds of a partition."""
-        return 0, self.ends[partition.topic]
 
     def close(self) -> None:
         """Leave the group."""

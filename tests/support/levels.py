@@ -233,22 +233,14 @@ def exposed(wanted: Contents) -> dict[Sample, Field]:
     found: dict[Sample, Field] = {(names.SUMS, frozenset()): float(len(wanted))}
     for (name, pairs), points in wanted.items():
         tags = dict(pairs)
+        labels = names.labels(name, tags)
         ((ts_ms, fields),) = points.items()
-        own = {"name": names.label_value(name), **names.labels(name, tags)}
-        for family, field in (
-            (names.LIVING_LIVES, "lives"),
-            (names.LIVING_INSTANCES, "instances"),
-            (names.RETIRED_LIVES, "retired"),
-            (names.OVERFLOW, "overflow"),
-        ):
-            if field in fields:
-                found[family, frozenset(own.items())] = fields[field]
-        found[names.SUM_TIME, frozenset(own.items())] = ts_ms / 1000
+        found[names.SUM_TIME, frozenset(labels.items())] = ts_ms / 1000
         for field, value in fields.items():
-            sample = names.place(name, tags["metric_type"], field)
-            if sample is not None:
-                labels = names.labels(name, tags) | ({"quantile": sample.quantile} if sample.quantile else {})
-                found[sample.family + sample.suffix, frozenset(labels.items())] = value
+            place = names.place(name, tags["metric_type"], field)
+            if place is not None:
+                quantile = {"quantile": place.quantile} if place.quantile else {}
+                found[place.family, frozenset((labels | quantile).items())] = value
     return found
 
 

@@ -36,4 +36,4 @@ class MemoryStore:
 
 def stored_table(store: MemoryStore, settings: TableSettings) -> StoredTable:
     """Return the table that is stored, or an empty one."""
-    return load(store, settings) or StoredTable(Table(State(published=True), settings))
+    return load(store, settings) or StoredTable(Table(State(), settings))

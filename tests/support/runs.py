@@ -1,4 +1,4 @@
-"""Run a table over the records of a random schedule, and compare it with the references: for test_properties.py."""
+"""Run a table over the records of a random schedule, and compare it with verify: for test_properties.py."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from support import oracle
 from support.divisions import DAY_MS, HOUR_MS
-from support.oracle_decode import LASTING
+from support.replayed import lasting, replay
 from support.schedules import may_lower_counts
 from support.tables import Tables, table_settings
 from tallystream_aggregator.table.sum_tags import SumTags
-from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.published import parse, unequal
-from tallystream_aggregator.verify.replay import Replay
-from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
     import random
@@ -23,6 +18,7 @@ if TYPE_CHECKING:
 
     from support.divisions import Ends
     from support.programs import Played
+    from support.replayed import Replayed
     from support.schedules import TopicRecord
     from support.tables import Sums
 
@@ -45,61 +41,47 @@ def check(
     tags: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     shards: int = 1,
 ) -> None:
-    """Take the steps, and compare the table with the replay after each one and with the oracle at the end."""
+    """Take the steps, and compare the table with the replay after each one."""
     tables = new_tables(records, rules, shards, sum_tags=sum_tags(tags))
-    replay = Replay(Settings(**rules), replay_tags(tags))
-    replay.split(shards)
-    newest: dict[Any, Any] = {}
-    in_order: list[TopicRecord] = []
+    replayed = replay((), shards=shards, **rules, **tags)
     for ends in steps:
-        before, dead, first = dict(tables.sums), tables.dead.copy(), len(tables.published)
+        before, first = dict(tables.sums), len(tables.published)
         read = tables.step(ends)
-        in_order += read
-        assert tables.dead - dead == Counter((r.partition, r.offset) for r in read for _ in replayed(replay, r))
-        newest |= {row.identity: row.fields for row in (parse(*one) for one in tables.published[first:])}
-        for identity in {parse(*one).identity for one in tables.published[first:]}:
-            assert not unequal(newest[identity], replay.sum(identity)), identity
+        replayed.add(read)
+        assert tables.dead == replayed.dead
+        assert not replayed.differing(tables.sums, {metric for metric, _ in tables.published[first:]})
         if not any(map(may_lower_counts, read)):
             require_no_fall(before, tables.sums)
-    assert len(in_order) == len(records)
-    for identity in replay.identities():
-        assert not unequal(newest[identity], replay.sum(identity)), identity
-    wanted = oracle.replay(in_order, **rules, **tags)  # type: ignore[arg-type]
-    require_equal(tables, wanted)
-    assert sum(state.stale for state in tables.states) == replay.stale == wanted.stale
+    require_equal(tables, replayed)
+    assert sum(state.stale for state in tables.states) == replayed.table.stale
     assert sum(state.records for state in tables.states) == len(records)
 
 
-def replayed(replay: Replay, record: TopicRecord) -> list[str]:
-    return replay.apply(f"metrics:{record.partition}", record.timestamp_ms, record.key, record.value)
-
-
 def sum_tags(tags: Mapping[str, tuple[str, ...]]) -> SumTags:
-    """Return the tags of the sums for the table. `tags` are those for the oracle."""
+    """Return the tags of the sums for the table. `tags` are those for the replay."""
     return SumTags(tags.get("drop_tags", ()), tags.get("keep_tags"))
-
-
-def replay_tags(tags: Mapping[str, tuple[str, ...]]) -> Tags:
-    """Return the tags of the sums for the replay of verify."""
-    kept = tags.get("keep_tags")
-    return Tags(frozenset(tags.get("drop_tags", ())), None if kept is None else frozenset(kept))
 
 
 def require_no_fall(before: Sums, after: Sums) -> None:
     """Fail if a count or a position is lower than before."""
     for key, fields in before.items():
         for name in ("count", "position"):
-            assert (after[key].get(name) or 0) >= (fields.get(name) or 0), (key, name)
+            assert after[key].get(name, 0) >= fields.get(name, 0), (key, name)
 
 
-def require_equal(tables: Tables, wanted: oracle.Outcome) -> None:
-    """Fail if sums, dead letters or events differ from the oracle's."""
-    assert tables.sums == wanted.sums
-    now = tables.all_sums()
-    assert now == {key: fields for key, fields in wanted.sums.items() if key in now or any(fields.values())}
+def require_equal(tables: Tables, wanted: Replayed) -> None:
+    """Fail if sums, dead letters or events differ from the replay's."""
+    assert not wanted.differing(tables.sums)
+    require_all_sums(tables, wanted)
     assert tables.dead == wanted.dead
     assert tables.events == wanted.events
     assert sum(state.dead for state in tables.states) == tables.dead.total()
+
+
+def require_all_sums(tables: Tables, wanted: Replayed) -> None:
+    """Fail if the tables have other sums than the replay now. They may lack those that are empty."""
+    now = tables.all_sums()
+    assert not wanted.differing(now, now.keys() | {key for key, fields in wanted.sums.items() if any(fields.values())})
 
 
 def move(records: list[TopicRecord], chance: random.Random) -> list[TopicRecord]:
@@ -132,19 +114,10 @@ def random_settings(played: Played, chance: random.Random) -> Any:
     return table_settings(forget_after_ms=days * DAY_MS)
 
 
-def lasting(sums: Sums) -> Sums:
-    """Return the fields of sums that do not depend on living lives."""
-    return {
-        key: {name: value for name, value in fields.items() if name in LASTING[key[2]]}
-        for key, fields in sums.items()
-        if LASTING[key[2]]
-    }
-
-
-def counts(sums: Sums) -> dict[tuple[str, str, str], int]:
+def counts(sums: Sums) -> dict[tuple[str, str, str], Any]:
     """Return the counts and positions of the programs."""
     found = {
-        (app, kind, name): fields["position" if kind == "position" else "count"]
+        (app, kind, name): fields.get("position" if kind == "position" else "count")
         for (app, name, kind, _), fields in lasting(sums).items()
     }
     return {key: count for key, count in found.items() if count}
@@ -167,8 +140,8 @@ def take(steps: Iterable[Ends], tables: Tables, chance: random.Random, broken: f
 
 
 def require_exact(played: Played, tables: Tables) -> None:
-    """Require the sums of the oracle and of the programs, and no dead letters except for the refused records."""
-    wanted = oracle.replay(played.records, forget_after_ms=tables.settings.forget_after_ms)
+    """Require the sums of the replay and of the programs, and no dead letters except for the refused records."""
+    wanted = replay(played.records, shards=len(tables.states), forget_after_ms=tables.settings.forget_after_ms)
     assert counts(wanted.sums) == {key: count for key, count in played.counted.items() if count}
     assert set(wanted.dead) == set(tables.dead) == played.refused
     wanted_sums = lasting(wanted.sums)

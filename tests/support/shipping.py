@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.levels import Contents
-    from tallystream.record import Identity
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.sinks.stores import StoreSettings
 
@@ -72,8 +71,7 @@ class Sums:
                 ts=ts_ms,
                 **values,
             )
-            identity: Identity = (name, kind, tuple(tags.items()))
-            self._send(sums.key("orders", identity), sums.encode(row) + self._padding)
+            self._send(row.key(), row.value() + self._padding)
             series = tuple(sorted({**tags, "app": "orders", "metric_type": kind}.items()))
             fields = {**values, "lives": 2, "instances": 1, "retired": 0}
             self.points[name].setdefault(series, {})[ts_ms] = fields
@@ -86,7 +84,7 @@ class Sums:
         producer.begin_transaction()
         for _ in range(rows):
             row = sums.Sum(app="orders", name="aborted", type="counter", count=1, ts=NOW_MS)
-            producer.produce(self._topic, key=b"aborted", value=sums.encode(row))
+            producer.produce(self._topic, key=b"aborted", value=row.value())
         producer.flush(60)
         producer.abort_transaction(60)
         self.rows += rows + 1  # and the marker
@@ -100,7 +98,7 @@ class Sums:
     def publish_rejected(self) -> None:
         """Publish a sum that every store rejects: its count exceeds 64 bits."""
         row = sums.Sum(app="orders", name="too.large", type="counter", count=2**63, ts=NOW_MS)
-        self._send(sums.key("orders", ("too.large", "counter", ())), sums.encode(row))
+        self._send(row.key(), row.value())
         assert self._producer.flush(60) == 0
 
     def _send(self, key: bytes, value: bytes | None) -> None:

@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream_aggregator.stream.broker import RawRecord
-    from tallystream_aggregator.table import DeadLetter, Event, Record, Table, Total
+    from tallystream_aggregator.sums import Sum
+    from tallystream_aggregator.table import DeadLetter, Event, Record, Table
+    from tallystream_aggregator.table.combiners import ShardSum
     from tallystream_aggregator.table.rows import TableRecord
-    from tallystream_aggregator.table.shards import ShardSum
 
 
 class Published(NamedTuple):
     """What a step with rows publishes."""
 
-    totals: list[Total]
+    totals: list[Sum]
     dead: list[DeadLetter]
     events: list[Event]
     rows: list[TableRecord]

@@ -2,7 +2,7 @@
 
 It shares no code with the loop, only the formats of the topics. While it reads, no count may fall, and no position,
 step or claim of a task may go back. At the end, `judge` compares the sums, dead letters and events of several steps
-with the oracle, and restores tables from rows.
+with the replay of verify, and restores tables from rows.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from support import oracle
 from support.kafka import Key, TopicRecord, end_offsets, read_topic
+from support.replayed import Replayed, fields_of, replay
 from support.wait import wait_until
-from tallystream_aggregator import sums
 from tallystream_aggregator.table import Table
 from tallystream_aggregator.table.combiners import CombinerGroup
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.restore import LatestRows, restore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from tallystream_aggregator import sums
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.table.outputs import Total
+
+Fields = dict[str, Any]
 
 Positions = dict[int, int]
 """partition of `metrics` → the next offset"""
@@ -58,8 +58,8 @@ class Reader:
         self._stopped = threading.Event()
         self._read: dict[tuple[str, int], int] = {}
         self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._sums: list[tuple[int, Key, sums.Sum]] = []  # with their offsets on metrics-agg
-        self._newest: dict[Key, sums.Sum] = {}
+        self._sums: list[tuple[int, Key, Fields]] = []  # with their offsets on metrics-agg
+        self._newest: dict[Key, dict[str, Any]] = {}
         self._rows: list[tuple[int, bytes, bytes | None]] = []
         self._is_cut: dict[int, bool] = {}
         self._dead: list[tuple[int, int]] = []
@@ -130,7 +130,7 @@ class Reader:
             self._rows.append((partition, key, value))
             self._is_cut[partition] = True
         elif topic == topics.agg:
-            self._sum(offset, sums.decode(value or b""))
+            self._sum(offset, key, value or b"")
         elif topic == topics.dead:
             letter = json.loads(value or b"")
             self._dead.append((letter["partition"], letter["offset"]))
@@ -162,23 +162,24 @@ class Reader:
                     self.violations.append(f"task {task}: positions went back: {step} after {last}")
         known.append(step)
 
-    def _sum(self, offset: int, row: sums.Sum) -> None:
-        key = row.app, row.name, row.type, tuple(sorted(row.tags.items()))
-        known = self._newest.get(key)
+    def _sum(self, offset: int, key: bytes, value: bytes) -> None:
+        app, kind, name, tags = json.loads(key)
+        metric, row = (app, name, kind, tuple(map(tuple, tags))), json.loads(value)
+        known = self._newest.get(metric)
         if known is not None:
-            for topic, partitions in known.offsets.items():
-                now = row.offsets.get(topic, {})
+            for topic, partitions in known["offsets"].items():
+                now = row["offsets"].get(topic, {})
                 if any(now.get(partition, -1) < at for partition, at in partitions.items()):
-                    self.violations.append(f"{key}: offsets went back: {row.offsets} after {known.offsets}")
-            if known.count is not None and (row.count is None or row.count < known.count):
-                self.violations.append(f"{key}: the count fell from {known.count} to {row.count}")
-        self._newest[key] = row
-        self._sums.append((offset, key, row))
+                    self.violations.append(f"{metric}: offsets went back: {row['offsets']} after {known['offsets']}")
+            if row.get("count", 0) < known.get("count", 0):
+                self.violations.append(f"{metric}: the count fell from {known['count']} to {row.get('count')}")
+        self._newest[metric] = row
+        self._sums.append((offset, metric, fields_of(value)))
 
     def counts(self, app: str, name: str, tag: str) -> dict[str, int | None]:
         """Return the newest counts of a metric by the value of one tag."""
         return {
-            dict(tags)[tag]: row.count
+            dict(tags)[tag]: row.get("count")
             for (row_app, row_name, _, tags), row in self._newest.items()
             if (row_app, row_name) == (app, name)
         }
@@ -189,7 +190,7 @@ class Reader:
         return Counter(self._dead)
 
     def judge(self) -> None:
-        """Compare the end, and about ten steps before it, with the oracle. Call it after `stop`.
+        """Compare the end, and about ten steps before it, with the replay. Call it after `stop`.
 
         Raises:
             AssertionError: a property does not hold.
@@ -197,10 +198,10 @@ class Reader:
         assert not self.violations, self.violations[:5]
         records = read_topic(self._servers, self._topics.metrics)
         steps = [step for step in self.steps[self._shards if self._shards > 1 else 0] if self._is_one_moment(step)]
-        published: dict[Key, sums.Sum] = {}
+        published: dict[Key, Fields] = {}
         transactions = self._transactions()
         for step in _some(steps, 10):
-            self._find(published, transactions, _replay(records, step.positions[0]).sums, f"the sums at {step}")
+            self._find(published, transactions, _replay(records, step.positions[0]), f"the sums at {step}")
         wanted = _replay(records, steps[-1].positions[0])
         assert self.dead == wanted.dead
         names = ("kind", "app", "instance", "life", "ts")
@@ -219,9 +220,9 @@ class Reader:
         positions = [step.positions.get(shard) for shard in range(self._shards)]
         return positions[0] is not None and all(one == positions[0] for one in positions)
 
-    def _transactions(self) -> Iterator[dict[Key, sums.Sum]]:
+    def _transactions(self) -> Iterator[dict[Key, Fields]]:
         """Yield the sums of each transaction. The marker at its end takes an offset."""
-        transaction: dict[Key, sums.Sum] = {}
+        transaction: dict[Key, Fields] = {}
         for number, (offset, key, row) in enumerate(self._sums):
             transaction[key] = row
             if number + 1 == len(self._sums) or self._sums[number + 1][0] > offset + 1:
@@ -230,36 +231,34 @@ class Reader:
 
     @staticmethod
     def _find(
-        published: dict[Key, sums.Sum],
-        transactions: Iterator[dict[Key, sums.Sum]],
-        wanted: Mapping[Key, Mapping[str, Any]],
-        what: str,
+        published: dict[Key, Fields], transactions: Iterator[dict[Key, Fields]], wanted: Replayed, what: str
     ) -> None:
         """Add transactions to `published` until it has these sums.
 
         Raises:
             AssertionError: no transaction ends with them.
         """
-        while not _is_equal(published, wanted):
+        while differing := wanted.differing(published):
             transaction = next(transactions, None)
-            assert transaction is not None, f"{what}: no transaction ends with {wanted}"
+            assert transaction is not None, f"{what}: no transaction ends with them: {differing}"
             published |= transaction
 
-    def _compare_rows(self, up_to: Mapping[int, int], wanted: oracle.Outcome, what: str) -> None:
-        """Require that the rows restore a table with the oracle's sums."""
+    def _compare_rows(self, up_to: Mapping[int, int], wanted: Replayed, what: str) -> None:
+        """Require that the rows restore a table with the replay's sums."""
         latest = LatestRows()
         for number, (shard, key, value) in enumerate(self._rows):
             if number < up_to[shard]:
                 latest.add(key, value, partition=shard)
-        found = {total.metric: sums.decode(total.value()) for total in _totals(latest)}
-        assert _is_equal(found, wanted.sums), f"{what}: {found}, not {wanted.sums}"
+        differing = wanted.differing({total.metric: fields_of(total.value()) for total in _totals(latest)})
+        assert not differing, f"{what}: {differing}"
 
 
-def _totals(latest: LatestRows) -> list[Total]:
+def _totals(latest: LatestRows) -> list[sums.Sum]:
     changes = []
     for state in restore(latest).states:
         table = Table(state)
         table.notice_silence()
+        table.publish_all()
         changes.append(table.outputs())
     if len(changes) == 1:
         return changes[0].totals
@@ -274,12 +273,6 @@ def _some(steps: list[Step], number: int) -> list[Step]:
     return [*steps[: -1 : len(steps) // number or 1], steps[-1]]
 
 
-def _replay(records: Iterable[TopicRecord], positions: Positions) -> oracle.Outcome:
+def _replay(records: Iterable[TopicRecord], positions: Positions) -> Replayed:
     mine = [record for record in records if record.offset < positions.get(record.partition, 0)]
-    return oracle.replay(sorted(mine, key=lambda record: (record.partition, record.offset)))
-
-
-def _is_equal(found: Mapping[Key, sums.Sum], wanted: Mapping[Key, Mapping[str, Any]]) -> bool:
-    return found.keys() == wanted.keys() and all(
-        {name: getattr(found[key], name) for name in fields} == fields for key, fields in wanted.items()
-    )
+    return replay(sorted(mine, key=lambda record: (record.partition, record.offset)))

@@ -1,10 +1,10 @@
-"""A scripted subscription with `metrics-agg`, for unit tests of the shippers."""
+"""A scripted subscription with `metrics-agg`, for unit tests of the shipper."""
 
 from __future__ import annotations
 
 from tallystream_aggregator import sums
 from tallystream_aggregator.shipping.shipper import MAX_RECORDS, POLL_S
-from tallystream_aggregator.shipping.subscription import Batch, Record
+from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.stream.broker import Place
 
 AGG = Place("metrics-agg", 0)
@@ -13,50 +13,41 @@ AGG = Place("metrics-agg", 0)
 def record(offset: int, name: str = "n", count: int | None = None) -> Record:
     """A row of `metrics-agg`, whose count is its offset by default."""
     row = sums.Sum(app="a", name=name, type="counter", count=offset if count is None else count, ts=offset)
-    return Record(AGG.topic, offset, name.encode(), sums.encode(row))
+    return Record(AGG.topic, offset, name.encode(), row.value())
 
 
 class ScriptedSubscription:
-    """A subscription with `metrics-agg`. `log` has "done" for each batch that is written.
+    """A subscription with `metrics-agg`. `log` has "done" for each read that is written.
 
-    `records` are read next. The brokers answer at `now_s` that the partition ends at `end`, None if they do not answer.
+    `records` are read next. If `answers`, the brokers answer at `now_s`.
     """
 
     def __init__(self, log: list[str]) -> None:
         self.places: frozenset[Place] | None = frozenset({AGG})
         self.changes = 1
         self.records: list[Record] = []
-        self.at = -1
-        self.end: int | None = 0
+        self.answers = True
         self.now_s = self.answered_s = 100.0
         self.on_wait: list[int] = []
-        self.stays = 0
         self.log = log
 
-    def read(self, limit: int, timeout_s: float) -> Batch:
+    def read(self, limit: int, timeout_s: float) -> list[Record]:
         """Return the records."""
         assert (limit, timeout_s) == (MAX_RECORDS, POLL_S)
         found, self.records = self.records, []
-        self.at = found[-1].offset + 1 if found else self.at
-        return Batch(found, {AGG: self.at} if self.at >= 0 else {})
+        return found
 
-    def written(self, batch: Batch) -> None:
+    def written(self) -> None:
         """Note it."""
-        assert batch.positions.get(AGG, -1) == self.at
         self.log.append("done")
-
-    def stay(self) -> None:
-        """Let the group decide, if a test wants that."""
-        self.stays += 1
-        self.wait(POLL_S)
 
     def wait(self, seconds: float) -> None:
         """Let the group decide, if a test wants that."""
         assert 0 <= seconds <= POLL_S
         self.changes += self.on_wait.pop(0) if self.on_wait else 0
 
-    def ask(self) -> int | None:
-        """Return the end."""
-        if self.end is not None:
+    def ask(self) -> bool:
+        """Return whether the brokers answer."""
+        if self.answers:
             self.answered_s = self.now_s
-        return self.end
+        return self.answers

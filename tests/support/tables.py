@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from support.memory_store import MemoryStore
+from support.replayed import fields_of
 from support.steps import apply
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, storage, unpack
-from tallystream_aggregator.table.arithmetic.sketches import SHARES
-from tallystream_aggregator.table.combiners import CombinerGroup
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
-from tallystream_aggregator.table.shards import decode, encode
+from tallystream_aggregator.table.combiners import CombinerGroup, decode, encode
+from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from support.schedules import TopicRecord
-    from tallystream_aggregator.table import Changes, Total
+    from tallystream_aggregator.table import Changes
     from tallystream_aggregator.table.storage import StoredTable
 
 Sums = dict[Any, dict[str, Any]]
@@ -42,8 +41,8 @@ class Tables:
     """The shards of a table over the records of a topic, with their combiner and their rows on `metrics-table`.
 
     `sums` has the newest sums by (app, name, type, tags), as a reader of `metrics-agg` has them. `dead` counts the dead
-    letters of each (partition, offset), `events` the events. `published` has the key and value of every published sum.
-    `at` is the end of the last step, by partition.
+    letters of each (partition, offset), `events` the events. `published` has the metric and the value of every sum that
+    was published. `at` is the end of the last step, by partition.
 
     With `chance`, a step publishes rows in one of two cases, and then the state is stored in one of two, as at the end
     of an epoch. Without it, both are done after each step.
@@ -62,7 +61,7 @@ class Tables:
         self.sums: Sums = {}
         self.dead: Counter[tuple[int, int]] = Counter()
         self.events: Counter[EventId] = Counter()
-        self.published: list[tuple[bytes, bytes]] = []
+        self.published: list[tuple[Any, bytes]] = []
         self.at: dict[int, int] = {}
         self._partitions: dict[int, list[TopicRecord]] = {}
         self.extend(records)
@@ -119,14 +118,15 @@ class Tables:
         combiner, totals = CombinerGroup(), []
         for state in self.states:
             copy = unpack(pack(state))
-            copy.published = False
-            changes = Table(copy, self.settings).outputs()
+            table = Table(copy, self.settings)
+            table.publish_all()
+            changes = table.outputs()
             totals += changes.totals
             combiner.update(changes.shard_sums)
-        return dict(map(_fields, [*totals, *combiner.changes()]))
+        return {total.metric: fields_of(total.value()) for total in [*totals, *combiner.changes()]}
 
     def _new(self, shard: int) -> StoredTable:
-        state = State(shard=shard, shards=len(self.stores), sum_tags=self._tags, published=True)
+        state = State(shard=shard, shards=len(self.stores), sum_tags=self._tags)
         return storage.StoredTable(Table(state, self.settings))
 
     def _loaded(self, shard: int, *, from_rows: bool) -> StoredTable:
@@ -135,8 +135,7 @@ class Tables:
             return stored
         if not self._rows[shard].rows:
             return self._new(shard)
-        state = restore(self._rows[shard]).states[shard]
-        state.published = True
+        state = restore(deepcopy(self._rows[shard])).states[shard]
         return storage.StoredTable(Table(state, self.settings))
 
     def _between(self, begin: Mapping[int, int], ends: Mapping[int, int]) -> list[TopicRecord]:
@@ -148,22 +147,13 @@ class Tables:
 
     def _publish(self, changes: Changes) -> None:
         self.dead.update((letter.record.partition, letter.record.offset) for letter in changes.dead)
-        self.events.update((*event[:5], event.detail) for event in changes.events)
+        self.events.update((e.kind, e.app, e.instance, e.life, e.ts, e.detail) for e in changes.events)
         self._combiner.update(decode(encode(one)) for one in changes.shard_sums)
         for total in [*changes.totals, *self._combiner.changes()]:
-            metric, fields = _fields(total)
-            self.sums[metric] = fields
-            self.published.append((total.key(), total.value()))
+            value = total.value()
+            self.sums[total.metric] = fields_of(value)
+            self.published.append((total.metric, value))
 
 
 def _record(one: TopicRecord) -> Record:
     return Record("metrics", one.partition, one.offset, one.timestamp_ms, one.key, one.value)
-
-
-def _fields(total: Total) -> tuple[Any, dict[str, Any]]:
-    # Quantiles are estimates: test_quantiles.py and verify check them.
-    exact = {name: value for name, value in total.totals.items() if name not in SHARES}
-    number = {"lives": total.lives, "instances": total.instances}
-    gauge = {"mean": total.mean} if "number" in total.totals else {}
-    overflow = {"overflow": True} if total.overflow else {}
-    return total.metric, exact | gauge | number | overflow

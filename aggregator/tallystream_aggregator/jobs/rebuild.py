@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.shutdown import StopRequest
     from tallystream_aggregator.table.sum_tags import SumTags
 
-MAX_LEDGER_ROWS = 10_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class RebuildSettings:
@@ -53,11 +51,9 @@ class RebuildSettings:
     the topic.
     """
 
-    bootstrap_servers: str
+    cluster: clients.Cluster
     shards: int | None = None
     sum_tags: SumTags | None = None
-    topic_prefix: str = ""
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = 900.0
     accept_partial: bool = False
 
@@ -80,15 +76,14 @@ def run(settings: RebuildSettings, say: Callable[[str], object], stop: StopReque
         TallystreamError: there is no table, or the broker can't be reached. Nothing has changed, or everything: the
             next call says so.
     """
-    topics = Topics(settings.topic_prefix)
-    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    topics, kafka = Topics(settings.cluster.topic_prefix), settings.cluster.options
     check_login(kafka)
-    with clients.broker_errors(settings.bootstrap_servers), ExitStack() as stack:
+    with clients.broker_errors(settings.cluster.bootstrap_servers), ExitStack() as stack:
         known = clients.admin(kafka).list_topics(timeout=clients.TIMEOUT_S).topics
         missing = [name for name in (topics.table, topics.ledger, topics.agg) if name not in known]
         if missing:
             raise NoTableError(f"topic {missing[0]}: it does not exist; start the aggregator, which creates it.")
-        lease = Lease(topics.ledger, kafka, prefix=settings.topic_prefix)
+        lease = Lease(topics.ledger, kafka, prefix=topics.prefix)
         stack.callback(lease.close)
         lease.join()
         try:
@@ -158,7 +153,7 @@ def _opened(topics: Topics, kafka: Mapping[str, str]) -> LedgerRow:
     Raises:
         TallystreamError: there is none.
     """
-    for last in (ledger.TAIL, MAX_LEDGER_ROWS):
+    for last in (ledger.TAIL, None):
         rows = ledger.read_rows(topics.ledger, kafka, last=last)
         found = [row for row in rows if row.kind == "opened"]
         if found:

@@ -6,25 +6,23 @@ docs/decisions/0007-replay-ships-again.md explains why nothing is computed again
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import msgspec
 from confluent_kafka.admin import ConfigResource
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator import sums
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping.points import point
+from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.retries import StoppedError, retry
+from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.sinks.stores import open_sink
 
 if TYPE_CHECKING:
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from tallystream.signals import SignalSafeEvent
     from tallystream_aggregator.sinks.base import Point, Sink
     from tallystream_aggregator.sinks.stores import StoreSettings
-
-log = logging.getLogger(__name__)
 
 CHUNK = 5_000
 """Points in one write."""
@@ -47,12 +43,10 @@ class ReplaySettings:
     The time of a sum is the table's clock, as in the store.
     """
 
-    bootstrap_servers: str
+    cluster: clients.Cluster
     store: StoreSettings
     from_ms: int
     to_ms: int
-    topic_prefix: str = ""
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.store.kind == "prometheus":
@@ -73,12 +67,11 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
         StoppedError: `stop` was set. The points that were written stay.
         TallystreamError: the broker can't be reached.
     """
-    topics = Topics(settings.topic_prefix)
-    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+    topics, kafka = Topics(settings.cluster.topic_prefix), settings.cluster.options
     check_login(kafka)
-    with closing(open_sink(settings.store)) as sink, clients.broker_errors(settings.bootstrap_servers):
+    with closing(open_sink(settings.store)) as sink, clients.broker_errors(kafka["bootstrap.servers"]):
         _require_uncompacted(topics, kafka, settings.from_ms)
-        period = (row for row in _sums(topics, kafka, stop) if settings.from_ms <= row.ts < settings.to_ms)
+        period = (one for one in _points(topics, kafka, stop) if settings.from_ms <= one.ts_ms < settings.to_ms)
         written = _write(period, sink, stop, say)
         if not written:
             remedy = f"{topics.agg} has no sum of this time or later, before --to: widen the period"
@@ -86,10 +79,10 @@ def run(settings: ReplaySettings, stop: SignalSafeEvent, say: Callable[[str], ob
         return written
 
 
-def _write(rows: Iterator[sums.Sum], sink: Sink, stop: SignalSafeEvent, say: Callable[[str], object]) -> int:
+def _write(period: Iterator[Point], sink: Sink, stop: SignalSafeEvent, say: Callable[[str], object]) -> int:
     written = 0
     retry(sink.setup, stop.wait)
-    while points := [point(row) for row in islice(rows, CHUNK)]:
+    while points := list(islice(period, CHUNK)):
         retry(partial(_write_once, sink, points), stop.wait)
         written += len(points)
         say(f"{written:,} points")
@@ -101,16 +94,12 @@ def _write_once(sink: Sink, points: Sequence[Point]) -> None:
     sink.flush()
 
 
-def _sums(topics: Topics, kafka: Mapping[str, str], stop: SignalSafeEvent) -> Iterator[sums.Sum]:
+def _points(topics: Topics, kafka: Mapping[str, str], stop: SignalSafeEvent) -> Iterator[Point]:
+    mapper = PointMapper(topics)
     for record in read_topic(topics.agg, kafka):
         if stop.is_set():  # also while the sums before the period are read
             raise StoppedError
-        if record.value is None:
-            continue
-        try:
-            yield sums.decode(record.value)
-        except msgspec.DecodeError:
-            log.warning("offset %d of %s is not a sum; it is skipped", record.offset, topics.agg)
+        yield from mapper.points([Record(topics.agg, record.offset, record.key, record.value)])
 
 
 def _require_uncompacted(topics: Topics, kafka: Mapping[str, str], from_ms: int) -> None:

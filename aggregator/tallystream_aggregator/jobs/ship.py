@@ -11,7 +11,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.groups import GroupCommitter
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
@@ -22,9 +22,10 @@ from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
+from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka_calls import Timeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from tallystream_aggregator.sinks.base import Sink
@@ -40,31 +41,22 @@ class ShipSettings:
     """Settings of `tallystream ship`.
 
     `events` and `rows` say whether `metrics-events` and the rows of lives on `metrics-table` are shipped, too. A store
-    that only takes numbers gets no events, one of only the newest sums gets no rows. Each store needs its own `group`.
-    Of two shippers of a group, one stands by. `ready_file` is created as soon as the shipper works. `kafka` are
-    librdkafka options.
+    that only takes numbers gets no events. Each store needs its own `group`. Of two shippers of a group, one stands by.
+    One of only the newest sums gets no rows and no events, and has no group. `ready_file` is created as soon as the
+    shipper works.
     """
 
-    bootstrap_servers: str
+    cluster: clients.Cluster
     store: StoreSettings
-    topic_prefix: str = ""
     group: str = GROUP
     events: bool = True
     rows: bool = False
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     health: HealthSettings = field(default_factory=HealthSettings)
     ready_file: Path | None = None
 
     def __post_init__(self) -> None:
-        if not self.bootstrap_servers:
-            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
-        if self.latest and self.rows:
+        if self.store.kind == "prometheus" and self.rows:
             raise ConfigError("--rows", True, "Prometheus gets only sums: ship rows to another store")
-
-    @property
-    def latest(self) -> bool:
-        """Whether the store has only the newest sums."""
-        return self.store.kind == "prometheus"
 
     def read(self, topics: Topics) -> list[str]:
         """Return the topics to read."""
@@ -85,29 +77,28 @@ def run(settings: ShipSettings) -> int:
         TallystreamError: the broker can't be reached, or forbids something.
     """
     stop = StopRequest().install()
-    topics = Topics(settings.topic_prefix)
-    kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
-    group = settings.topic_prefix + settings.group
+    cluster = settings.cluster
+    topics, kafka = Topics(cluster.topic_prefix), cluster.options
     with ExitStack() as stack:
         health = stack.enter_context(Health("ship", settings.health))
-        stack.enter_context(clients.broker_errors(settings.bootstrap_servers))
+        stack.enter_context(clients.broker_errors(cluster.bootstrap_servers))
         check_login(kafka)
         read = settings.read(topics)
         create_topics(clients.admin(kafka), topics, only={*read, topics.dead, topics.metrics})
         sink = open_sink(settings.store)
         stack.callback(sink.close)
         _set_up(sink)  # first: a shipper with wrong settings must not take the partitions of another
-        _forget_others(kafka, group, read)
-        subscription = Subscription(kafka, group, read, from_beginning=settings.latest)
-        stack.callback(subscription.close)
+        broker = KafkaBroker(kafka, Selection(topics.agg), clients.READING, Timeouts(query_s=2.0, stopped=stop.is_set))
         mapper = PointMapper(topics)
         shipper: Shipper | NewestSums
         if isinstance(sink, PrometheusSink):
-            shipper = NewestSums(subscription, mapper, sink, health=health)
+            shipper = NewestSums(topics.agg, broker, mapper, sink, stop=stop, health=health)
         else:
+            subscription = Subscription(kafka, topics.prefix + settings.group, read, broker.topic_ids)
+            stack.callback(subscription.close)
             rejected = RejectedPoints(topics.dead, kafka, settings.store.spec)
             shipper = Shipper(subscription, mapper, sink, rejected, stop=stop, health=health)
-        health.report(settings.bootstrap_servers, topics.metrics, settings.kafka)
+        health.report(cluster.bootstrap_servers, topics.metrics, cluster.kafka)
         log.info("shipping %s to %s", ", ".join(read), settings.store.spec)
         ready = settings.ready_file
         while not stop.is_set():
@@ -123,13 +114,3 @@ def _set_up(sink: Sink) -> None:
         sink.setup()
     except SinkUnavailableError as error:
         log.warning("%s Points wait on Kafka and are written when it is available.", error)
-
-
-def _forget_others(kafka: Mapping[str, str], group: str, read: list[str]) -> None:
-    """Remove the offsets of topics that are not shipped any more, so that no lag is shown for them."""
-    committer = GroupCommitter(kafka, group)
-    try:
-        for topic in committer.keep(lambda topic, _partition: topic in read, topic=read[0]):
-            log.info("%s is not shipped any more; its offsets are removed from the group", topic)
-    finally:
-        committer.close()

@@ -44,6 +44,15 @@ class Cluster:
     topic_prefix: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        if not self.bootstrap_servers:
+            raise ConfigError("--bootstrap-servers", self.bootstrap_servers, "name a broker, as in localhost:9092")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of librdkafka, with bootstrap.servers."""
+        return {**self.kafka, "bootstrap.servers": self.bootstrap_servers}
+
 
 def consumer(options: Mapping[str, Any], *, polled: bool = True) -> Consumer:
     """Return a consumer with librdkafka's `options`. `polled` is False for a consumer that is never polled.

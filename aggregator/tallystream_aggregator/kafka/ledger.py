@@ -55,21 +55,13 @@ class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decode = json_decoder(LedgerRow)
+decode = json_decoder(LedgerRow)
+"""Returns the row in a value. If it is not one, it raises msgspec.DecodeError."""
 
 
 def encode(row: LedgerRow) -> bytes:
     """Return the row's value, JSON that always has `v`."""
     return b'{"v":1,' + _encoder.encode(row)[1:]
-
-
-def decode(value: bytes) -> LedgerRow:
-    """Return the row in `value`.
-
-    Raises:
-        msgspec.DecodeError: it is not a row of the ledger.
-    """
-    return _decode(value)
 
 
 def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -25,7 +24,6 @@ class ProducerRecord(NamedTuple):
     key: bytes
     value: bytes | None
     partition: int = ANY
-    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 class RecordProducer:
@@ -49,46 +47,28 @@ class RecordProducer:
             KafkaException: the broker rejected a record, or has not acknowledged it in time. Any of the records may
                 have been appended.
         """
-        errors: list[KafkaError] = []
-
-        def on_delivery(error: KafkaError | None, _message: object) -> None:
-            if error is not None:
-                errors.append(error)
-
-        records = list(records)
-        self.send(records, on_delivery)
+        errors: list[KafkaError | None] = []
+        self.send(records, lambda error, _message: errors.append(error))
         left = self._producer.flush(self._timeout + 1)  # librdkafka checks for records that timed out once a second
-        if errors:
-            raise KafkaException(errors[0])
+        for error in filter(None, errors):
+            raise KafkaException(error)
         if left:
-            message = f"the broker has not acknowledged {left} of {len(records)} records after {self._timeout:g} s"
+            message = (
+                f"the broker has not acknowledged {left} of {left + len(errors)} records after {self._timeout:g} s"
+            )
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, message))  # noqa: SLF001 (librdkafka's name for it)
 
     def send(self, records: Iterable[ProducerRecord], on_delivery: OnDelivery) -> None:
-        """Add `records` to the queue. Waits only while the queue is full.
-
-        `poll` calls `on_delivery` for each record that was acknowledged or has failed.
+        """Add `records` to the queue. `poll` calls `on_delivery` for each that was acknowledged or has failed.
 
         Raises:
-            KafkaException: the queue is full for `timeout` seconds.
+            KafkaException: the queue is full: the broker acknowledges nothing.
         """
-        deadline = time.monotonic() + self._timeout
-        for record in records:
-            while True:
-                try:
-                    self._producer.produce(
-                        record.topic,
-                        key=record.key,
-                        value=record.value,
-                        partition=record.partition,
-                        headers=list(record.headers),
-                        on_delivery=on_delivery,
-                    )
-                    break
-                except BufferError as error:
-                    if time.monotonic() > deadline:
-                        raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error  # noqa: SLF001
-                    self._producer.poll(0.1)
+        for topic, key, value, partition in records:
+            try:
+                self._producer.produce(topic, value, key, partition, on_delivery=on_delivery)
+            except BufferError as error:
+                raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error  # noqa: SLF001
 
     def poll(self) -> None:
         """Report the deliveries since the last call. Returns at once."""

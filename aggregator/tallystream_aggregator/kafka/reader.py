@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 
 class Read(NamedTuple):
-    """A record as it was read. A null value deletes its key."""
+    """A record as it was read, with its append time in epoch ms. A null value deletes its key."""
 
     key: bytes | None
     value: bytes | None
     offset: int
     partition: int = 0
+    timestamp_ms: int = 0
 
 
 def read_topic(
@@ -90,7 +91,7 @@ def read_from(
             # While new records keep coming, the event above may never come: it reports a fetch without records.
             reached = offset + 1
             if offset < ends[partition]:
-                yield Read(message.key(), message.value(), offset, partition)
+                yield Read(message.key(), message.value(), offset, partition, message.timestamp()[1])
         if reached >= ends[partition]:
             left.discard(partition)
         last_read_s = time.monotonic()

@@ -18,19 +18,6 @@ Offsets = dict[str, dict[str, int]]
 """topic → partition → the next offset to read. Partitions are text, as in JSON."""
 
 
-def by_topic(offsets: Mapping[tuple[str, int], int]) -> Offsets:
-    """Return offsets that are given by (topic, partition) as `Offsets`."""
-    found: Offsets = {}
-    for (topic, partition), offset in offsets.items():
-        found.setdefault(topic, {})[str(partition)] = offset
-    return found
-
-
-def by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
-    """Return `Offsets` by (topic, partition)."""
-    return {(topic, int(p)): offset for topic, ps in offsets.items() for p, offset in ps.items()}
-
-
 _OUTPUTS = re.compile(r"__.*|.*metrics-(?:agg|table|events|ledger|dead|shards)")
 """No pattern selects these: Kafka's own topics and the outputs of aggregators, with any prefix."""
 

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, NewTopic
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.clients import TIMEOUT_S
@@ -80,8 +80,8 @@ def create_topics(
 ) -> list[str]:
     """Create the missing topics, or those in `only`, and return their names. Existing topics do not change.
 
-    With `correct`, the configuration of an existing topic is completed: a broker may have created it on first use, with
-    the broker's defaults. What is set for the topic itself stays.
+    With `correct`, existing topics of records get append times: a broker may have created them on first use, with its
+    defaults.
 
     `partitions` is the number for `metrics`. `metrics-table` has one for each of the table's `shards`, the others have
     one. `metrics-shards` is left to `create_shards_topic`: a table of one shard does not use it. The replication factor
@@ -99,7 +99,7 @@ def create_topics(
     created = _create(admin, topics, {name: number for name, number in wanted.items() if name not in known})
     _wait_until_known(admin, wanted)
     if correct:
-        _correct(admin, topics, set(wanted) - set(created))
+        _set_append_time(admin, {topics.metrics, *topics.otlp} - set(created))
     if topics.metrics in wanted and topics.metrics not in created:
         require_append_time(admin, [topics.metrics])
     return created
@@ -160,35 +160,20 @@ def require_partitions(admin: AdminClient, topics: Topics, *, shards: int) -> No
             raise ConfigError(f"partitions of the topic {name}", found, remedy)
 
 
-def _correct(admin: AdminClient, topics: Topics, names: Iterable[str]) -> None:
-    changes = _incomplete(admin, topics, names)
+def _set_append_time(admin: AdminClient, names: Collection[str]) -> None:
+    entry = ConfigEntry("message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET)
+    changes = [ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry]) for name in names]
     for done in (admin.incremental_alter_configs(changes, request_timeout=TIMEOUT_S) if changes else {}).values():
         done.result()
-    # The controller answers before the brokers know the change. If a broker still answers with the old configuration
-    # after that, `require_append_time` reports what matters.
+    # The controller answers before the brokers know the change.
     deadline = time.monotonic() + TIMEOUT_S
-    while changes and time.monotonic() < deadline:
-        changes = _incomplete(admin, topics, [resource.name for resource in changes])
-        if changes:
+    while True:
+        try:
+            return require_append_time(admin, names)
+        except ConfigError:
+            if time.monotonic() > deadline:
+                raise
             time.sleep(0.05)
-
-
-def _incomplete(admin: AdminClient, topics: Topics, names: Iterable[str]) -> list[ConfigResource]:
-    """Return what to set for each topic that lacks an entry of its policy."""
-    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-    futures = admin.describe_configs(resources, request_timeout=TIMEOUT_S) if resources else {}
-    changes = []
-    for resource, future in futures.items():
-        config = future.result()
-        own = {key for key, entry in config.items() if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value}
-        entries = [
-            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-            for key, value in policies(topics)[resource.name].items()
-            if key not in own
-        ]
-        if entries:
-            changes.append(ConfigResource(ConfigResource.Type.TOPIC, resource.name, incremental_configs=entries))
-    return changes
 
 
 def _wait_until_known(admin: AdminClient, names: Iterable[str]) -> None:
@@ -200,22 +185,6 @@ def _wait_until_known(admin: AdminClient, names: Iterable[str]) -> None:
         missing = {name for name in missing if name not in known or not known[name].partitions}
         if missing:
             time.sleep(0.05)
-
-
-def topic_ids(admin: AdminClient, topics: Iterable[str], *, timeout_s: float) -> dict[str, str]:
-    """Return the ID of each topic that exists. A topic that is deleted and created again gets another one.
-
-    Raises:
-        KafkaException: the broker did not answer in time, or rejected the request.
-    """
-    found: dict[str, str] = {}
-    for topic, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s).items():
-        try:
-            found[topic] = str(future.result().topic_id)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
-    return found
 
 
 def require_append_time(admin: AdminClient, topics: Iterable[str]) -> None:

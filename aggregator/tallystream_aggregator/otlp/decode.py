@@ -20,7 +20,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream.record import Metric, Snapshot
 from tallystream.ulid import ulid
-from tallystream_aggregator.otlp.identity import app_of, instance_of, texts_of
+from tallystream_aggregator.otlp.identity import OtlpError, app_of, instance_of, texts_of
 from tallystream_aggregator.otlp.points import Read, RejectedPoint
 from tallystream_aggregator.otlp.repeated import RepeatedScopes
 
@@ -34,11 +34,9 @@ DAY_MS = 86_400_000
 """How long before the append time of its record the time of a point may be, and how far ahead it may be, in ms."""
 
 
+__all__ = ["OtlpError", "ResourceSnapshots", "instance", "instances", "read", "snapshots"]
+
 _scopes = RepeatedScopes()
-
-
-class OtlpError(ValueError):
-    """A record, or the data of one resource, that can't be read."""
 
 
 class ResourceSnapshots(NamedTuple):
@@ -89,10 +87,7 @@ def instance(resource: pb.ResourceMetrics) -> str:
     Raises:
         OtlpError: it can't be used.
     """
-    try:
-        return instance_of(texts_of(resource.resource.attributes))
-    except ValueError as error:
-        raise OtlpError(str(error)) from error
+    return instance_of(texts_of(resource.resource.attributes))
 
 
 def snapshots(resource: pb.ResourceMetrics, append_ms: int) -> ResourceSnapshots:
@@ -102,10 +97,7 @@ def snapshots(resource: pb.ResourceMetrics, append_ms: int) -> ResourceSnapshots
         OtlpError: its app or its instance can't be used.
     """
     attributes = texts_of(resource.resource.attributes)
-    try:
-        app, name = app_of(attributes), instance_of(attributes)
-    except ValueError as error:
-        raise OtlpError(str(error)) from error
+    app, name = app_of(attributes), instance_of(attributes)
     grouped: dict[tuple[bytes, int, int], list[Metric]] = defaultdict(list)
     rejected: list[tuple[str, str]] = []
     for scope in resource.scope_metrics:

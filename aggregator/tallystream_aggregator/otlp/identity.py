@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tallystream.record import MAX_NAME, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS
@@ -32,16 +31,20 @@ INSTANCE_ATTRIBUTES = (
 MAX_INSTANCE_BYTES = 1024
 
 
+class OtlpError(ValueError):
+    """A record, the data of one resource, or a point that can't be read."""
+
+
 def app_of(resource: Mapping[str, str]) -> str:
     """Return the app of a resource: `service.name`, after `service.namespace` and a slash if it has one.
 
     Raises:
-        ValueError: the name is too long, or has a NUL character.
+        OtlpError: the name is too long, or has a NUL character.
     """
     name, namespace = resource.get("service.name") or UNKNOWN_SERVICE, resource.get("service.namespace")
     app = f"{namespace}/{name}" if namespace else name
     if len(app) > MAX_NAME or "\0" in app:
-        raise ValueError(f"service.name has {len(app)} characters with service.namespace, or a NUL; {MAX_NAME} at most")
+        raise OtlpError(f"service.name has {len(app)} characters with service.namespace, or a NUL; {MAX_NAME} at most")
     return app
 
 
@@ -49,14 +52,14 @@ def instance_of(resource: Mapping[str, str]) -> str:
     """Return the instance ID of a resource.
 
     Raises:
-        ValueError: it is too long, or has a NUL character.
+        OtlpError: it is too long, or has a NUL character.
     """
     name = next((name for name in INSTANCE_ATTRIBUTES if resource.get(name)), None)
     instance = UNKNOWN_INSTANCE if name is None else resource[name]
     if name in (None, "host.id", "host.name") and resource.get("process.pid"):  # a host may run several
         instance = f"{instance}:{resource['process.pid']}"
     if len(instance.encode()) > MAX_INSTANCE_BYTES or "\0" in instance:
-        raise ValueError(f"{name} can't be an instance ID: {MAX_INSTANCE_BYTES} bytes at most, without NUL")
+        raise OtlpError(f"{name} can't be an instance ID: {MAX_INSTANCE_BYTES} bytes at most, without NUL")
     return instance
 
 
@@ -64,23 +67,18 @@ def tags_of(attributes: Iterable[KeyValue]) -> dict[str, str]:
     """Return the attributes of a point as tags. Of two attributes with one name, the last one is taken.
 
     Raises:
-        ValueError: they are more, or longer, than the tags of a metric may be.
+        OtlpError: they are more, or longer, than the tags of a metric may be.
     """
     tags = texts_of(attributes)
     if len(tags) > MAX_TAGS:
-        raise ValueError(f"the point has {len(tags)} attributes; the limit is {MAX_TAGS}")
-    for tag in tags.items():
-        if not _is_tag(*tag):
-            raise ValueError(
-                f"the attribute {tag[0][:MAX_TAG_NAME]!r} can't be a tag: names have 1 to {MAX_TAG_NAME} characters, "
+        raise OtlpError(f"the point has {len(tags)} attributes; the limit is {MAX_TAGS}")
+    for name, value in tags.items():
+        if not 1 <= len(name) <= MAX_TAG_NAME or len(value) > MAX_TAG_VALUE or "\0" in name or "\0" in value:
+            raise OtlpError(
+                f"the attribute {name[:MAX_TAG_NAME]!r} can't be a tag: names have 1 to {MAX_TAG_NAME} characters, "
                 f"values up to {MAX_TAG_VALUE}, without NUL"
             )
     return tags
-
-
-@lru_cache(maxsize=100_000)  # a point has the same attributes in every record
-def _is_tag(name: str, value: str) -> bool:
-    return 1 <= len(name) <= MAX_TAG_NAME and len(value) <= MAX_TAG_VALUE and "\0" not in name and "\0" not in value
 
 
 def texts_of(attributes: Iterable[KeyValue]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from tallystream.record import (
     Metric,
     UpDown,
 )
-from tallystream_aggregator.otlp.identity import tags_of
+from tallystream_aggregator.otlp.identity import OtlpError, tags_of
 
 NO_VALUE = pb.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 DELTA = (
@@ -87,29 +87,27 @@ def read_metric(metric: pb.Metric) -> Iterator[Read | RejectedPoint]:
 def _point(
     name: str, point: Any, read: Callable[[str, dict[str, str], Any], list[Metric]], *, lasting: bool
 ) -> Read | RejectedPoint:
+    tags: dict[str, str] = {}
     try:
         tags = tags_of(point.attributes)
-    except ValueError as error:
-        return RejectedPoint(str(error), name, {})
-    try:
         _require_times(point, lasting=lasting)
         metrics = read(name, tags, point)
-    except ValueError as error:
+    except ValueError as error:  # the buckets of a sketch raise it, too
         return RejectedPoint(str(error), name, tags)
     return Read(point.start_time_unix_nano if lasting else 0, point.time_unix_nano, metrics)
 
 
 def _require_times(point: Any, *, lasting: bool) -> None:
     if not 0 < point.time_unix_nano <= MAX_COUNT:
-        raise ValueError("the point has no time")
+        raise OtlpError("the point has no time")
     if lasting and not 0 < point.start_time_unix_nano <= MAX_COUNT:
-        raise ValueError(NO_START)
+        raise OtlpError(NO_START)
 
 
 def _counter(name: str, tags: dict[str, str], point: pb.NumberDataPoint) -> list[Metric]:
     value = _number(point)
     if value < 0:
-        raise ValueError(f"a monotonic sum has the value {value}, and it is never below 0")
+        raise OtlpError(f"a monotonic sum has the value {value}, and it is never below 0")
     if isinstance(value, float):
         return [FloatCounter(name=name, tags=tags, sum=value)]
     return [Counter(name=name, tags=tags, count=value)]
@@ -126,13 +124,13 @@ def _gauge(name: str, tags: dict[str, str], point: pb.NumberDataPoint) -> list[M
 def _number(point: pb.NumberDataPoint) -> int | float:
     kind = point.WhichOneof("value")
     if kind is None:
-        raise ValueError("the point has no value")
+        raise OtlpError("the point has no value")
     return point.as_int if kind == "as_int" else _finite("the value", point.as_double)
 
 
 def _finite(what: str, value: float) -> float:
     if not math.isfinite(value):
-        raise ValueError(f"{what} is {value}, which can't be summed")
+        raise OtlpError(f"{what} is {value}, which can't be summed")
     return value
 
 
@@ -142,13 +140,13 @@ def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> 
     if not counts:
         return metrics
     if len(counts) != len(bounds) + 1 or sum(counts) != point.count:
-        raise ValueError(
+        raise OtlpError(
             f"{len(counts)} buckets with {sum(counts)} values do not fit {len(bounds)} bounds and the count"
         )
     if not all(low < high for low, high in pairwise(bounds)):
-        raise ValueError("the bounds of the buckets do not rise")
+        raise OtlpError("the bounds of the buckets do not rise")
     if len(name) + len(BUCKET) > MAX_NAME or len(tags) >= record.MAX_TAGS or BOUND in tags:
-        raise ValueError(
+        raise OtlpError(
             f"the name or the attributes leave no room for the counters of the buckets and their tag {BOUND}"
         )
     total = 0
@@ -174,13 +172,13 @@ def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogram
         negative.halve()
         scale -= 1
     if scale < MIN_SCALE:
-        raise ValueError(f"the scale is {point.scale}, at least {MIN_SCALE} is taken")
+        raise OtlpError(f"the scale is {point.scale}, at least {MIN_SCALE} is taken")
     sketch = record.Sketch(
         scale=scale, zero_count=point.zero_count, positive=_stored(positive), negative=_stored(negative)
     )
     values = sketch.zero_count + size_of(sketch.positive, scale) + size_of(sketch.negative, scale)
     if values != metric.count:
-        raise ValueError(f"the buckets have {values} values and the count is {metric.count}")
+        raise OtlpError(f"the buckets have {values} values and the count is {metric.count}")
     metric.sketch = sketch
     return [metric]
 
@@ -202,7 +200,7 @@ def _summary(name: str, tags: dict[str, str], point: pb.SummaryDataPoint) -> lis
 def _count(point: Any) -> int:
     count: int = point.count
     if count > MAX_COUNT:
-        raise ValueError(f"the count is {count}, {MAX_COUNT} at most is taken")
+        raise OtlpError(f"the count is {count}, {MAX_COUNT} at most is taken")
     return count
 
 

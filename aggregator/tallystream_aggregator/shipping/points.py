@@ -8,27 +8,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream.decoding import json_decoder
+from tallystream.metric_types import NAMES, WHOLE
 from tallystream_aggregator import sums
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, RESERVED, Field, Point, free
+from tallystream_aggregator.table.outputs import Event
 from tallystream_aggregator.table.rows import LifeRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from tallystream.record import Metric
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.shipping.subscription import Record
     from tallystream_aggregator.sums import Sum
-    from tallystream_aggregator.table.rows import MetricRow
 
 log = logging.getLogger(__name__)
 
-INTEGERS = ("count", "number", "start", "position")
-FLOATS = (
-    *("sum", "min", "max", "mean"),
-    *("mean_rate", "m1_rate", "m5_rate", "m15_rate"),
-    *("p50", "p75", "p95", "p98", "p99", "p999"),
-)
 ALWAYS = ("lives", "instances", "retired")
+_RESERVED = RESERVED | {"instance"}
 
 
 def point(row: Sum) -> Point:
@@ -36,18 +33,11 @@ def point(row: Sum) -> Point:
 
     Each field always has the same type, as InfluxDB requires: counts are integers, all others are floats.
     """
-    fields: dict[str, Field] = {name: int(value) for name in INTEGERS if (value := getattr(row, name)) is not None}
-    fields |= {name: float(value) for name in FLOATS if (value := getattr(row, name)) is not None}
-    fields |= {name: int(getattr(row, name)) for name in ALWAYS}
+    fields = _fields(row, sums.VALUES) | {name: int(getattr(row, name)) for name in ALWAYS}
     if row.overflow:
         fields["overflow"] = True
     tags = {free(name): value for name, value in row.tags.items()}
     return Point(row.name, {**tags, "app": row.app, "metric_type": row.type}, fields, row.ts, bytes(row.sketch))
-
-
-ROW_INTEGERS = ("count", "start", "position")
-ROW_FLOATS = ("value", "sum", "min", "max", "mean_rate", "m1_rate", "m5_rate", "m15_rate")
-_RESERVED = RESERVED | {"instance"}
 
 
 def row_points(row: LifeRow) -> Iterator[Point]:
@@ -55,39 +45,24 @@ def row_points(row: LifeRow) -> Iterator[Point]:
 
     The life is a field: as a tag, every restart would start new series.
     """
-    for metric in row.metrics:
-        if metric.seq is None:  # other metrics were in an earlier snapshot, which made their points
+    life: dict[str, Field] = {"life": row.life} if row.life else {}
+    for place, metric in enumerate(row.metrics):
+        if place not in row.older:  # other metrics were in an earlier snapshot, which made their points
             tags = {free(name, _RESERVED): value for name, value in metric.tags.items()}
             tags |= {"app": row.app, "metric_type": metric.type, "instance": row.instance}
-            yield Point(INSTANCE_PREFIX + metric.name, tags, _fields(row, metric), row.last_seen_ms)
+            fields = _fields(metric, NAMES[metric.type]) | life
+            yield Point(INSTANCE_PREFIX + metric.name, tags, fields, row.last_seen_ms)
 
 
-def _fields(row: LifeRow, metric: MetricRow) -> dict[str, Field]:
-    fields: dict[str, Field] = {
-        name: int(value) for name in ROW_INTEGERS if (value := getattr(metric, name)) is not None
-    }
-    fields |= {name: float(value) for name in ROW_FLOATS if (value := getattr(metric, name)) is not None}
-    return fields | ({"life": row.life} if row.life else {})
+def _fields(row: Sum | Metric, names: Iterable[str]) -> dict[str, Field]:
+    values = ((name, getattr(row, name)) for name in names)
+    return {name: int(value) if name in WHOLE else float(value) for name, value in values if value is not None}
 
 
 EVENTS = "tallystream.events"
 
 
-class EventRow(msgspec.Struct, kw_only=True):
-    """A row of `metrics-events`. `ts` is in epoch ms. An event that no record caused has no offset."""
-
-    kind: str
-    app: str
-    instance: str = ""
-    life: str = ""
-    ts: int
-    topic: str = ""
-    partition: int = -1
-    offset: int = -1
-    detail: str = ""
-
-
-_decode = json_decoder(EventRow)
+_decode_event = json_decoder(Event)
 
 
 def event_point(value: bytes) -> Point:
@@ -98,13 +73,10 @@ def event_point(value: bytes) -> Point:
     Raises:
         msgspec.DecodeError: the value is not a row of `metrics-events`.
     """
-    row = _decode(value)
+    row = _decode_event(value)
     about = row.instance or row.app
     fields: dict[str, Field] = {"text": f"{row.kind}: {about}" + (f", {row.detail}" if row.detail else "")}
-    if row.life:
-        fields["life"] = row.life
-    if row.offset >= 0:
-        fields |= {"partition": row.partition, "offset": row.offset}
+    fields |= {"partition": row.partition, "offset": row.offset} | ({"life": row.life} if row.life else {})
     tags = {"kind": row.kind, "app": row.app, "instance": row.instance, "detail": row.detail}
     return Point(EVENTS, {name: value for name, value in tags.items() if value}, fields, row.ts)
 
@@ -162,5 +134,5 @@ class PointMapper:
 def _life(value: bytes) -> LifeRow:
     row = _decode_life(value)
     for metric in row.metrics:
-        sums.require_floats(*(getattr(metric, name) for name in ROW_FLOATS))
+        sums.require_floats(*(getattr(metric, name) for name in NAMES[metric.type]))
     return row

@@ -28,7 +28,7 @@ MAX_RECORDS = 5_000
 """The most records in one read."""
 
 MAX_POINTS = 5_000
-"""The most points in one write. A row of `metrics-table` has many, and the group expects to hear from its members."""
+"""The most points in one write. A row of `metrics-table` has many."""
 
 POLL_S = 0.2
 """The longest wait for records in seconds, and so for a stop."""
@@ -78,16 +78,16 @@ class Shipper:
             KafkaException: the broker forbids to read, or librdkafka has a fatal error.
             ConfigError: the store rejects the settings.
         """
-        batch = self._subscription.read(MAX_RECORDS, POLL_S)
+        records = self._subscription.read(MAX_RECORDS, POLL_S)
         if not self._has_partitions():
             return False
-        points = self._mapper.points(batch.records)
+        points = self._mapper.points(records)
         try:
             self._write(points)
         except StoppedError:
             return False
-        self._subscription.written(batch)
-        count(self._health.internal_metrics, len(batch.records), len(points), self._mapper, self._sink)
+        self._subscription.written()
+        count(self._health.internal_metrics, len(records), len(points), self._mapper, self._sink)
         return self._is_ready()
 
     def _has_partitions(self) -> bool:
@@ -106,7 +106,7 @@ class Shipper:
 
     def _is_ready(self) -> bool:
         status = self._health.status
-        if self._subscription.ask() is not None:
+        if self._subscription.ask():
             status.checked()
         silence_s = time.monotonic() - self._subscription.answered_s
         status.waiting_for = BROKERS if silence_s > MAX_SILENCE_S else None
@@ -123,10 +123,8 @@ class Shipper:
         if not self._is_set_up:
             self._retry(self._set_up_once)
         for at in range(0, len(points), MAX_POINTS):
-            if at:
-                self._subscription.stay()
-                if self._gives_up():
-                    raise StoppedError
+            if at and self._stop.is_set():
+                raise StoppedError
             self._retry(partial(self._write_once, points[at : at + MAX_POINTS]))
 
     def _retry(self, write: Callable[[], None]) -> None:

@@ -14,15 +14,12 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from tallystream.log_throttle import RateLimitFilter
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.partition_bounds import bounds_of
-from tallystream_aggregator.kafka.topics import topic_ids
-from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.broker import BrokerError, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from confluent_kafka import Consumer
-    from confluent_kafka.admin import AdminClient
 
 log = logging.getLogger(__name__)
 log.addFilter(RateLimitFilter())
@@ -30,14 +27,15 @@ log.addFilter(RateLimitFilter())
 MAX_BYTES = 4 << 20
 """The bytes after which a read ends. A record of `metrics-table` may have ten thousand metrics."""
 
-END_INTERVAL_S, END_TIMEOUT_S = 2.0, 0.5
-"""How often the brokers are asked about the topics, and how long they may take to answer, in seconds."""
+ASK_INTERVAL_S = 2.0
+"""How often the brokers are asked about the topics, in seconds."""
 
 _DEFAULTS = {
     # After a kill the group waits this long for the member, so the next start does, too. This is the shortest time that
     # brokers allow by default. librdkafka sends the heartbeats in a thread of its own, also while a store is slow.
     "session.timeout.ms": 6_000,
     "heartbeat.interval.ms": 1_500,
+    "max.poll.interval.ms": 1_800_000,  # a slow store may take many minutes for the rows of many instances
     "queued.max.messages.kbytes": 16_384,  # what is fetched and not read yet
     "fetch.queue.backoff.ms": 50,
     "auto.commit.interval.ms": 1_000,  # so much is read again after a crash
@@ -63,20 +61,6 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-class Batch(NamedTuple):
-    """Records, and the next offset after them of each partition that was read.
-
-    The next offset of a partition whose end was reached is that end: markers of transactions are before it.
-    """
-
-    records: list[Record]
-    positions: dict[Place, int]
-
-
-def _ids(admin: AdminClient, topics: Sequence[str], timeout_s: float) -> dict[str, str]:
-    return topic_ids(admin, topics, timeout_s=timeout_s)
-
-
 class Subscription:
     """A member of the group `group` that reads `topics`. For one thread.
 
@@ -84,15 +68,13 @@ class Subscription:
     topic with the topic, so one that was created again is read from its beginning, too. Only committed transactions are
     read. Delivery: at least once. The order within a partition is kept.
 
-    With `from_beginning` it is no member: it reads partition 0 of each topic from its beginning, whoever else does, and
-    the group has its offsets only for lag tools.
-
     `places` are this member's partitions, None while the group has not decided. `changes` counts the decisions: a
     record that was read before a change must not be written after it, as another member may have written later ones.
     `answered_s` is when the brokers last answered `ask`, by the monotonic clock, or when the group decided.
 
     Args:
         kafka: librdkafka's options with bootstrap.servers.
+        ids: returns the IDs of those of these topics that exist, as `stream.broker.Broker.topic_ids`.
 
     Raises:
         ConfigError: librdkafka rejects an option.
@@ -103,13 +85,11 @@ class Subscription:
         kafka: Mapping[str, Any],
         group: str,
         topics: Sequence[str],
+        ids: Callable[[Collection[str]], dict[str, str]],
         *,
-        from_beginning: bool = False,
         connect: Callable[[Mapping[str, Any]], Consumer] = clients.consumer,
-        ids: Callable[[AdminClient, Sequence[str], float], dict[str, str]] = _ids,
     ) -> None:
-        self._group, self._topics, self._is_member = group, list(topics), not from_beginning
-        self._admin, self._ask_ids = clients.admin(kafka), ids
+        self._group, self._topics, self._ask_ids = group, list(topics), ids
         self._ids: dict[str, str] = {}
         self.places: frozenset[Place] | None = None
         self.changes = 0
@@ -117,18 +97,15 @@ class Subscription:
         self._records: list[Record] = []
         self._bytes = 0
         self._positions: dict[Place, int] = {}
+        self._read: dict[Place, int] = {}
         self._paused: frozenset[Place] = frozenset()
         self._is_waiting = False
         self._consumer = connect({**_DEFAULTS, **kafka, **_FIXED, "group.id": group})
-        if from_beginning:
-            self._begin(frozenset(Place(topic, 0) for topic in self._topics))
-            self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._topics])
-        else:
-            self._consumer.subscribe(
-                self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-            )
+        self._consumer.subscribe(
+            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
 
-    def read(self, limit: int, timeout_s: float) -> Batch:
+    def read(self, limit: int, timeout_s: float) -> list[Record]:
         """Return at most `limit` next records, of about `MAX_BYTES`. Wait up to `timeout_s` seconds for the first one.
 
         Raises:
@@ -141,20 +118,17 @@ class Subscription:
             if not self._poll(0.0 if self._records else left_s) or not (self._records or left_s):
                 break
         records, self._records, self._bytes = self._records, [], 0
-        return Batch(records, dict(self._positions))
+        self._read = dict(self._positions)
+        return records
 
-    def written(self, batch: Batch) -> None:
-        """Note that the last batch is written. librdkafka commits its positions within a second."""
-        positions = [TopicPartition(*place, offset) for place, offset in batch.positions.items()]
+    def written(self) -> None:
+        """Note that what was read last is written. librdkafka commits the positions after it within a second."""
+        positions = [TopicPartition(*place, offset) for place, offset in self._read.items()]
         try:
             if positions:
                 self._consumer.store_offsets(offsets=positions)
         except KafkaException as error:  # the topic is being deleted
             log.warning("%s: the offsets are not committed yet: %s", self._group, error.args[0].str())
-
-    def stay(self) -> None:
-        """Stay a member of the group during a long write. A record that comes is kept for the next `read`."""
-        self._poll(0.0)
 
     def wait(self, seconds: float) -> None:
         """Stay a member of the group for some seconds without reading. The next `read` goes on."""
@@ -167,34 +141,30 @@ class Subscription:
         while (left_s := deadline - time.monotonic()) > 0:
             self._poll(left_s)
 
-    def ask(self) -> int | None:
-        """Ask the brokers, every `END_INTERVAL_S`, for the end of the first partition: its last stable offset.
+    def ask(self) -> bool:
+        """Ask the brokers for the IDs of the topics, every `ASK_INTERVAL_S`. Return whether they have answered now.
 
         A topic that was deleted and created again is read from its beginning: its offsets mean other records. Kafka
         does not tell a consumer. If the new topic is longer than the position, it would go on in the middle.
-
-        Return None if it is too early, or the brokers did not answer.
         """
         now_s = time.monotonic()
         if now_s < self._ask_due_s:
-            return None
-        place = min(self.places or ())
+            return False
+        self._ask_due_s = now_s + ASK_INTERVAL_S
         try:
-            self._check_topics()
-            end = bounds_of(self._consumer, TopicPartition(*place), timeout=END_TIMEOUT_S)[1]
-        except KafkaException as error:
-            log.warning("topic %s: its end can't be read: %s; trying again", place.topic, error.args[0].str())
-            self._ask_due_s = time.monotonic() + END_TIMEOUT_S
-            return None
-        self._ask_due_s, self.answered_s = now_s + END_INTERVAL_S, now_s
-        return end
+            self._begin_again(self._ask_ids(self._topics))
+        except (BrokerError, KafkaException) as error:
+            log.warning("the topics can't be asked for: %s; trying again", error)
+            return False
+        self.answered_s = now_s
+        return True
 
     def close(self) -> None:
         """Commit what is written, and leave the group."""
         self._consumer.close()
 
-    def _check_topics(self) -> None:
-        ids = self._ask_ids(self._admin, self._topics, END_TIMEOUT_S)
+    def _begin_again(self, ids: dict[str, str]) -> None:
+        """Begin again with the topics that have other IDs now."""
         again = {topic for topic, id_ in ids.items() if self._ids.get(topic, id_) != id_}
         for place in sorted(self.places or ()):
             if place.topic in again:
@@ -202,8 +172,7 @@ class Subscription:
                 # An offset of the old topic may be committed already, or stored for the next commit.
                 start = [TopicPartition(*place, 0)]
                 self._consumer.store_offsets(offsets=start)
-                if self._is_member:
-                    self._consumer.commit(offsets=start, asynchronous=False)
+                self._consumer.commit(offsets=start, asynchronous=False)
                 self._consumer.seek(TopicPartition(*place, OFFSET_BEGINNING))
                 self._positions.pop(place, None)
         if again:
@@ -224,7 +193,7 @@ class Subscription:
             self._bytes += len(value or b"")
             self._positions[place] = offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's name for it)
-            self._positions[place] = offset
+            self._positions[place] = offset  # markers of transactions are before it
         elif error.fatal() or error.code() in _REJECTED:
             raise KafkaException(error)
         else:
@@ -256,3 +225,4 @@ class Subscription:
         self.answered_s = self._ask_due_s = time.monotonic()
         self._records, self._bytes = [], 0
         self._positions.clear()
+        self._read.clear()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from tallystream.errors import TallystreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,12 @@ def storable(value: Field) -> bool:
 def refused(point: Point) -> list[Field]:
     """Return the values of a point, including its time, that no store can hold."""
     return [value for value in (point.ts_ms, *point.fields.values()) if not storable(value)]
+
+
+def numbers(point: Point) -> dict[str, int | float]:
+    """Return the fields of a point that are numbers, for a store that has no texts. True is 1."""
+    fields = {name: value for name, value in point.fields.items() if not isinstance(value, str)}
+    return {name: int(value) if isinstance(value, bool) else value for name, value in fields.items()}
 
 
 RESERVED = frozenset({"app", "metric_type"})
@@ -103,6 +109,29 @@ class Rejections:
         log.warning("%s", message)
         if self.listen is not None:
             self.listen(point, message)
+
+    def sift(self, points: Iterable[Point], unfit: Callable[[Point], object]) -> list[Point]:
+        """Return the points that fit. Add the others: `unfit` returns the reason, or a false value."""
+        good = []
+        for point in points:
+            if reason := unfit(point):
+                self.add(point, reason)
+            else:
+                good.append(point)
+        return good
+
+    def send(self, points: Sequence[Point], send: Callable[[Sequence[Point]], str | None]) -> None:
+        """Send points in one request. If the store refuses it, send halves, until each refused point is alone.
+
+        `send` returns why the store refuses the points, None if it accepts them.
+        """
+        reason = send(points)
+        if reason is not None and len(points) == 1:
+            self.add(points[0], reason)
+        elif reason is not None:
+            middle = len(points) // 2
+            self.send(points[:middle], send)
+            self.send(points[middle:], send)
 
 
 class Sink(Protocol):

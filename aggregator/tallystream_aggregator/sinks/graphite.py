@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.base import Point, Rejections, SinkUnavailableError, free, refused
+from tallystream_aggregator.sinks.base import Point, Rejections, SinkUnavailableError, free, numbers, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -238,11 +238,9 @@ def lines_of(point: Point, prefix: str = "") -> Iterator[str]:
     pairs = ((free(key, _NAME), value) for key, value in point.tags.items())
     # Sorted as Graphite sorts them, because file names are made from the whole path.
     tags = "".join(sorted(f";{encode_value(key)}={encode_value(value)}" for key, value in pairs))
-    for field, value in point.fields.items():
-        if not isinstance(value, str):
-            number = int(value) if isinstance(value, bool) else value
-            path = f"{prefix}{encode_path(point.measurement)}.{encode_path(field).replace('.', '%2E')}"
-            yield f"{path}{tags} {number!r} {point.ts_ms // 1000}\n"
+    for field, number in numbers(point).items():
+        path = f"{prefix}{encode_path(point.measurement)}.{encode_path(field).replace('.', '%2E')}"
+        yield f"{path}{tags} {number!r} {point.ts_ms // 1000}\n"
 
 
 def _bad(point: Point) -> list[object]:

@@ -1,33 +1,19 @@
-"""Checks the settings of a store that is reached over HTTP: its URL, files of secrets and certificates, headers."""
+"""The settings of a store that is reached over HTTP: its URL, files of secrets and certificates, headers."""
 
 from __future__ import annotations
 
 import re
 import ssl
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import TYPE_CHECKING, Self
+from urllib.parse import unquote
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.address import is_host
+from tallystream_aggregator.sinks.address import is_http_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-def split_url(text: str) -> tuple[SplitResult, bool]:
-    """Return the parts of a URL, and whether it is an HTTP URL. A text that can't be split has no parts."""
-    try:
-        parts = urlsplit(text)  # removes line breaks and the white space around the text
-        good = parts.scheme in {"http", "https"} and parts.port != 0 and is_host(parts.hostname or "")
-        return parts, good and bool(parts.hostname) and not any(char.isspace() for char in text)
-    except ValueError:  # a port that is not a number, an incomplete IPv6 address
-        return urlsplit(""), False
-
-
-def is_http_url(text: str) -> bool:
-    """Return whether a text is an HTTP URL."""
-    return split_url(text)[1]
 
 
 def require_url(url: str, spec: str, remedy: str, *, variable: str) -> None:
@@ -39,12 +25,65 @@ def require_url(url: str, spec: str, remedy: str, *, variable: str) -> None:
     Raises:
         ConfigError: it is not, or it has a user or a password.
     """
-    parts, good = split_url(url)
-    if parts.username or parts.password:
+    if "@" in url:
         kind = spec.partition(":")[0]
         raise ConfigError("--store", f"{kind}:***", f"leave user and password out: {variable} is the secret")
-    if not good:
+    if not is_http_url(url):
         raise ConfigError("--store", spec, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """The PEM files of a client certificate, empty if there is none. The `repr` does not have the key's password."""
+
+    cert_file: str = ""
+    key_file: str = ""
+    key_password: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, env: Mapping[str, str], *names: str) -> Self:
+        """Return the certificate of three variables of the environment: its file, the key's file, the key's password.
+
+        Without a key file the key is in the certificate's file.
+
+        Raises:
+            ConfigError: a file can't be read, the key is not that of the certificate, the password is wrong, or a key
+                file has no certificate file.
+        """
+        cert_file, key_file, key_password = (env.get(name, "") for name in names)
+        if key_file and not cert_file:
+            raise ConfigError(names[1], key_file, f"name its certificate in {names[0]}")
+        if cert_file:
+            try:
+                # Without a password OpenSSL would ask the terminal for one.
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert_file, key_file or None, key_password)
+            except OSError as error:
+                remedy = f"name a certificate in PEM, its key in {names[1]}, and the key's password in {names[2]}"
+                raise ConfigError(names[0], cert_file, f"{remedy} ({error.strerror or error})") from None
+        return cls(cert_file, key_file, key_password)
+
+
+NO_CERTIFICATE = ClientCertificate()
+
+
+def tls_error(
+    error: BaseException | None, url: str, ca: tuple[str, str], client: tuple[str, str] | None = None
+) -> ConfigError | None:
+    """Return the error of a setting that failed a TLS handshake, None for another error, which may pass.
+
+    `ca` and `client` are the setting and its value for the CA certificates and the client certificate, if there can be
+    one.
+    """
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = f"the certificate of {url} is not trusted ({error.verify_message}): name its authority's"
+            return ConfigError(*ca, why)
+        if client and isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+            why = f"{url} refuses it ({error.reason}): name a certificate that it trusts, with its key"
+            return ConfigError(*client, why)
+        causes = (getattr(error, "reason", None), error.__cause__, *error.args)
+        error = next((cause for cause in causes if isinstance(cause, BaseException)), None)
+    return None
 
 
 def certificates(variable: str, path: str) -> str:

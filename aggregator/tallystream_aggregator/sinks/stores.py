@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from tallystream.errors import ConfigError
 from tallystream.validation import header_token
-from tallystream_aggregator.sinks.address import LOOPBACK, NO_CERTIFICATE, Address, ClientCertificate
+from tallystream_aggregator.sinks.address import LOOPBACK, Address
 from tallystream_aggregator.sinks.graphite import require_prefix
 from tallystream_aggregator.sinks.http import (
+    NO_CERTIFICATE,
     OTLP_HEADERS,
+    ClientCertificate,
     certificates,
     otlp_headers,
     otlp_option,
@@ -113,12 +115,7 @@ class StoreSettings:
             token=header_token("INFLUXDB_TOKEN", token or env.get("INFLUXDB_TOKEN", ""))
             or header_token("INFLUXDB_TOKEN", secret_file("INFLUXDB_TOKEN_FILE", env)),
             ca_file=certificates("INFLUXDB_CA_FILE", ca_file or env.get("INFLUXDB_CA_FILE", "")),
-            client=ClientCertificate.parse(
-                "INFLUXDB",
-                env.get("INFLUXDB_CERT_FILE", ""),
-                env.get("INFLUXDB_KEY_FILE", ""),
-                env.get("INFLUXDB_KEY_PASSWORD", ""),
-            ),
+            client=ClientCertificate.parse(env, "INFLUXDB_CERT_FILE", "INFLUXDB_KEY_FILE", "INFLUXDB_KEY_PASSWORD"),
         )
         if not settings.token:
             raise ConfigError("INFLUXDB_TOKEN", "", "set it, or name the token's file in INFLUXDB_TOKEN_FILE")

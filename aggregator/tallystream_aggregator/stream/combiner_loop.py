@@ -26,8 +26,7 @@ from tallystream_aggregator.stream.positions import (
     visible_row,
 )
 from tallystream_aggregator.stream.restore import MissingRowsError, require_whole
-from tallystream_aggregator.table.combiners import CombinerGroup
-from tallystream_aggregator.table.shards import decode
+from tallystream_aggregator.table.combiners import CombinerGroup, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, RawRecord, Source
     from tallystream_aggregator.stream.epochs import Timer
-    from tallystream_aggregator.table.outputs import Offsets, Total
-    from tallystream_aggregator.table.state import MetricId
+    from tallystream_aggregator.sums import MetricId, Offsets, Sum
     from tallystream_aggregator.table.storage import Store
 
 READ_AT_ONCE = 50_000
@@ -165,7 +163,7 @@ class CombinerLoop(EpochLoop):
             shards={str(shard): found.positions for shard, found in sorted(self._combined.rows.items()) if begun},
         )
 
-    def _records(self, totals: list[Total], row: PositionsRow) -> Iterator[Output]:
+    def _records(self, totals: list[Sum], row: PositionsRow) -> Iterator[Output]:
         agg = Place(self._settings.topics.agg, 0)
         for total in totals:
             yield Output(agg, total.key(), total.value())
@@ -229,7 +227,7 @@ class Combined:
             elif (metric := self._metrics.pop((shard, key), None)) is not None:
                 self._group.remove(metric, shard)  # the table had other shards or other tags before
 
-    def changes(self) -> list[Total]:
+    def changes(self) -> list[Sum]:
         """Return the sums that changed since the last call; none before all shards have begun."""
         if not self.has_begun:
             return []

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tallystream.record import ShortForm
-from tallystream_aggregator.table.clock_record import CLOCK_KEY
 from tallystream_aggregator.table.decode import (
+    CLOCK_KEY,
     DecodedSnapshot,
     Forget,
     Record,

@@ -113,7 +113,7 @@ class ShardLoop(EpochLoop):
 
     def is_current(self, store: Store) -> bool:
         """Tell whether the table in memory continues what the store has."""
-        return self._stored is not None and self._stored.log.is_current(store)
+        return self._stored is not None and self._stored.is_current(store)
 
     def close(self) -> None:
         """Drop the table and release the connections. The next epoch begins again at what is published."""
@@ -298,5 +298,5 @@ class ShardLoop(EpochLoop):
             self._publish(rows=True)
         assert self._stored is not None
         self._stored.save(store)
-        self._report.state_bytes = self._stored.log.size
+        self._report.state_bytes = self._stored.size
         self._report.positions = positions_of(self._table.state)

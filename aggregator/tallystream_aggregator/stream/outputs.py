@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.stream import positions
 from tallystream_aggregator.stream.broker import Output, Place
-from tallystream_aggregator.table.outputs import key_of as total_key
-from tallystream_aggregator.table.shards import encode as encode_shard_sum
+from tallystream_aggregator.sums import key_of
+from tallystream_aggregator.table.combiners import encode as encode_shard_sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,5 +52,5 @@ class Step(NamedTuple):
     def _partial_sums(self, place: Place) -> Iterator[Output]:
         """Yield the partial sums of a shard, and the positions row, which says that they are of one moment."""
         for one in self.changes.shard_sums:
-            yield Output(place, total_key(one.metric), encode_shard_sum(one))
+            yield Output(place, key_of(one.metric), encode_shard_sum(one))
         yield Output(place, positions.key_of(self.row.shard), positions.encode(self.row))

@@ -27,19 +27,20 @@ from tallystream_aggregator.stream.positions import (
     newest_row,
 )
 from tallystream_aggregator.stream.restore import Begin, Restorer, committed_records, read_to
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
+from tallystream_aggregator.table.combiners import ShardSum
+from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker, Positions
     from tallystream_aggregator.stream.positions import Claim
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.rows import TableRecord
-    from tallystream_aggregator.table.state import LifeId, MetricId
+    from tallystream_aggregator.table.state import LifeId, State
     from tallystream_aggregator.table.sum_tags import SumTags
     from tallystream_aggregator.table.table import Changes
 
@@ -198,18 +199,23 @@ class Resharder:
             positions = key_of(place.partition)
             obsolete |= dict.fromkeys((place, key) for key in self._newest(place) if key != positions)
         step = 1 + max(shard.row.step for shard in old)
-        found = restore(latest, self._summed(), shards=new.shards, sum_tags=new.sum_tags)
+        found = restore(latest, shards=new.shards, sum_tags=new.sum_tags)
         self._require_complete([life for shard in old for life in shard.omitted] + found.omitted)
         outputs = {topics.agg, topics.table, topics.shards} if new.shards > 1 else {topics.agg, topics.table}
         # The topics of the sums may have been created again: all sums are on them now.
         topic_ids = old[0].row.topics | self._broker.topic_ids(outputs)
         written: list[Output] = []
-        for state in found.states:
-            self._check_stop()
-            table = Table(state, self._settings)
+        tables = [Table(state, self._settings) for state in found.states]
+        for table in tables:
             for place, position in target.items():
-                table.advance(str(place), position - 1, state.clocks.get(str(place), 0))
+                table.advance(str(place), position - 1, table.state.clocks.get(str(place), 0))
             table.notice_silence()
+            table.publish_all()
+        changes = [table.outputs() for table in tables]
+        self._add_empty(changes, tables[0].state)
+        for table, changed in zip(tables, changes, strict=True):
+            self._check_stop()
+            state = table.state
             positions_row = PositionsRow(
                 shard=state.shard,
                 of=new.shards,
@@ -222,7 +228,7 @@ class Resharder:
                 dead=state.dead,
                 stale=state.stale,
             )
-            written += Step(table.outputs(), table.rows(), positions_row).records(topics)
+            written += Step(changed, table.rows(), positions_row).records(topics)
         if new.shards > 1:
             combiner = _combiner_row(new.shards, claim)
             written.append(Output(Place(topics.shards, new.shards), key_of(new.shards), encode(combiner)))
@@ -249,14 +255,20 @@ class Resharder:
             f"topic {self._topics.table}: it has no positions of shard {number}; start the aggregator first."
         )
 
-    def _summed(self) -> Iterator[MetricId]:
-        """Yield the metrics that have a sum on `metrics-agg`."""
+    def _add_empty(self, changes: Sequence[Changes], first: State) -> None:
+        """Add empty sums, of the first shard, in place of those on `metrics-agg` that the table has no more."""
+        known = {total.metric for each in changes for total in each.totals}
+        known |= {one.metric for each in changes for one in each.shard_sums}
         for value in self._newest(Place(self._topics.agg, 0)).values():
             try:
-                row = sums.decode(value)
-            except msgspec.DecodeError:
+                metric = sums.decode(value).metric
+                empty = PartialSum(metric[2])
+            except (msgspec.DecodeError, KeyError):
                 continue  # not written by a table
-            yield row.app, row.name, row.type, tuple(sorted(row.tags.items()))
+            if metric not in known and first.shards == 1:
+                changes[0].totals.append(empty.row(metric, first.out_ms, first.offsets_by_topic()))
+            elif metric not in known:
+                changes[0].shard_sums.append(ShardSum(first.shard, metric, empty, first.out_ms))
 
     def _newest(self, place: Place) -> dict[bytes, bytes]:
         """Return the newest value of each key that is not deleted."""
@@ -284,8 +296,5 @@ def _highest(rows: Sequence[PositionsRow]) -> Positions:
 
 def all_rows(table: Table) -> list[TableRecord]:
     """Return every row of a table, whether it has changed or not, and last that of its shard."""
-    state = table.state
-    for name, offset in list(state.offsets.items()):
-        table.advance(name, offset, state.clocks.get(name, 0))
-    state.published = False
+    table.publish_all()
     return table.rows()

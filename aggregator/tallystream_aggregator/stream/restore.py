@@ -17,10 +17,9 @@ from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.stream.epochs import StoppedError
 from tallystream_aggregator.stream.positions import by_place, visible_row
 from tallystream_aggregator.table import storage
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore as restore_states
-from tallystream_aggregator.table.rows import ShardRow
-from tallystream_aggregator.table.state import State, StateVersionError
+from tallystream_aggregator.table.restore import LatestRows
+from tallystream_aggregator.table.restore import restore as restore_states
+from tallystream_aggregator.table.state import State, StateError
 from tallystream_aggregator.table.storage import StoredTable
 from tallystream_aggregator.table.table import Table
 
@@ -87,7 +86,7 @@ class Restorer:
     def new_table(self, positions: Positions) -> StoredTable:
         """Return an empty table at the positions at which it begins."""
         begin = self._begin
-        state = State(shard=begin.shard, shards=begin.shards, sum_tags=begin.sum_tags, published=True)
+        state = State(shard=begin.shard, shards=begin.shards, sum_tags=begin.sum_tags)
         table = Table(state, self._settings)
         for place, position in positions.items():
             table.advance(str(place), position - 1, 0)
@@ -133,7 +132,7 @@ class Restorer:
         """Return the stored table, or None if there is none that can be read, or that of another `metrics-table`."""
         try:
             stored = storage.load(store, self._settings)
-        except StateVersionError as error:
+        except StateError as error:
             log.warning("the state of shard %d is made again from %s: %s", self._begin.shard, self._rows.topic, error)
             return None
         if stored is None:
@@ -152,18 +151,16 @@ class Restorer:
         for _, _, key, value in committed_records(self._broker, self._rows, self._stopped):
             if key is not None and not key.startswith(b'["positions",'):
                 latest.add(key, value, partition=begin.shard)
-        if not latest.of_kind(ShardRow):
+        if not latest.rows:
             raise MissingRowsError(
                 f"topic {self._rows.topic}, partition {self._rows.partition}: it has positions, and its rows were "
                 f"deleted; {BEGIN_ANEW}."
             )
-        found = restore_states(latest, shards=begin.shards)
+        found = restore_states(latest, shards=begin.shards, sum_tags=begin.sum_tags)
         self.omitted = found.omitted
         if found.omitted:
             log.warning("%d lives lack their counts: their rows were too large to be written", len(found.omitted))
-        state = found.states[begin.shard]
-        state.published, state.sum_tags = True, begin.sum_tags
-        return StoredTable(Table(state, self._settings))
+        return StoredTable(Table(found.states[begin.shard], self._settings))
 
     def _replay(self, table: Table, published: PositionsRow, source: Source, *, skip_lost: bool = False) -> None:
         """Apply the records up to exactly the published positions, and drop what they give."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tallystream_aggregator.table.decode import Record
 from tallystream_aggregator.table.limits import TableSettings
-from tallystream_aggregator.table.outputs import DeadLetter, Event, Total
-from tallystream_aggregator.table.state import State, StateVersionError, pack, unpack
+from tallystream_aggregator.table.outputs import DeadLetter, Event
+from tallystream_aggregator.table.state import State, StateError, pack, unpack
 from tallystream_aggregator.table.table import Changes, Table
 
 __all__ = [
@@ -18,10 +18,9 @@ __all__ = [
     "Event",
     "Record",
     "State",
-    "StateVersionError",
+    "StateError",
     "Table",
     "TableSettings",
-    "Total",
     "pack",
     "unpack",
 ]

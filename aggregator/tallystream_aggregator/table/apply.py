@@ -11,8 +11,7 @@ import msgspec
 
 from tallystream.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
 from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.arithmetic.metric_types import Values, count_falls, merge_values, stored_values
-from tallystream_aggregator.table.arithmetic.sketches import encode_sketch
+from tallystream_aggregator.table.arithmetic.metric_types import Values, count_falls, merge_values, stored
 from tallystream_aggregator.table.decode import Refusal
 from tallystream_aggregator.table.layouts import counts_of, metric_count
 from tallystream_aggregator.table.limits import METRICS_PER_RECORD, MetricQuota, out_of_bounds, refuse_over_limit
@@ -21,9 +20,9 @@ from tallystream_aggregator.table.state import Life, Row
 
 if TYPE_CHECKING:
     from tallystream.record import Metric, Snapshot
+    from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.decode import DecodedSnapshot, Forget, Record
     from tallystream_aggregator.table.limits import TableSettings
-    from tallystream_aggregator.table.state import MetricId
 
 
 def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> list[Refusal] | None:
@@ -49,9 +48,9 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> list[Refusal]
         if life.complete and life.rows[number].seq == before:  # it is no longer current if its new values are refused
             lives.sums.mark_dirty(life, (number,))
         try:
-            values, sketch = stored_values(metric), encode_sketch(metric)
-        except (OverflowError, ValueError) as error:
-            refused.append(Refusal(_reason(error), _json(metric)))
+            values, sketch = stored(metric)
+        except ValueError as error:
+            refused.append(Refusal(str(error), _json(metric)))
             continue
         reason = _replace_row(lives, life, snapshot, number, values, sketch=sketch, before=before)
         if reason is not None:
@@ -75,9 +74,9 @@ def replace_all(
     has_other_blocks = any(part != snapshot.part for part in life.blocks)
     for metric in snapshot.metrics:
         try:
-            values, sketch = stored_values(metric), encode_sketch(metric)
-        except (OverflowError, ValueError) as error:
-            refused.append(Refusal(_reason(error), _json(metric)))
+            values, sketch = stored(metric)
+        except ValueError as error:
+            refused.append(Refusal(str(error), _json(metric)))
             continue
         metric_id = (snapshot.app, *identity(metric.name, metric.type, metric.tags))
         if metric_id in seen:
@@ -133,10 +132,6 @@ def _replace_row(
     return f"the count fell within a life, from {row.values[0]} to {values[0]}" if fell else None
 
 
-def _reason(error: OverflowError | ValueError) -> str:
-    return str(error) if isinstance(error, ValueError) else "a value is beyond the range of floats"
-
-
 def _json(metric: Metric) -> str:
     return msgspec.json.encode(metric).decode()
 
@@ -154,47 +149,49 @@ class RecordApplier:
         self._quota = MetricQuota(lives.state.metrics, settings)
         self.run_limit = -1
 
-    def apply_snapshot(self, instance: str, message: DecodedSnapshot, record: Record, clock: int) -> list[Refusal]:
+    def apply_snapshot(self, instance: str, message: DecodedSnapshot, record: Record) -> list[Refusal]:
         """Apply a snapshot to its part of its life, unless it is too late or too early (rule 3), or stale (rule 1).
 
         Return the refusals.
         """
         snapshot = message.snapshot
-        life = self._life_of(instance, snapshot, record, clock)
+        life = self._life_of(instance, snapshot, record)
         if isinstance(life, Refusal):
             return [life]
         self._lives.mark_dirty(instance)
-        life.keep_ms = max(life.keep_ms, clock)
+        life.keep_ms = max(life.keep_ms, record.clock_ms)
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
             self._apply_stale(life, message, record)
             return []
-        refused = [*message.rejected, *self._replace(life, snapshot, record, clock, before)]
+        refused = [*message.rejected, *self._replace(life, snapshot, record, before)]
         if message.over_limit:
-            refused.append(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record, clock))
+            refused.append(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record))
         if not refused:
             self.run_limit = MAX_COUNT
         return refused
 
-    def _life_of(self, instance: str, snapshot: Snapshot, record: Record, clock: int) -> Life | Refusal:
+    def _life_of(self, instance: str, snapshot: Snapshot, record: Record) -> Life | Refusal:
         """Return the life of a snapshot, which may be new, or why the snapshot is refused."""
         reason = out_of_bounds(snapshot, record.timestamp_ms)
         if reason is not None:
             return Refusal(reason)
-        life = self._lives.find(instance, snapshot.app, snapshot.life)
+        life = self._lives.find(snapshot.app, instance, snapshot.life)
         if life is None:
-            keep_ms = max(clock, ulid_ms(snapshot.life))  # its first record may arrive again until a day after that
-            new = Life(instance, snapshot.app, snapshot.life, "", clock, 0, keep_ms, complete=snapshot.complete)
-            return self._lives.add(new, record, clock, snapshot.seq)
+            keep_ms = max(
+                record.clock_ms, ulid_ms(snapshot.life)
+            )  # its first record may arrive again until a day after that
+            new = Life(instance, snapshot.app, snapshot.life, "", 0, 0, keep_ms, complete=snapshot.complete)
+            return self._lives.add(new, record, snapshot.seq)
         if life.complete != snapshot.complete:
             return Refusal("complete: the earlier snapshots of this life have the other value")
         return life
 
-    def _replace(self, life: Life, snapshot: Snapshot, record: Record, clock: int, before: int) -> list[Refusal]:
+    def _replace(self, life: Life, snapshot: Snapshot, record: Record, before: int) -> list[Refusal]:
         """Make a snapshot the newest of its part, and return the refusals. `before` is the seq of the one before."""
         lives = self._lives
         if life.living == snapshot.final:
-            lives.sums.set_living(life, living=not snapshot.final)
+            lives.set_living(life, living=not snapshot.final)
         refused = replace_block(lives, life, snapshot)
         if refused is None:
             lives.layouts.block_to_rows(life, snapshot.part)
@@ -202,7 +199,7 @@ class RecordApplier:
                 # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
                 current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
                 lives.sums.mark_dirty(life, current)
-        self._set_last_seen(life, record, clock, snapshot.every_ms)
+        lives.set_last_seen(life, record, snapshot.every_ms)
         life.final = snapshot.final
         lives.mark_changed(life, snapshot.part, record)
         life.parts[snapshot.part] = snapshot.seq
@@ -211,9 +208,7 @@ class RecordApplier:
         refused, over_limits, numbers = replace_all(lives, life, snapshot, before, self._quota)
         if len(numbers) == len(snapshot.metrics):
             lives.layouts.rows_to_block(life, snapshot.part, numbers)
-        return refused + [
-            self._refuse_over_limit(life, limit, number, record, clock) for limit, number in over_limits.items()
-        ]
+        return refused + [self._refuse_over_limit(life, limit, number, record) for limit, number in over_limits.items()]
 
     def _apply_stale(self, life: Life, message: DecodedSnapshot, record: Record) -> None:
         """Ignore a stale snapshot, unless newer ones may lack metrics of it.
@@ -231,54 +226,45 @@ class RecordApplier:
         self._lives.layouts.block_to_rows(life, part)
         replace_all(self._lives, life, message.snapshot, life.parts[part], self._quota)
 
-    def _refuse_over_limit(self, life: Life, limit: str, number: int, record: Record, clock: int) -> Refusal:
+    def _refuse_over_limit(self, life: Life, limit: str, number: int, record: Record) -> Refusal:
         """Return one refusal for `number` metrics over a limit."""
-        self._lives.add_limit_event(life, limit, record, clock)
+        self._lives.add_limit_event(life, limit, record)
         return refuse_over_limit(limit, number, self._settings)
 
-    def apply_short_form(self, instance: str, message: ShortForm, record: Record, clock: int) -> list[Refusal]:
+    def apply_short_form(self, instance: str, message: ShortForm, record: Record) -> list[Refusal]:
         """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
-        life = self._lives.find(instance, DEFAULT_APP, SHORT_FORM_LIFE)
+        life = self._lives.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
         if life is None:
-            life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", clock, 0, clock), record, clock)
+            life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", 0, 0, record.clock_ms), record)
         self._lives.mark_dirty(instance)
-        self._set_last_seen(life, record, clock, self._settings.short_form_every_ms)
+        self._lives.set_last_seen(life, record, self._settings.short_form_every_ms)
         self._lives.mark_changed(life, 0, record)
-        life.keep_ms = max(life.keep_ms, clock)
+        life.keep_ms = max(life.keep_ms, record.clock_ms)
         if not life.living:
-            self._lives.sums.set_living(life, living=True)
+            self._lives.set_living(life, living=True)
         metric_id = (DEFAULT_APP, *identity(message.name, message.type, message.tags))
-        number = self._lives.number_of(metric_id)
+        number, value = self._lives.number_of(metric_id), message.value
         row = life.rows.get(number)
+        total, last = (0, 0) if row is None else row.values
         if row is None:
             limit = self._quota.exceeded_limit(len(life.rows), metric_id, known=number >= 0)
             if limit is not None:
-                return [self._refuse_over_limit(life, limit, 1, record, clock)]
-        return self._set_short_form(life, metric_id, message.value, record, clock)
-
-    def _set_short_form(self, life: Life, metric_id: MetricId, value: int, record: Record, clock: int) -> list[Refusal]:
-        """Set a counter of the short form to a new value, and return the refusals."""
-        row = life.rows.get(self._lives.number_of(metric_id))
-        total, last = row.values if row is not None else (0, 0)
+                return [self._refuse_over_limit(life, limit, 1, record)]
         restarted = value < last  # type: ignore[operator]  # both are whole numbers
         total = total + value - (0 if restarted else last)  # type: ignore[operator]
         if total > MAX_COUNT:
             return [Refusal("the sum over this counter's restarts leaves 64 bits")]
-        number = self._lives.number_of(metric_id)
         if number < 0:
             number = self._lives.add_metric(metric_id)
             self._quota.add(metric_id)
         if restarted:
-            self._lives.add_event("restart", life, record, clock, metric_id[1])
+            self._lives.add_event("restart", life, record, message.name)
         self._lives.sums.mark_dirty(life, (number,))
-        if row is None:
-            life.rows[number] = Row(0, 0, (total, value))
-        else:
-            row.values = (total, value)
+        life.rows[number] = Row(0, 0, (total, value))
         self.run_limit = MAX_COUNT - (total - value)  # type: ignore[assignment]  # whole numbers
         return []
 
-    def apply_tombstone(self, instance: str, record: Record, clock: int, forget: Forget | None = None) -> None:
+    def apply_tombstone(self, instance: str, record: Record, forget: Forget | None = None) -> None:
         """Remove the rows of an instance's lives (rule 10). Lives of snapshots stay as markers of their seqs.
 
         With `forget`, the content of a forget record, only the lives that it names lose their rows. Sums of forgotten
@@ -291,18 +277,10 @@ class RecordApplier:
             self._lives.layouts.blocks_to_rows(life)
             self._lives.sums.mark_dirty(life, life.rows)
             if life.rows:
-                self._lives.add_event("tombstone" if forget is None else "forget", life, record, clock)
+                self._lives.add_event("tombstone" if forget is None else "forget", life, record)
             life.rows.clear()
             for part in life.parts or (0,):
                 self._lives.mark_changed(life, part, record)
             life.living = False
             if life.life == SHORT_FORM_LIFE:
                 self._lives.delete(life)
-
-    def _set_last_seen(self, life: Life, record: Record, clock: int, every_ms: int) -> None:
-        partition = record.partition_name
-        if life.partition != partition:  # it is new, or partitions were added and the instance moved to this one
-            life.offsets.clear()
-            for part in life.parts:  # the rows of all parts have the life's partition
-                self._lives.publish(life, part)
-        life.partition, life.last_seen_ms, life.every_ms = partition, clock, every_ms

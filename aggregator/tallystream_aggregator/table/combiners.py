@@ -8,15 +8,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
-from tallystream_aggregator.table.outputs import Total
+import msgspec
+
+from tallystream.decoding import msgpack_decoder
+from tallystream_aggregator.sums import MetricId
+from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tallystream_aggregator.table.outputs import Offsets
-    from tallystream_aggregator.table.shards import ShardSum
-    from tallystream_aggregator.table.state import MetricId
+    from tallystream_aggregator.sums import Offsets, Sum
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+
+
+class ShardSum(msgspec.Struct, array_like=True):
+    """The partial sums of a shard for a metric. `out_ms` is the time of the output."""
+
+    shard: int
+    metric: MetricId
+    partial: PartialSum
+    out_ms: int
+
+
+_decode = msgpack_decoder(ShardSum, dec_hook)
+
+
+def encode(shard_sum: ShardSum) -> bytes:
+    """Return partial sums as bytes."""
+    return _encoder.encode(shard_sum)
+
+
+def decode(data: bytes) -> ShardSum:
+    """Return the partial sums in `data`.
+
+    Raises:
+        msgspec.DecodeError: `data` has no partial sums.
+    """
+    return _decode(data)
 
 
 class CombinerGroup:
@@ -43,15 +72,15 @@ class CombinerGroup:
             del self._shard_sums[metric]
             self._changed.discard(metric)
 
-    def changes(self, offsets: Offsets | None = None) -> list[Total]:
+    def changes(self, offsets: Offsets | None = None) -> list[Sum]:
         """Return the sums that changed since the last call, by metric, as of these offsets, and clear the list."""
         totals = [self._total(metric, offsets or {}) for metric in sorted(self._changed)]
         self._changed = set()
         return totals
 
-    def _total(self, metric: MetricId, offsets: Offsets) -> Total:
+    def _total(self, metric: MetricId, offsets: Offsets) -> Sum:
         partial, out_ms = PartialSum(metric[2]), 0
         for one in self._shard_sums[metric].values():
-            partial.merge(one.partial())
+            partial.merge(one.partial)
             out_ms = max(out_ms, one.out_ms)
-        return Total.of(metric, partial, out_ms, offsets)
+        return partial.row(metric, out_ms, offsets)

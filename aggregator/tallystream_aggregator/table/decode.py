@@ -1,4 +1,4 @@
-"""Decode a record of the topic `metrics`: a snapshot, the short form, a forget record, or something unreadable.
+"""Decode a record of `metrics`: a snapshot, the short form, a forget or clock record, or something unreadable.
 
 Rule 8: an unreadable record, or an unreadable metric of a record, is refused by itself. Everything else counts.
 """
@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, 
 
 import msgspec
 
-from tallystream.record import METRIC_TYPES, Header, Histogram, LifeId, Metric, Name, ShortForm, Snapshot, Tags
+from tallystream.record import CLASSES, Header, Histogram, LifeId, Metric, Name, ShortForm, Snapshot, Tags
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.table.state import MetricId
+    from tallystream_aggregator.sums import MetricId
+
+CLOCK_KEY = b"tallystream-clock"
+"""The key of clock records, by which time passes in a partition though no instance publishes there.
+
+A clock record has the wall clock of the aggregator that appended it. Every shard reads it. No instance has this ID.
+"""
+
+NO_CLOCK_RECORD = 'clock: the value is not {"v":1,"wall_ms":N}'
 
 MAX_KEY_BYTES = 1024
 MAX_DEPTH = 64
@@ -88,8 +96,8 @@ class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_
     shards: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     def __post_init__(self) -> None:
-        if self.type is not None and self.type not in _TYPES:
-            raise ValueError(f"the type is not one of {', '.join(_TYPES)}")
+        if self.type is not None and self.type not in CLASSES:
+            raise ValueError(f"the type is not one of {', '.join(CLASSES)}")
         if self.metric is not None and self.life is not None:
             raise ValueError("it names a life and a metric")
         if self.metric is None and (self.type is not None or self.tags or self.shards != 1):
@@ -125,12 +133,12 @@ class _ShortForm(ShortForm):
     metrics: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
+_CLOCK = re.compile(rb'\{"v":1,"wall_ms":(0|[1-9][0-9]{0,14})\}')
 _snapshots = msgspec.json.Decoder(Snapshot)
 _short_forms = msgspec.json.Decoder(ShortForm)
 _decode_quickly = msgspec.json.Decoder(_ShortForm).decode
 _BACKSLASH = ord("\\")
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[][{}]', re.DOTALL)
-_TYPES = {str(kind.__struct_config__.tag): kind for kind in METRIC_TYPES}
 
 
 def read_key(key: bytes | None) -> str | Refusal:
@@ -144,6 +152,17 @@ def read_key(key: bytes | None) -> str | Refusal:
     except UnicodeDecodeError:
         return Refusal("the key is not UTF-8")
     return Refusal("the key contains a NUL character") if "\0" in instance else instance
+
+
+def clock_value(wall_ms: int) -> bytes:
+    """Return the value of a clock record. `wall_ms` is in epoch ms."""
+    return b'{"v":1,"wall_ms":%d}' % wall_ms
+
+
+def read_clock(value: bytes | None) -> int | None:
+    """Return the wall clock in a clock record, in epoch ms, or None if the value is anything else."""
+    found = None if value is None else _CLOCK.fullmatch(value)
+    return None if found is None else int(found[1])
 
 
 def read_short_form(value: bytes) -> ShortForm | None:
@@ -266,9 +285,9 @@ def _snapshot(document: dict[str, Any], max_metrics: int) -> DecodedSnapshot | R
 
 def _metric(item: object) -> Metric:
     kind = item.get("type") if isinstance(item, dict) else None
-    if not isinstance(item, dict) or not isinstance(kind, str) or kind not in _TYPES:
-        raise ValueError(f"the type is not one of {', '.join(_TYPES)}")
-    return cast("Metric", _convert(item, _TYPES[kind]))
+    if not isinstance(item, dict) or not isinstance(kind, str) or kind not in CLASSES:
+        raise ValueError(f"the type is not one of {', '.join(CLASSES)}")
+    return cast("Metric", _convert(item, CLASSES[kind]))
 
 
 def _convert(document: dict[str, Any], to: type[T]) -> T:

@@ -1,4 +1,4 @@
-"""Forget metrics by a forget record, and the records of forgotten sums.
+"""Forget metrics by a forget record.
 
 A forget record that names a metric (docs/table.md, rule 10) is ordered only against the records of its own partition.
 So it removes the metric from the lives of that partition, and the result does not depend on the order in which
@@ -10,57 +10,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, store_forgotten
+from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
 from tallystream_aggregator.table.outputs import Event
-from tallystream_aggregator.table.rows import forgotten_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tallystream_aggregator.table.decode import Forget, Record
     from tallystream_aggregator.table.lives import Lives
-    from tallystream_aggregator.table.rows import TableRecord
-    from tallystream_aggregator.table.state import Life, State
 
 
-def forgotten_rows(state: State, numbers: Iterable[int]) -> list[TableRecord]:
-    """Return the records of the forgotten sums of these metrics."""
-    found = ((state.metrics[number], state.forgotten_sums[number]) for number in sorted(numbers))
-    return [forgotten_row(state.shard, metric, forgotten_sums) for metric, forgotten_sums in found]
-
-
-def forget_metric(lives: Lives, forget: Forget, record: Record, clock: int) -> set[int]:
+def forget_metric(lives: Lives, forget: Forget, record: Record) -> set[int]:
     """Remove metrics from the lives of the record's partition and from the forgotten sums.
 
     Return the metrics whose forgotten sums are empty now. A living life has the metric again with its next snapshot.
     """
-    numbers = {number for number, metric in enumerate(lives.state.metrics) if forget.has_metric(metric)}
+    state = lives.state
+    numbers = {number for number, metric in enumerate(state.metrics) if forget.has_metric(metric)}
     removed: set[int] = set()
     for life in lives:
         if life.partition == record.partition_name and not numbers.isdisjoint(lives.layouts.numbers(life)):
             lives.layouts.blocks_to_rows(life)
-            removed |= _remove_metrics(lives, life, numbers & life.rows.keys())
-    emptied = _remove_from_forgotten(lives, numbers)
-    for app, name in sorted({lives.state.metrics[number][:2] for number in removed | emptied}):
-        lives.events.append(Event("forget", app, "", "", clock, record.location, name))
+            own = numbers & life.rows.keys()
+            lives.mark_dirty(life.instance)
+            lives.sums.mark_dirty(life, own)
+            for number in own:
+                lives.publish(life, life.rows.pop(number).part)
+            removed |= own
+    emptied = {number for number in numbers & state.forgotten_sums.keys() if state.forgotten_sums[number].forgotten}
+    for number in emptied:
+        lives.sums.subtract_forgotten(number, state.forgotten_sums[number])
+        state.forgotten_sums[number] = PartialSum(state.metrics[number][2])
+    for app, name in sorted({state.metrics[number][:2] for number in removed | emptied}):
+        lives.events.append(Event("forget", app, "", "", record.clock_ms, *record.location, name))
     return emptied
-
-
-def _remove_metrics(lives: Lives, life: Life, numbers: set[int]) -> set[int]:
-    if numbers:
-        lives.mark_dirty(life.instance)
-        lives.sums.mark_dirty(life, numbers)
-    for number in numbers:
-        lives.publish(life, life.rows.pop(number).part)
-    return numbers
-
-
-def _remove_from_forgotten(lives: Lives, numbers: set[int]) -> set[int]:
-    """Remove metrics from the forgotten sums."""
-    state = lives.state
-    removed = {number for number in numbers & state.forgotten_sums.keys() if state.forgotten_sums[number].lives}
-    for number in removed:
-        kind = state.metrics[number][2]
-        lives.sums.subtract_forgotten(number, state.forgotten_sums[number].load(kind))
-        state.forgotten_sums[number] = store_forgotten(PartialSum(kind))
-    return removed

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tallystream.record import METRIC_TYPES, Counter, Metric
-from tallystream_aggregator.table.rows import MetricRow
+from tallystream.record import CLASSES, Counter, Metric
 from tallystream_aggregator.table.state import Block, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tallystream_aggregator.table.state import Life, MetricId
+    from tallystream_aggregator.sums import MetricId
+    from tallystream_aggregator.table.state import Life
 
 MAX_COLUMNS = 1_000_000
 """The most metrics in all cached layouts, about 220 bytes each. Above it, the cache is cleared."""
@@ -30,7 +30,6 @@ _NUMBERS: Final = "i"
 _COUNTS: Final = "q"
 """Types of the two arrays of a block: 4 and 8 bytes."""
 _COUNTER = "counter"
-_CLASSES = {str(kind.__struct_config__.tag): kind for kind in METRIC_TYPES}
 _encode = msgspec.json.Encoder().encode
 _name_of, _tags_of, _count_of = map(attrgetter, ("name", "tags", "count"))
 
@@ -38,7 +37,8 @@ _name_of, _tags_of, _count_of = map(attrgetter, ("name", "tags", "count"))
 class Layout:
     """The metrics of a snapshot in its order: `numbers` has their numbers, `packed` the same as bytes.
 
-    `counters` has the numbers of the counters, `others` the metrics of all other types as (position, number).
+    `counters` has the numbers of the counters, `others` the metrics of all other types as (position, number). `sorted`
+    has the numbers in their order.
     """
 
     def __init__(self, packed: bytes, metrics: Sequence[MetricId], tags: dict[int, dict[str, str]]) -> None:
@@ -46,11 +46,11 @@ class Layout:
         self.numbers = array(_NUMBERS, packed).tolist()
         own = [metrics[number] for number in self.numbers]
         self._names = [name for _, name, _, _ in own]
-        self._classes = [_CLASSES[kind] for _, _, kind, _ in own]
+        self._classes = [CLASSES[kind] for _, _, kind, _ in own]
         self._tags = [tags.setdefault(n, dict(one[3])) for n, one in zip(self.numbers, own, strict=True)]
         self.counters = [n for n, (_, _, kind, _) in zip(self.numbers, own, strict=True) if kind == _COUNTER]
         self.others = [(at, n) for at, n in enumerate(self.numbers) if own[at][2] != _COUNTER]
-        self._sorted: list[int] = []
+        self.sorted = sorted(self.numbers)
         self._template: str | None = None
         self._index_of: dict[int, int] | None = None
 
@@ -78,21 +78,20 @@ class Layout:
     def text(self, counts: Sequence[int], others: dict[int, str]) -> str:
         """Return all rows as JSON, by number. `others` maps number → the row of another type."""
         if self._template is None:
-            self._sorted = sorted(self.numbers)
             self._template = ",".join(
                 self._slot(at) for at in sorted(range(len(self.numbers)), key=self.numbers.__getitem__)
             )
-        if not others and self._sorted == self.numbers:
+        if not others and self.sorted == self.numbers:
             return self._template % tuple(counts)
         values = {**others, **dict(zip(self.counters, counts, strict=True))}
-        return self._template % tuple(values[number] for number in self._sorted)
+        return self._template % tuple(values[number] for number in self.sorted)
 
     def _slot(self, at: int) -> str:
         kind = self._classes[at]
         if kind is not Counter:
             return "%s"
-        row = MetricRow(name=self._names[at], type=_COUNTER, tags=self._tags[at], count=0)
-        return _encode(row).decode().removesuffix("0}").replace("%", "%%") + "%d}"
+        metric = Counter(name=self._names[at], tags=self._tags[at], count=0)
+        return _encode(metric).decode().replace("%", "%%").replace('"count":0', '"count":%d', 1)  # it precedes the name
 
 
 class Layouts:
@@ -110,11 +109,15 @@ class Layouts:
 
     def block_to_rows(self, life: Life, part: int) -> None:
         """Turn the block of a part into rows. `life.parts` must still have the seq of its snapshot."""
-        block = life.blocks.pop(part, None)
-        if block is not None:
-            seq = life.parts[part]
-            for number, count in zip(self.layout_for(block).counters, counts_of(block), strict=True):
-                life.rows[number] = Row(part, seq, (count,))
+        if part in life.blocks:
+            life.rows |= self.counter_rows(life, part)
+            del life.blocks[part]
+
+    def counter_rows(self, life: Life, part: int) -> dict[int, Row]:
+        """Return the rows of the counters in a block. `life.parts` must have the seq of its snapshot."""
+        block, seq = life.blocks[part], life.parts[part]
+        found = zip(self.layout_for(block).counters, counts_of(block), strict=True)
+        return {number: Row(part, seq, (count,)) for number, count in found}
 
     def blocks_to_rows(self, life: Life) -> None:
         """Turn all blocks of a life into rows."""

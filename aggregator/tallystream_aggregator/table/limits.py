@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tallystream.record import Snapshot
-    from tallystream_aggregator.table.state import MetricId
+    from tallystream_aggregator.sums import MetricId
 
 BYTES_PER_METRIC = 256
 """The bytes of names and tags that an app may have for each of its metrics, on average."""
@@ -42,21 +42,6 @@ class TableSettings:
     max_app_metrics: int = 1_000_000
     otlp_topics: tuple[str, ...] = ()
 
-    @property
-    def max_app_bytes(self) -> int:
-        """The limit of the bytes of names and tags of an app's metrics."""
-        return BYTES_PER_METRIC * self.max_app_metrics
-
-    @property
-    def max_table_metrics(self) -> int:
-        """The limit of the metrics of all apps together, in each shard."""
-        return APPS * self.max_app_metrics
-
-    @property
-    def max_table_bytes(self) -> int:
-        """The limit of the bytes of names and tags of all apps' metrics, in each shard."""
-        return APPS * self.max_app_bytes
-
 
 RECORD_SIZE = "record size"
 METRICS_PER_RECORD = "metrics per record"
@@ -66,14 +51,17 @@ BYTES_PER_APP = "bytes of metrics per app"
 METRICS_PER_TABLE = "metrics per table"
 BYTES_PER_TABLE = "bytes of metrics per table"
 
-_ALLOWED = {
-    METRICS_PER_RECORD: ("max_metrics", "that a record may have"),
-    METRICS_PER_LIFE: ("max_metrics", "that a life may have"),
-    METRICS_PER_APP: ("max_app_metrics", "that an app may have"),
-    BYTES_PER_APP: ("max_app_bytes", "bytes that the names and tags of an app may have"),
-    METRICS_PER_TABLE: ("max_table_metrics", "that the table may have"),
-    BYTES_PER_TABLE: ("max_table_bytes", "bytes that the names and tags of the table may have"),
+_WHAT = {
+    METRICS_PER_RECORD: "that a record may have",
+    METRICS_PER_LIFE: "that a life may have",
+    METRICS_PER_APP: "that an app may have",
+    BYTES_PER_APP: "bytes that the names and tags of an app may have",
+    METRICS_PER_TABLE: "that the table may have",
+    BYTES_PER_TABLE: "bytes that the names and tags of the table may have",
 }
+_OF_APP = {METRICS_PER_APP: 1, BYTES_PER_APP: BYTES_PER_METRIC}
+_OF_TABLE = {METRICS_PER_TABLE: APPS, BYTES_PER_TABLE: APPS * BYTES_PER_METRIC}
+"""Limits of the numbers of metrics and of the bytes of their names and tags, as multiples of `max_app_metrics`."""
 
 MAX_METRIC_LETTERS = 10
 """The most dead letters of a record about single metrics, and about its other parts. One more counts the others."""
@@ -113,8 +101,9 @@ def _limited(refused: list[Refusal], what: str) -> list[Refusal]:
 
 def refuse_over_limit(limit: str, number: int, settings: TableSettings) -> Refusal:
     """Return the refusal of `number` metrics of a record that exceed a limit."""
-    setting, what = _ALLOWED[limit]
-    return Refusal(f"limit: {number} metrics beyond the {getattr(settings, setting)} {what}")
+    factor = (_OF_APP | _OF_TABLE).get(limit)
+    allowed = settings.max_metrics if factor is None else factor * settings.max_app_metrics
+    return Refusal(f"limit: {number} metrics beyond the {allowed} {_WHAT[limit]}")
 
 
 class MetricQuota:
@@ -122,8 +111,7 @@ class MetricQuota:
 
     def __init__(self, metrics: Iterable[MetricId], settings: TableSettings) -> None:
         self._settings = settings
-        self._apps: dict[str, tuple[int, int]] = {}
-        self._all = (0, 0)
+        self._used: dict[str | None, tuple[int, int]] = {}  # by app, and that of all apps
         for metric in metrics:
             self.add(metric)
 
@@ -134,26 +122,21 @@ class MetricQuota:
         """
         if rows >= self._settings.max_metrics:
             return METRICS_PER_LIFE
-        return None if known else self._limit_of_new(metric)
-
-    def _limit_of_new(self, metric: MetricId) -> str | None:
-        settings, size = self._settings, _size(metric)
-        number, used = self._apps.get(metric[0], (0, 0))
-        if number >= settings.max_app_metrics:
-            return METRICS_PER_APP
-        if used + size > settings.max_app_bytes:
-            return BYTES_PER_APP
-        number, used = self._all
-        if number >= settings.max_table_metrics:
-            return METRICS_PER_TABLE
-        return BYTES_PER_TABLE if used + size > settings.max_table_bytes else None
+        if known:
+            return None
+        added, most = (1, _size(metric)), self._settings.max_app_metrics
+        for of, limits in ((metric[0], _OF_APP), (None, _OF_TABLE)):
+            for used, more, (limit, factor) in zip(self._used.get(of, (0, 0)), added, limits.items(), strict=True):
+                if used + more > factor * most:
+                    return limit
+        return None
 
     def add(self, metric: MetricId) -> None:
         """Count a new metric."""
         size = _size(metric)
-        number, used = self._apps.get(metric[0], (0, 0))
-        self._apps[metric[0]] = (number + 1, used + size)
-        self._all = (self._all[0] + 1, self._all[1] + size)
+        for of in (metric[0], None):
+            number, used = self._used.get(of, (0, 0))
+            self._used[of] = (number + 1, used + size)
 
 
 def _size(metric: MetricId) -> int:

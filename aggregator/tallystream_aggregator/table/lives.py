@@ -2,93 +2,95 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+import operator
+from heapq import heappop, heappush, heapreplace
+from itertools import count
 from typing import TYPE_CHECKING
 
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.layouts import Layouts, counts_of, metric_count
+from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.outputs import Event
-from tallystream_aggregator.table.rows import LifeNumbers, TableRecord, life_key, life_row, metric_json
-from tallystream_aggregator.table.state import Row
-from tallystream_aggregator.table.sums.metric_sums import MetricSums
+from tallystream_aggregator.table.rows import (
+    NO_LIVES,
+    LifeNumbers,
+    PartMetrics,
+    TableRecord,
+    life_key,
+    life_row,
+    metric_json,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
+    from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.decode import Record
     from tallystream_aggregator.table.limits import TableSettings
-    from tallystream_aggregator.table.state import Life, MetricId, State
+    from tallystream_aggregator.table.state import Life, State
 
 
 class LifeCounts:
-    """Counts the `lives`, the `living` ones, the `instances` that have one of these, and the `rows`.
-
-    The counts are as of the last `flush()`. It also has lower bounds of the times at which the next life falls silent.
-    A record makes its life due later and leaves the bound unchanged. When a bound is reached, `rescan` visits all lives
-    and makes the bounds exact, which happens once in several reporting intervals.
-
-    Args:
-        state: whose lives are counted.
-    """
+    """Counts lives, living ones, instances that have one of these, and rows."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._changed = set(state.lives)
-        self._counted: dict[str, tuple[int, int, int]] = {}  # by instance: its lives, living ones, and rows
-        # By partition: the time of its clock before which no life falls silent.
-        self._next_silence_ms: dict[str, int] = {}
-        self.lives = self.living = self.instances = self.rows = 0
-
-    @property
-    def counts(self) -> LifeNumbers:
-        """The counts as of the last `flush()`."""
-        return LifeNumbers(self.lives, self.living, self.instances, self.rows)
+        self._counted: dict[str, LifeNumbers] = {}
+        self._counts = NO_LIVES
 
     def mark_dirty(self, instance: str) -> None:
-        """Have the next `flush` count the lives of an instance again."""
+        """Have the lives of an instance counted again."""
         self._changed.add(instance)
 
-    def flush(self) -> None:
-        """Count the lives of the instances that changed."""
+    def counts(self) -> LifeNumbers:
+        """Return the present counts."""
         for instance in self._changed:
             lives = self._state.lives.get(instance, ())
             living = sum(life.living for life in lives)
-            now = (len(lives), living, sum(metric_count(life) for life in lives))
-            before = self._counted.pop(instance, (0, 0, 0))
-            self.lives += now[0] - before[0]
-            self.living += now[1] - before[1]
-            self.rows += now[2] - before[2]
-            self.instances += (living > 0) - (before[1] > 0)
-            if lives:
-                self._counted[instance] = now
-            for life in lives:
-                self._include_in_bounds(life)
+            now = LifeNumbers(len(lives), living, int(living > 0), sum(metric_count(life) for life in lives))
+            before = self._counted.get(instance, NO_LIVES)
+            if now == before:
+                continue
+            self._counts = LifeNumbers(*map(operator.add, self._counts, map(operator.sub, now, before)))
+            self._counted[instance] = now
+            if not lives:
+                del self._counted[instance]
         self._changed.clear()
+        return self._counts
 
-    def rescan(self) -> None:
-        """Visit all lives, and make the bounds exact."""
-        self.flush()
-        self._next_silence_ms = {}
-        for lives in self._state.lives.values():
-            for life in lives:
-                self._include_in_bounds(life)
 
-    def next_silence_ms(self) -> Mapping[str, int]:
-        """Return, by partition, the time of its clock before which no life falls silent. Only living lives count."""
-        self.flush()
-        return self._next_silence_ms
+class Deadlines:
+    """The lives of each partition by the time of its clock at which something is due.
 
-    def _include_in_bounds(self, life: Life) -> None:
-        partition = life.partition
-        if life.living:
-            due = life.deadline_ms
-            self._next_silence_ms[partition] = min(self._next_silence_ms.get(partition, due), due)
+    A life that has become due later, or has left the partition, is noticed when its first time has come.
+    """
+
+    def __init__(self, due_ms: Callable[[Life], int]) -> None:
+        self._due_ms, self._number = due_ms, count()
+        self._heaps: dict[str, list[tuple[int, int, Life]]] = {}
+
+    def add(self, life: Life) -> None:
+        """Add a life that is new in its partition, or is due earlier than before."""
+        heappush(self._heaps.setdefault(life.partition, []), (self._due_ms(life), next(self._number), life))
+
+    def pop(self, partition: str, now_ms: int) -> list[Life]:
+        """Return the lives that are due, and remove them. A life that was added twice may be returned twice."""
+        heap: list[tuple[int, int, Life]] = self._heaps.get(partition, [])
+        due: list[Life] = []
+        while heap and heap[0][0] <= now_ms:
+            life = heap[0][2]
+            due_ms = self._due_ms(life)
+            if life.partition != partition:
+                heappop(heap)
+            elif due_ms > now_ms:
+                heapreplace(heap, (due_ms, next(self._number), life))
+            else:
+                due.append(heappop(heap)[2])
+        return due
 
 
 SHORT_FORM_LIFE = ""
-
-MAX_SEARCHED = 16
-"""The most lives of an instance that are searched one by one. Of an instance with more, an index finds a life."""
 
 MAX_COLLECTION_NS = 60_000_000_000
 """How long the collection of an SDK may take, in ns."""
@@ -107,13 +109,14 @@ class Lives:
         self.events: list[Event] = []
         self.dirty: set[str] = set()
         self.life_counts = LifeCounts(state)
-        self._settings = settings
         self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
-        self._index: dict[str, dict[tuple[str, str], Life]] = {}  # of instances with many lives, by app and life
+        self._lives = {(life.app, life.instance, life.life): life for life in self}
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._deleted: list[TableRecord] = []
-        # By partition: until when the heap has all lives, and the lives by the time at which they are due, or earlier.
-        self._by_due: dict[str, tuple[int, list[tuple[int, int, Life]]]] = {}
+        self._silence = Deadlines(lambda life: life.deadline_ms)
+        self._forgetting = Deadlines(lambda life: life.keep_ms + settings.forget_after_ms)
+        for life in self:
+            self._set_due(life)
 
     def __iter__(self) -> Iterator[Life]:
         for lives in self.state.lives.values():
@@ -128,24 +131,16 @@ class Lives:
         """Return the lives of an instance, oldest first."""
         return self.state.lives.get(instance, [])
 
-    def find(self, instance: str, app: str, life: str) -> Life | None:
+    def find(self, app: str, instance: str, life: str) -> Life | None:
         """Return a life, or None if there is none."""
-        lives = self.lives_of(instance)
-        if len(lives) > MAX_SEARCHED:
-            index = self._index.get(instance)
-            if index is None:
-                index = self._index[instance] = {(one.app, one.life): one for one in lives}
-            return index.get((app, life))
-        # The newest life is the one that most records are of.
-        return next((one for one in reversed(lives) if one.life == life and one.app == app), None)
+        return self._lives.get((app, instance, life))
 
-    def add(self, life: Life, record: Record, clock: int, seq: int = 0) -> Life:
+    def add(self, life: Life, record: Record, seq: int = 0) -> Life:
         """Add a new life, whose first snapshot has this `seq`. If its instance restarted, that is a `restart` event."""
         if life.life != SHORT_FORM_LIFE and self._is_restart(life, self.lives_of(life.instance), seq):
-            self.add_event("restart", life, record, clock)
+            self.add_event("restart", life, record)
         self.state.lives.setdefault(life.instance, []).append(life)
-        if life.instance in self._index:
-            self._index[life.instance][life.app, life.life] = life
+        self._lives[life.app, life.instance, life.life] = life
         return life
 
     def _is_restart(self, life: Life, others: list[Life], seq: int) -> bool:
@@ -170,10 +165,44 @@ class Lives:
             is_restart = True
         return is_restart
 
-    def remove(self, life: Life) -> None:
-        """Remove a life and its rows."""
+    def set_last_seen(self, life: Life, record: Record, every_ms: int) -> None:
+        """Set the time and the partition of the last record that was applied."""
+        partition, deadline_ms = record.partition_name, life.deadline_ms
+        is_new_here = life.partition != partition  # it is new, or partitions were added and the instance moved here
+        if is_new_here:
+            life.offsets.clear()
+            for part in life.parts:  # the rows of all parts have the life's partition
+                self.publish(life, part)
+        life.partition, life.last_seen_ms, life.every_ms = partition, record.clock_ms, every_ms
+        if is_new_here:
+            self._set_due(life)
+        elif life.deadline_ms < deadline_ms:
+            self._silence.add(life)
+
+    def set_living(self, life: Life, *, living: bool) -> None:
+        """Mark a life as living or silent."""
+        self.sums.set_living(life, living=living)
+        if living:
+            self._silence.add(life)
+
+    def notice_silence(self) -> None:
+        """Mark lives as silent whose deadline has passed by the time of their partition (rule 5)."""
+        for partition, clock in self.state.clocks.items():
+            for life in self._silence.pop(partition, clock):
+                if life.living:
+                    self.mark_dirty(life.instance)
+                    self.sums.set_living(life, living=False)
+
+    def _set_due(self, life: Life) -> None:
+        if life.living:
+            self._silence.add(life)
+        if life.life != SHORT_FORM_LIFE:
+            self._forgetting.add(life)
+
+    def _remove(self, life: Life) -> None:
         self.mark_dirty(life.instance)
-        self._index.pop(life.instance, None)
+        self._changed.pop(id(life), None)
+        del self._lives[life.app, life.instance, life.life]
         others = [other for other in self.lives_of(life.instance) if other is not life]
         if others:
             self.state.lives[life.instance] = others
@@ -186,47 +215,26 @@ class Lives:
         Their counts stay in the sums, and their rows are deleted. `now_ms` is never above the partition's clock. Return
         the metrics whose forgotten sums changed.
         """
-        due = self._due(partition, now_ms)
-        if not due:
+        due = {(life.instance, life.app, life.life): life for life in self._forgetting.pop(partition, now_ms)}
+        lives = [life for _, life in sorted(due.items()) if self.find(life.app, life.instance, life.life) is life]
+        if not lives:
             return set()
         self.sums.apply_changes()
-        for life in due:
-            self.remove(life)
-            self._changed.pop(id(life), None)
+        for life in lives:
+            self._remove(life)
             self.layouts.blocks_to_rows(life)
             self._deleted += [TableRecord(life_key(life, part), None) for part in sorted({*life.parts, *life.offsets})]
-        self.state.forgotten += len(due)
-        return self.sums.forget(due)
-
-    def _due(self, partition: str, now_ms: int) -> list[Life]:
-        """Return the lives of a partition that are due to be forgotten. Each is returned once."""
-        after_ms = self._settings.forget_after_ms
-        until_ms, heap = self._by_due.get(partition, (0, []))
-        if now_ms >= until_ms:
-            mine = (life for life in self if life.partition == partition and life.life != SHORT_FORM_LIFE)
-            heap = [(life.keep_ms + after_ms, number, life) for number, life in enumerate(mine)]
-            heapify(heap)
-            # A life that is new in this partition has a later record, so it is due when the heap is made again.
-            self._by_due[partition] = now_ms + after_ms, heap
-        due = []
-        while heap and heap[0][0] <= now_ms:
-            _, number, life = heappop(heap)
-            if life.partition == partition and life.keep_ms + after_ms > now_ms:
-                heappush(heap, (life.keep_ms + after_ms, number, life))
-            elif life.partition == partition:
-                due.append(life)
-        return sorted(due, key=lambda life: (life.instance, life.app, life.life))
+        self.state.forgotten += len(lives)
+        return self.sums.forget(lives)
 
     def number_of(self, metric_id: MetricId) -> int:
         """Return the number of a metric, or -1 if it is new."""
         return self._numbers.get(metric_id, -1)
 
     def add_metric(self, metric_id: MetricId) -> int:
-        """Return the number of a metric. A new metric gets the next number."""
-        number = self._numbers.get(metric_id)
-        if number is None:
-            number = self._numbers[metric_id] = len(self.state.metrics)
-            self.state.metrics.append(metric_id)
+        """Add a new metric, and return its number: the next one."""
+        number = self._numbers[metric_id] = len(self.state.metrics)
+        self.state.metrics.append(metric_id)
         return number
 
     def mark_changed(self, life: Life, part: int, record: Record) -> None:
@@ -239,46 +247,51 @@ class Lives:
         """Publish a part of a life with the next rows."""
         self._changed.setdefault(id(life), (life, set()))[1].add(part)
 
+    def publish_all(self) -> None:
+        """Publish all parts of all lives with the next rows."""
+        self.dirty.update(self.state.lives)
+        self._changed = {id(life): (life, set(life.parts or (0,))) for life in self}
+
     def delete(self, life: Life) -> None:
         """Remove a life, and delete its row on `metrics-table`."""
-        self.remove(life)
-        self._changed.pop(id(life), None)
+        self._remove(life)
         self._deleted.append(TableRecord(life_key(life, 0), None))
 
     def pop_rows(self) -> dict[bytes, TableRecord]:
-        """Return the records of changed lives, or of all lives if none was published yet, and clear the list."""
+        """Return the records of changed lives, and clear the list."""
         found = {row.key: row for row in self._deleted}
-        changed = list(self._changed.values()) if self.state.published else self._all_parts()
-        for life, parts in changed:
+        for life, parts in self._changed.values():
             for part in sorted(parts):
-                row = life_row(life, part, *self._part_json(life, part))
+                row = self._row(life, part)
                 found[row.key] = row
         self._deleted, self._changed = [], {}
         return found
 
-    def _part_json(self, life: Life, part: int) -> tuple[str, int]:
-        """Return the rows of a part as JSON, in the order of the metrics' numbers, and how many there are."""
-        seq, block = life.parts.get(part, 0), life.blocks.get(part)
-        texts = {n: metric_json(self.state.metrics[n], row, seq) for n, row in life.rows.items() if row.part == part}
-        if block is None:
-            return ",".join(texts[number] for number in sorted(texts)), len(texts)
-        layout, counts = self.layouts.layout_for(block), counts_of(block)
-        if len(texts) == len(layout.others) and all(number in texts for _, number in layout.others):
-            return layout.text(counts, texts), len(layout.numbers)
-        for number, count in zip(layout.counters, counts, strict=True):
-            texts[number] = metric_json(self.state.metrics[number], Row(part, seq, (count,)), seq)
-        return ",".join(texts[number] for number in sorted(texts)), len(texts)
+    def _row(self, life: Life, part: int) -> TableRecord:
+        """Return the record of a part of a life. Its metrics are in the order of their numbers."""
+        metrics, seq, block = self.state.metrics, life.parts.get(part, 0), life.blocks.get(part)
+        rows = {number: row for number, row in life.rows.items() if row.part == part}
+        layout = None if block is None else self.layouts.layout_for(block)
+        if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
+            rows |= self.layouts.counter_rows(life, part)
+            layout = None
+        texts = {number: metric_json(metrics[number], row) for number, row in rows.items()}
+        if block is None or layout is None:
+            numbers = sorted(rows)
+            text = ",".join(map(texts.__getitem__, numbers))
+        else:
+            numbers, text = layout.sorted, layout.text(counts_of(block), texts)
+        older = {number: row.seq for number, row in rows.items() if row.seq != seq}
+        places = {place: older[number] for place, number in enumerate(numbers) if number in older} if older else {}
+        last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]
+        return life_row(life, part, PartMetrics(text, len(numbers), places, last))
 
-    def _all_parts(self) -> list[tuple[Life, set[int]]]:
-        self.dirty.update(self.state.lives)
-        return [(life, set(life.parts or (0,))) for life in self]
-
-    def add_event(self, kind: str, life: Life, record: Record, clock: int, detail: str = "") -> None:
+    def add_event(self, kind: str, life: Life, record: Record, detail: str = "") -> None:
         """Add an event that a record caused."""
-        self.events.append(Event(kind, life.app, life.instance, life.life, clock, record.location, detail))
+        self.events.append(Event(kind, life.app, life.instance, life.life, record.clock_ms, *record.location, detail))
 
-    def add_limit_event(self, life: Life, limit: str, record: Record, clock: int) -> None:
+    def add_limit_event(self, life: Life, limit: str, record: Record) -> None:
         """Add an event the first time a life reaches a limit."""
         if limit not in life.limits:
             life.limits.append(limit)
-            self.add_event("limit", life, record, clock, limit)
+            self.add_event("limit", life, record, limit)

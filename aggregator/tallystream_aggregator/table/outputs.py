@@ -1,97 +1,35 @@
-"""The output of the table: totals, dead letters and events, and their records on the topics."""
+"""The dead letters and events of the table, and their records on the topics."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tallystream_aggregator import sums
-from tallystream_aggregator.table.arithmetic import sketches
-from tallystream_aggregator.table.arithmetic.metric_types import Totals, saturated
 from tallystream_aggregator.table.decode import MAX_KEY_BYTES, Record
-
-if TYPE_CHECKING:
-    from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
-    from tallystream_aggregator.table.state import MetricId
 
 MAX_QUOTED_BYTES = 8_192
 """The most bytes that all dead letters of a record quote, which bounds memory. They have the record's offset."""
 
-Offsets = dict[str, dict[str, int]]
-"""topic → partition → the last offset included"""
-
 _json = msgspec.json.Encoder()
 
 
-def key_of(metric: MetricId) -> bytes:
-    """Return the key of a metric's sum."""
-    app, name, type_, tags = metric
-    return sums.key(app, (name, type_, tags))
+class Event(msgspec.Struct, omit_defaults=True, order=True, frozen=True):
+    """An annotation for a graph: a row of `metrics-events`. `kind` is restart, tombstone, forget or limit.
 
-
-class Total(NamedTuple):
-    """The absolute totals of a metric over all instances. They replace earlier ones. `ts_ms` is the table's clock.
-
-    `overflow` tells whether a total exceeds its range and is the largest or smallest number instead. `sketch` is the
-    merged sketch as JSON, None if one is missing or with `overflow`.
+    `ts` is the clock of the partition, in epoch ms, at the record that caused it.
     """
-
-    metric: MetricId
-    totals: Totals
-    lives: int
-    instances: int
-    ts_ms: int
-    offsets: Offsets
-    retired: int = 0
-    overflow: bool = False
-    sketch: bytes | None = None
-
-    @classmethod
-    def of(cls, metric: MetricId, partial: PartialSum, ts_ms: int, offsets: Offsets) -> Total:
-        """Return the totals of a metric whose partial sums include all lives."""
-        totals, overflow = saturated(partial.totals())
-        counts = (partial.lives, partial.instances, ts_ms, offsets, partial.forgotten)
-        merged = partial.sketch()
-        if merged is None:
-            return cls(metric, totals, *counts, overflow)
-        sketch = None if overflow else sketches.encode(merged.encode())
-        return cls(metric, totals | sketches.quantiles(merged), *counts, overflow, sketch)
-
-    @property
-    def mean(self) -> float | None:
-        """The mean of a gauge over the living lives, or None if no life reports it or the sum exceeds its range."""
-        total, number = self.totals.get("sum"), self.totals.get("number")
-        return total / number if number and total is not None and not self.overflow else None
-
-    def key(self) -> bytes:
-        """The record's key on `metrics-agg`."""
-        return key_of(self.metric)
-
-    def value(self) -> bytes:
-        """The record's value on `metrics-agg`."""
-        app, name, type_, tags = self.metric
-        row = sums.Sum(app=app, name=name, type=type_, tags=dict(tags), ts=self.ts_ms, offsets=self.offsets)
-        for field, value in self.totals.items():
-            setattr(row, field, value)
-        row.mean, row.overflow = self.mean, self.overflow
-        if self.sketch is not None:
-            row.sketch = msgspec.Raw(self.sketch)
-        row.lives, row.instances, row.retired = self.lives, self.instances, self.retired
-        return sums.encode(row)
-
-
-class Event(NamedTuple):
-    """An annotation for a graph. `kind` is restart, tombstone, forget or limit."""
 
     kind: str
     app: str
     instance: str
     life: str
-    ts_ms: int
-    offset: tuple[str, int, int] | None = None
+    ts: int
+    topic: str
+    partition: int
+    offset: int
     detail: str = ""
 
     def key(self) -> bytes:
@@ -100,11 +38,7 @@ class Event(NamedTuple):
 
     def value(self) -> bytes:
         """The record's value."""
-        body: dict[str, Any] = {"v": 1, "kind": self.kind, "app": self.app, "instance": self.instance}
-        body |= {"life": self.life, "ts": self.ts_ms, **_position(self.offset)}
-        if self.detail:
-            body["detail"] = self.detail
-        return _json.encode(body)
+        return b'{"v":1,' + _json.encode(self)[1:]
 
 
 class DeadLetter(NamedTuple):
@@ -133,7 +67,7 @@ class DeadLetter(NamedTuple):
         """The record's value: reason, offset, and the metric or the record itself (in base64 if it is not text)."""
         record = self.record
         body: dict[str, Any] = {"v": 1, "reason": self.reason[:1000], "ts": record.timestamp_ms}
-        body |= _position((record.topic, record.partition, record.offset))
+        body |= {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         if self.metric is not None:
             body["metric"] = self.metric
         elif record.value is not None:
@@ -146,7 +80,3 @@ class DeadLetter(NamedTuple):
                 body["value"] = quoted.decode()
                 del body["value_base64"]
         return _json.encode(body)
-
-
-def _position(offset: tuple[str, int, int] | None) -> dict[str, Any]:
-    return {} if offset is None else dict(zip(("topic", "partition", "offset"), offset, strict=True))

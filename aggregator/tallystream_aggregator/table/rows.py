@@ -12,54 +12,34 @@ A life is forgotten in one step: the sums of forgotten lives include it, and its
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tallystream.record import Sketch
-from tallystream_aggregator.table.arithmetic.metric_types import STORED, Value, Values
-from tallystream_aggregator.table.arithmetic.partial_sums import StoredPartialSum
+from tallystream.metric_types import NAMES
+from tallystream.record import CLASSES, Metric
+from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, enc_hook
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums
-    from tallystream_aggregator.table.state import Life, MetricId, Row, State
+    from tallystream_aggregator.sums import MetricId
+    from tallystream_aggregator.table.state import Life, Row, State
 
 MAX_ROW_BYTES = 30 * 1024 * 1024
 """The largest list of metrics in a record. If it is larger, the record has only the number of its metrics."""
-
-
-class MetricRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """One metric of a life. Its type determines which values are set. `last` is the newest value of the short form.
-
-    `seq` is set if the part's newest snapshot lacks the metric, and is that of the last snapshot that had it.
-    """
-
-    name: str
-    type: str
-    tags: dict[str, str] = {}
-    seq: int | None = None
-    count: int | None = None
-    last: int | None = None
-    value: int | float | None = None
-    sum: int | float | None = None
-    min: int | float | None = None
-    max: int | float | None = None
-    mean_rate: int | float | None = None
-    m1_rate: int | float | None = None
-    m5_rate: int | float | None = None
-    m15_rate: int | float | None = None
-    start: int | None = None
-    position: int | None = None
-    sketch: Sketch | None = None
 
 
 class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One part of a life, as of input offset `offset`. Times are in epoch ms of the partition's clock.
 
     `last_seen_ms` is the last record that was applied, `keep_ms` the last one of any seq.
-    `complete` tells whether the life's snapshots have all
-    metrics of a part. `omitted` is the number of metrics that are left out because the record would be too large.
+    `complete` tells whether the life's snapshots have all metrics of a part.
+
+    `metrics` are the newest values, in the form of the record. `older` maps the place of a metric that the newest
+    snapshot lacks → the seq of the last snapshot that had it. `last` has the newest values of the short form, whose
+    counts are those of all its runs. `omitted` is the number of metrics that are left out because the record would be
+    too large.
     """
 
     v: int = 1
@@ -79,19 +59,37 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     complete: bool = True
     limits: list[str] = []
     omitted: int = 0
-    metrics: list[MetricRow] = []
+    metrics: list[Metric] = []
+    older: dict[int, int] = {}
+    last: list[int] = []
+
+
+COMMON = ("app", "instance", "life", "last_seen_ms", "every_ms", "keep_ms", "final", "living", "complete")
+"""Fields of a `Life` that its rows have, too."""
+
+
+OF_SHARD = ("shard", "shards", "stale", "records", "dead", "forgotten", "sum_tags")
+"""Fields of a `State` that the row of its shard has, too."""
+
+
+class PartMetrics(NamedTuple):
+    """The metrics of a part as in a `LifeRow`. `text` has them as JSON (`metric_json`), with commas between them."""
+
+    text: str
+    number: int
+    older: dict[int, int]
+    last: list[int]
 
 
 class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The sums of one metric over `lives` forgotten lives. `held` are their partial sums."""
+    """A shard's sums of one metric over forgotten lives. `held` are their partial sums, which have its type."""
 
     v: int = 1
+    shard: int
     app: str
     name: str
-    type: str
     tags: dict[str, str] = {}
-    lives: int
-    held: StoredPartialSum
+    held: PartialSum
 
 
 class ShardRow(msgspec.Struct, kw_only=True):
@@ -130,6 +128,9 @@ class LifeNumbers(NamedTuple):
     rows: int
 
 
+NO_LIVES = LifeNumbers(0, 0, 0, 0)
+
+
 class TableRecord(NamedTuple):
     """A record of `metrics-table`. If `row` is None, the record is deleted."""
 
@@ -141,7 +142,8 @@ class TableRecord(NamedTuple):
         return None if self.row is None else _encode(self.row)
 
 
-_json = msgspec.json.Encoder()
+_common = operator.attrgetter(*COMMON)
+_json = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 def _encode(row: LifeRow | ForgottenRow | ShardRow) -> bytes:
@@ -154,81 +156,47 @@ def life_key(life: Life, part: int) -> bytes:
     return _json.encode(["life", life.app, life.instance, life.life, part])
 
 
-def life_row(life: Life, part: int, rows: str, number: int) -> TableRecord:
-    """Return the record of one part of a life, with its rows as JSON (`metric_json`, with commas between them)."""
+def life_row(life: Life, part: int, metrics: PartMetrics) -> TableRecord:
+    """Return the record of one part of a life."""
     topic, _, partition = life.partition.rpartition(":")
-    seq = life.parts.get(part, 0)
     row = LifeRow(
-        app=life.app,
-        instance=life.instance,
-        life=life.life,
         part=part,
-        seq=seq,
+        seq=life.parts.get(part, 0),
         topic=topic,
         partition=int(partition),
         offset=life.offsets.get(part, -1),
-        last_seen_ms=life.last_seen_ms,
-        every_ms=life.every_ms,
-        keep_ms=life.keep_ms,
-        final=life.final,
-        living=life.living,
-        complete=life.complete,
         limits=list(life.limits),
+        **dict(zip(COMMON, _common(life), strict=True)),
     )
-    metrics = f"[{rows}]".encode()
-    if len(metrics) > MAX_ROW_BYTES:
-        row.omitted = number
-    elif number:
-        row.metrics = msgspec.Raw(metrics)  # type: ignore[assignment]  # is written as it is
+    content = f"[{metrics.text}]".encode()
+    if len(content) > MAX_ROW_BYTES:
+        row.omitted = metrics.number
+    elif metrics.number:
+        row.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # is written as it is
+        row.older, row.last = metrics.older, metrics.last
     return TableRecord(life_key(life, part), row)
 
 
-def forgotten_row(shard: int, metric: MetricId, forgotten_sums: ForgottenSums) -> TableRecord:
+def forgotten_row(state: State, number: int) -> TableRecord:
     """Return the record of a shard's sums of forgotten lives of a metric."""
-    app, name, type_, tags = metric
-    row = ForgottenRow(
-        app=app,
-        name=name,
-        type=type_,
-        tags=dict(tags),
-        lives=forgotten_sums.lives,
-        held=forgotten_sums.stored,
-    )
-    return TableRecord(_json.encode(["forgotten", shard, app, type_, name, tags]), row)
+    app, name, kind, tags = state.metrics[number]
+    row = ForgottenRow(shard=state.shard, app=app, name=name, tags=dict(tags), held=state.forgotten_sums[number])
+    return TableRecord(_json.encode(["forgotten", state.shard, app, kind, name, tags]), row)
 
 
 def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
     """Return the record with the progress of the shard and the numbers of its lives."""
-    row = ShardRow(
-        shard=state.shard,
-        shards=state.shards,
-        clocks=dict(state.clocks),
-        offsets=dict(state.offsets),
-        stale=state.stale,
-        records=state.records,
-        dead=state.dead,
-        forgotten=state.forgotten,
-        lives=counts.lives,
-        living=counts.living,
-        instances=counts.instances,
-        rows=counts.rows,
-        metrics=len(state.metrics),
-        sum_tags=state.sum_tags,
-    )
+    same = {name: getattr(state, name) for name in OF_SHARD}
+    clocks, offsets = dict(state.clocks), dict(state.offsets)
+    row = ShardRow(**same, clocks=clocks, offsets=offsets, metrics=len(state.metrics), **counts._asdict())
     return TableRecord(_json.encode(["shard", state.shard]), row)
 
 
-def fields(kind: str, values: Values) -> tuple[str, ...]:
-    """Return the names of a row's values. A counter of the short form has `last` besides those of a snapshot."""
-    return STORED[kind] if len(values) == len(STORED[kind]) else (*STORED[kind], "last")
-
-
-def metric_json(metric: MetricId, row: Row, seq: int) -> str:
-    """Return a metric of a part as JSON. `seq` is that of the part's newest snapshot."""
-    _, name, type_, tags = metric
-    values: dict[str, Value] = dict(zip(fields(type_, row.values), row.values, strict=True))
-    own_seq = None if row.seq == seq else row.seq
-    metric_row = MetricRow(name=name, type=type_, tags=dict(tags), seq=own_seq, **values)  # type: ignore[arg-type]  # by type
+def metric_json(metric: MetricId, row: Row) -> str:
+    """Return a metric as JSON, in the form of the record."""
+    _, name, kind, tags = metric
+    values = dict(zip(NAMES[kind], row.values, strict=False))  # the short form has one more
+    found = CLASSES[kind](name=name, tags=dict(tags), **values)
     if row.sketch is not None:
-        metric_row.sketch = msgspec.Raw(row.sketch)  # type: ignore[assignment]  # is written as it is
-    return _json.encode(metric_row).decode()
+        found.sketch = msgspec.Raw(row.sketch)  # type: ignore[attr-defined]  # is written as it is
+    return _json.encode(found).decode()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.record import Counter, FloatCounter, Histogram, Metric, Position, identity
-from tallystream_aggregator.table.arithmetic.metric_types import stored_values
-from tallystream_aggregator.table.arithmetic.sketches import encode_sketch
+from tallystream.record import Counter, Metric, identity
+from tallystream_aggregator.table.arithmetic.metric_types import count_falls, merge_values, stored, stored_values
 
 if TYPE_CHECKING:
     from tallystream.record import Snapshot
@@ -33,34 +32,21 @@ def supersedes(new: Snapshot, old: Snapshot) -> bool:
         if kind is Counter:
             if newer.count < older.count:  # type: ignore[union-attr]
                 return False
-        elif _count_decreases(newer, older) or _range_narrows(newer, older) or not _is_accepted(newer):
+        elif not (_is_accepted(newer) and _replaces(newer, older)):
             return False
     return True
 
 
-def _count_decreases(new: Metric, old: Metric) -> bool:
-    """Tell whether a count or a position of a newer metric of the same identity is lower."""
-    if isinstance(new, Position):
-        return new.position < old.position or new.start > old.start  # type: ignore[union-attr]
-    if isinstance(new, FloatCounter):
-        return new.sum < old.sum  # type: ignore[union-attr]
-    return hasattr(new, "count") and new.count < old.count  # type: ignore[union-attr]
-
-
-def _range_narrows(new: Metric, old: Metric) -> bool:
-    """Tell whether a newer histogram or timer has a greater min or a smaller max. Within a life both only widen."""
-    if not isinstance(new, Histogram) or not isinstance(old, Histogram):
-        return False
-    return (old.min is not None and (new.min is None or new.min > old.min)) or (
-        old.max is not None and (new.max is None or new.max < old.max)
-    )
+def _replaces(new: Metric, old: Metric) -> bool:
+    """Tell whether the values of a newer metric of the same identity leave nothing of the old ones."""
+    kind, before, values = new.type, stored_values(old), stored_values(new)
+    return not count_falls(kind, before, values) and merge_values(kind, before, values) == values
 
 
 def _is_accepted(metric: Metric) -> bool:
     """Tell whether the table accepts a metric by itself: its numbers can be summed and its sketch can be read."""
     try:
-        stored_values(metric)
-        encode_sketch(metric)
-    except (ValueError, OverflowError):
+        stored(metric)
+    except ValueError:
         return False
     return True

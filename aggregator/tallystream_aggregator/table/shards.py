@@ -1,8 +1,4 @@
-"""The shards of a table: the shard of an instance, and the partial sums of a shard for one metric.
-
-A shard adds over its own instances, including forgotten lives, and publishes the partial sums for the combiner
-(table.combiners), where they replace the earlier ones of the shard.
-"""
+"""The shards of a table, and those of a record: an instance is in one of them."""
 
 from __future__ import annotations
 
@@ -11,21 +7,13 @@ import zlib
 from itertools import count
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from tallystream.decoding import msgpack_decoder
 from tallystream_aggregator.otlp import decode as otlp
-from tallystream_aggregator.table.arithmetic.partial_sums import StoredPartialSum, store_partial_sum
-from tallystream_aggregator.table.clock_record import CLOCK_KEY
-from tallystream_aggregator.table.state import MetricId
+from tallystream_aggregator.table.decode import CLOCK_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
     from tallystream_aggregator.table.decode import Record
-
-_encoder = msgspec.msgpack.Encoder()
 
 
 def shard_of(key: bytes | None, shards: int) -> int:
@@ -68,44 +56,3 @@ _FORGET = re.compile(rb'\{\s*(?:"v"\s*:\s*1\s*,\s*)?"forget"\s*:')
 def is_otlp(record: Record, otlp_topics: Collection[str]) -> bool:
     """Tell whether a record is of an OTLP topic, and not a tombstone or a forget record there."""
     return record.topic in otlp_topics and record.value is not None and _FORGET.match(record.value) is None
-
-
-class ShardSum(msgspec.Struct, array_like=True):
-    """The partial sums of a shard for a metric. `out_ms` is the time of the output."""
-
-    shard: int
-    metric: MetricId
-    lives: int
-    instances: int
-    retired: int
-    held: StoredPartialSum
-    out_ms: int
-
-    @classmethod
-    def of(cls, shard: int, metric: MetricId, partial: PartialSum, out_ms: int) -> ShardSum:
-        """Return these partial sums of a shard."""
-        counts = (partial.lives, partial.instances, partial.forgotten)
-        return cls(shard, metric, *counts, store_partial_sum(partial), out_ms)
-
-    def partial(self) -> PartialSum:
-        """Return the partial sums in the form that merges with those of other shards."""
-        partial = self.held.load(self.metric[2])
-        partial.lives, partial.instances, partial.forgotten = self.lives, self.instances, self.retired
-        return partial
-
-
-_decode = msgpack_decoder(ShardSum)
-
-
-def encode(shard_sum: ShardSum) -> bytes:
-    """Return partial sums as bytes."""
-    return _encoder.encode(shard_sum)
-
-
-def decode(data: bytes) -> ShardSum:
-    """Return the partial sums in `data`.
-
-    Raises:
-        msgspec.DecodeError: `data` has no partial sums.
-    """
-    return _decode(data)

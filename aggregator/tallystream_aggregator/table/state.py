@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
+from tallystream_aggregator.sums import MetricId, Offsets
 from tallystream_aggregator.table.arithmetic.metric_types import Values
-from tallystream_aggregator.table.arithmetic.partial_sums import ForgottenSums
+from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
 from tallystream_aggregator.table.sum_tags import SumTags
 
-STATE_VERSION = 1
-
-MetricId = tuple[str, str, str, tuple[tuple[str, str], ...]]
-"""(app, name, type, sorted tags)"""
-
+STATE_VERSION: Literal[1] = 1
 
 LifeId = tuple[str, str, str]
 """(app, instance, life)"""
@@ -93,8 +92,6 @@ class State(msgspec.Struct, array_like=True):
     `lives` maps instance → its lives, oldest first. `forgotten_sums` maps the metric's number → the partial sums of the
     forgotten lives.
 
-    `published` tells whether every row is on `metrics-table`.
-
     Since the table began, `stale`, `records`, `dead` and `forgotten` count stale records, all records, dead letters,
     and forgotten lives.
 
@@ -102,17 +99,15 @@ class State(msgspec.Struct, array_like=True):
 
     `topic_id` is the ID of `metrics-table`, empty if it is not known: a topic that is created again has another one.
 
-    `sum_tags` are the tags that the sums have. `emptied` are sums on `metrics-agg` that the table may lack, because it
-    had other tags before. Those that it lacks are published as empty with the first changes.
+    `sum_tags` are the tags that the sums have.
     """
 
-    version: int = STATE_VERSION
+    version: Literal[1] = STATE_VERSION
     metrics: list[MetricId] = []
     lives: dict[str, list[Life]] = {}
-    forgotten_sums: dict[int, ForgottenSums] = {}
+    forgotten_sums: dict[int, PartialSum] = {}
     clocks: dict[str, int] = {}
     offsets: dict[str, int] = {}
-    published: bool = False
     stale: int = 0
     records: int = 0
     dead: int = 0
@@ -120,7 +115,6 @@ class State(msgspec.Struct, array_like=True):
     shard: int = 0
     shards: int = 1
     sum_tags: SumTags = SumTags()
-    emptied: list[MetricId] = []
     topic_id: str = ""
 
     @property
@@ -128,20 +122,24 @@ class State(msgspec.Struct, array_like=True):
         """The time of an output: the highest time of the partitions, in epoch ms."""
         return max(self.clocks.values(), default=0)
 
-
-class _Version(msgspec.Struct, array_like=True):
-    """The first field of a state of any version. The others are not decoded."""
-
-    version: int
-
-
-class StateVersionError(TallystreamError):
-    """The state was written by another version of the table."""
+    def offsets_by_topic(self) -> Offsets:
+        """Return the last offset of each partition, as topic → partition → offset."""
+        found: Offsets = {}
+        for name, offset in self.offsets.items():
+            topic, _, partition = name.rpartition(":")
+            found.setdefault(topic, {})[partition] = offset
+        return found
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decode = msgpack_decoder(State)
-_decode_version = msgpack_decoder(_Version)
+class StateError(TallystreamError):
+    """A stored state can't be used: another version of the table wrote it, or it is damaged."""
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(f"state: it is damaged, or another version wrote it ({reason}); the checkpoint can't be used.")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+_decode = msgpack_decoder(State, dec_hook)
 
 
 def pack(state: State) -> bytes:
@@ -153,31 +151,9 @@ def unpack(data: bytes) -> State:
     """Return the state in `data`.
 
     Raises:
-        StateVersionError: another version wrote it, or it is damaged.
+        StateError: another version wrote it, or it is damaged.
     """
-    require_version(data)
     try:
         return _decode(data)
     except msgspec.DecodeError as error:
-        raise damaged(error) from error
-
-
-def require_version(data: bytes) -> None:
-    """Require that stored data has this version.
-
-    Raises:
-        StateVersionError: another version wrote it, or it is damaged.
-    """
-    try:
-        version = _decode_version(data).version
-    except msgspec.DecodeError as error:
-        raise damaged(error) from error
-    if version != STATE_VERSION:
-        raise StateVersionError(
-            f"state: version {version!r} is not {STATE_VERSION}, this aggregator's; use the aggregator that wrote it."
-        )
-
-
-def damaged(error: object) -> StateVersionError:
-    """Return the error for stored data that can't be decoded."""
-    return StateVersionError(f"state: it is damaged ({error}); the checkpoint can't be used.")
+        raise StateError(error) from error

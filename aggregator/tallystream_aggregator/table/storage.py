@@ -9,18 +9,18 @@ last entry. A process whose table in memory has the same token continues without
 from __future__ import annotations
 
 import os
-from itertools import islice
-from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
 from tallystream.decoding import msgpack_decoder
-from tallystream_aggregator.table.state import STATE_VERSION, State, damaged, pack, require_version, unpack
+from tallystream_aggregator.table.arithmetic.partial_sums import enc_hook
+from tallystream_aggregator.table.state import STATE_VERSION, State, StateError, pack, unpack
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from tallystream_aggregator.table.limits import TableSettings
 
@@ -51,28 +51,31 @@ class Store(Protocol):
 
 
 class Head(msgspec.Struct, array_like=True):
-    """The head of a log: it has the entries `first` to `last`, and `token` identifies the last one.
+    """The head of a log: it has the entries 1 to `last`, and `token` identifies the last one.
 
-    `copied` is the last entry of the copy. The copy has `copy_bytes`, the entries after it `entry_bytes`.
+    The entries up to `copied` are a copy of `copy_bytes`. Those after it have `entry_bytes`.
     """
 
-    version: int = STATE_VERSION
+    version: Literal[1] = STATE_VERSION
     token: str = ""
-    first: int = 0
     last: int = 0
     copied: int = 0
     copy_bytes: int = 0
     entry_bytes: int = 0
 
 
+ENTRY_BYTES = 4_194_304
+"""The approximate limit of an entry. Spark's JVM has several copies of an entry in its heap while it stores it."""
+
 _decode_head = msgpack_decoder(Head)
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
 
 
-class Log:
-    """A log as this process last read or wrote it."""
+class StoredTable:
+    """A shard's table, with the head of its log as this process last read or wrote it."""
 
-    def __init__(self, head: Head | None = None) -> None:
+    def __init__(self, table: Table, head: Head | None = None) -> None:
+        self.table = table
         self._head = head or Head()
 
     @property
@@ -84,109 +87,79 @@ class Log:
         """Tell whether the store has what this process last read or wrote."""
         return store.head() == _encode(self._head)
 
-    def append(self, store: Store, entries: Sequence[bytes], copy: Callable[[], Iterable[bytes]]) -> None:
-        """Store the changes since the last call as `entries`, or a copy of the whole table if one is due."""
-        head = self._head
+    def save(self, store: Store) -> None:
+        """Store the changes since the last call, or a copy of the whole table if one is due."""
+        entries, head = list(_entries(self.table.pop_difference())), self._head
         head.token = os.urandom(8).hex()
-        many = head.last - head.copied >= MAX_ENTRIES
-        size = sum(map(len, entries))
-        if head.last and not many and head.entry_bytes + size <= max(head.copy_bytes, COPY_FLOOR):
-            head.entry_bytes += size
+        size = head.entry_bytes + sum(map(len, entries))
+        if 0 < head.last < head.copied + MAX_ENTRIES and size <= max(head.copy_bytes, COPY_FLOOR):
+            head.entry_bytes = size
             for entry in entries:
                 head.last += 1
                 store.add(head.last, entry)
         else:
             store.clear()
-            head.first = head.last + 1
-            head.copy_bytes, head.entry_bytes = 0, 0
-            for part in copy():
+            head.last, head.copy_bytes, head.entry_bytes = 0, 0, 0
+            for entry in _entries(self.table.state):
                 head.last += 1
-                head.copy_bytes += len(part)
-                store.add(head.last, part)
+                head.copy_bytes += len(entry)
+                store.add(head.last, entry)
             head.copied = head.last
         store.set_head(_encode(head))
 
 
-def read_log(store: Store, head: bytes) -> tuple[Log, list[bytes]]:
-    """Return the log with this head, and its entries.
-
-    Raises:
-        StateVersionError: another version wrote it, or it is damaged.
-    """
-    require_version(head)
-    try:
-        found = _decode_head(head)
-    except msgspec.DecodeError as error:
-        raise damaged(error) from error
-    entries = []
-    for number in range(found.first, found.last + 1):
-        entry = store.entry(number)
-        if entry is None:
-            raise damaged(f"entry {number} of {found.first} to {found.last} is missing")
-        entries.append(entry)
-    return Log(found), entries
-
-
-ENTRY_BYTES = 4_194_304
-"""The approximate limit of an entry. Spark's JVM has several copies of an entry in its heap while it stores it."""
-
-_SAMPLE = 20
-"""The number of items that are measured to find how many fit into an entry."""
-
-
-def items_per_entry(items: Collection[object]) -> int:
-    """Return how many of these items fit into an entry, at least one."""
-    if len(items) <= _SAMPLE:
-        return _SAMPLE
-    pairs = items.items() if isinstance(items, dict) else items
-    sample = list(islice(pairs, _SAMPLE))
-    return max(1, ENTRY_BYTES * _SAMPLE // len(_encode(sample)))
-
-
-class StoredTable:
-    """A shard's table together with its log."""
-
-    def __init__(self, table: Table, log: Log | None = None) -> None:
-        self.table = table
-        self.log = log or Log()
-
-    def save(self, store: Store) -> None:
-        """Store the changes since the last call."""
-        difference = list(_entries(self.table.pop_difference()))
-        self.log.append(store, difference, lambda: _entries(self.table.state))
-
-
-_LARGE = ("metrics", "lives", "forgotten_sums")
-"""The parts of a state that grow with the table."""
-
-
 def _entries(state: State) -> Iterator[bytes]:
     """Yield a state in entries of about `ENTRY_BYTES`. The last one has all small fields."""
-    parts = {name: getattr(state, name) for name in _LARGE}
-    sizes = {name: items_per_entry(items) for name, items in parts.items()}
-    left = {name: iter(items.items() if isinstance(items, dict) else items) for name, items in parts.items()}
-    entries = max(1, *(ceil(len(items) / sizes[name]) for name, items in parts.items()))
-    for last in (*[False] * (entries - 1), True):
-        taken = {name: type(parts[name])(islice(items, sizes[name])) for name, items in left.items()}
-        yield pack(msgspec.structs.replace(state, **taken) if last else State(**taken))
+    items = chain(
+        (("metrics", number, metric) for number, metric in enumerate(state.metrics)),
+        (("lives", instance, lives) for instance, lives in state.lives.items()),
+        (("forgotten_sums", number, partial) for number, partial in state.forgotten_sums.items()),
+    )
+    taken, size = _Taken(), 0
+    for name, key, item in items:
+        packed = _encode(item)
+        taken.parts[name][key] = msgspec.Raw(packed)
+        size += len(packed) + len(str(key))
+        if size >= ENTRY_BYTES:
+            yield pack(taken.of(State()))
+            taken, size = _Taken(), 0
+    yield pack(taken.of(state))
+
+
+class _Taken:
+    """What an entry has of the parts of a state that grow with the table, as packed values."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, dict[Any, msgspec.Raw]] = {"metrics": {}, "lives": {}, "forgotten_sums": {}}
+
+    def of(self, state: State) -> State:
+        """Return the state with only these parts."""
+        parts: dict[str, Any] = {**self.parts, "metrics": list(self.parts["metrics"].values())}
+        return msgspec.structs.replace(state, **parts)
 
 
 def load(store: Store, settings: TableSettings) -> StoredTable | None:
     """Return the stored table, or None if none is stored.
 
     Raises:
-        StateVersionError: another version wrote it, or it is damaged.
+        StateError: another version wrote it, or it is damaged.
     """
-    head = store.head()
-    if head is None:
+    packed = store.head()
+    if packed is None:
         return None
-    log, entries = read_log(store, head)
-    if not entries:
-        raise damaged("it has no entries")
-    state = unpack(entries[0])
-    for entry in entries[1:]:
+    try:
+        head = _decode_head(packed)
+    except msgspec.DecodeError as error:
+        raise StateError(error) from error
+    if not head.last:
+        raise StateError("it has no entries")
+    state = State()
+    for number in range(1, head.last + 1):
+        entry = store.entry(number)
+        if entry is None:
+            raise StateError(f"entry {number} of {head.last} is missing")
         state = _merge(state, unpack(entry))
-    return StoredTable(Table(state, settings), log)
+    return StoredTable(Table(state, settings), head)
 
 
 def _merge(state: State, entry: State) -> State:

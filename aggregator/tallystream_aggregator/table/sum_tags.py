@@ -1,4 +1,4 @@
-"""Which tags the sums have. The rows of the table always have all tags."""
+"""Which tags the sums have, and so which metrics have one sum. The rows of the table always have all tags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import msgspec
 from tallystream.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, KeysView, Sequence
+
+    from tallystream_aggregator.sums import MetricId
 
 Tags = tuple[tuple[str, str], ...]
 
@@ -50,6 +52,54 @@ def _is_required(name: str, kind: str, tag: str) -> bool:
     if kind == "position":
         return tag in POSITION_TAGS
     return kind == "counter" and tag == BUCKET_TAG and name.endswith(BUCKET_SUFFIX)
+
+
+class SumNumbers:
+    """The numbers of the sums of `metrics`, which may grow. The number of a sum is that of its first metric.
+
+    `are_shared` tells whether metrics can share a sum. If not, a sum has the number and the identity of its metric.
+    """
+
+    def __init__(self, metrics: Sequence[MetricId], tags: SumTags) -> None:
+        self.are_shared = not tags.has_all
+        self.identity: Callable[[int], MetricId] = self._identity if self.are_shared else metrics.__getitem__
+        self._all_metrics, self._tags = metrics, tags
+        self._sums: list[int] = []
+        self._metrics: dict[MetricId, list[int]] = {}
+
+    def of(self, number: int) -> int:
+        """Return the number of a metric's sum."""
+        if not self.are_shared:
+            return number
+        if number >= len(self._sums):
+            self._add_new()
+        return self._sums[number]
+
+    def of_all(self, numbers: set[int]) -> set[int]:
+        """Return the numbers of the sums of these metrics."""
+        return {self.of(number) for number in numbers} if self.are_shared else numbers
+
+    def metrics_of(self, sums: set[int]) -> set[int]:
+        """Return the numbers of all metrics of these sums."""
+        if not self.are_shared:
+            return sums
+        return {number for each in sums for number in self._metrics[self.identity(each)]}
+
+    def among(self, metrics: KeysView[int], sums: set[int]) -> Iterable[int]:
+        """Return those of `metrics` that have one of these sums."""
+        if not self.are_shared:
+            return sums & metrics
+        return [number for number in metrics if self.of(number) in sums]
+
+    def _identity(self, number: int) -> MetricId:
+        app, name, kind, tags = self._all_metrics[number]
+        return app, name, kind, self._tags.of(name, kind, tags)
+
+    def _add_new(self) -> None:
+        for number in range(len(self._sums), len(self._all_metrics)):
+            metrics = self._metrics.setdefault(self.identity(number), [])
+            metrics.append(number)
+            self._sums.append(metrics[0])
 
 
 def parse_sum_tags(drop: Sequence[str] | None, keep: str | None) -> SumTags | None:

@@ -13,27 +13,30 @@ import msgspec
 from tallystream.record import ShortForm
 from tallystream_aggregator.otlp import decode as otlp
 from tallystream_aggregator.table.apply import RecordApplier
-from tallystream_aggregator.table.clock_record import CLOCK_KEY, NO_CLOCK_RECORD, read_clock
+from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.decode import (
+    CLOCK_KEY,
+    NO_CLOCK_RECORD,
     DecodedSnapshot,
     Forget,
     Message,
     Record,
     Refusal,
+    read_clock,
     read_key,
     read_value,
 )
-from tallystream_aggregator.table.forget import forget_metric, forgotten_rows
+from tallystream_aggregator.table.forget import forget_metric
 from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limit_letters
 from tallystream_aggregator.table.lives import Lives
-from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event, Total
-from tallystream_aggregator.table.rows import shard_row
-from tallystream_aggregator.table.shards import ShardSum, is_otlp, shard_of, shards_of
-from tallystream_aggregator.table.sums.outputs import SumOutputs
+from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
+from tallystream_aggregator.table.rows import forgotten_row, shard_row
+from tallystream_aggregator.table.shards import is_otlp, shard_of, shards_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table.rows import TableRecord
     from tallystream_aggregator.table.state import State
 
@@ -44,7 +47,7 @@ class Changes(NamedTuple):
     A table of several shards has `shard_sums`, the partial sums of this shard, instead of totals.
     """
 
-    totals: list[Total]
+    totals: list[Sum]
     dead: list[DeadLetter]
     events: list[Event]
     shard_sums: list[ShardSum] = []  # noqa: RUF012 (a tuple's default is never changed)
@@ -58,7 +61,6 @@ class Table:
         self.settings = settings or TableSettings()
         self._dead: list[DeadLetter] = []
         self._lives = Lives(state, self.settings)
-        self._outputs = SumOutputs(state, self._lives.sums)
         self._applier = RecordApplier(self._lives, self.settings)
         self._shard_row_changed = False
         self._changed_forgotten: set[int] = set()  # since the state was stored
@@ -74,7 +76,7 @@ class Table:
         still later one is applied; -1 for none. Each of them would be accepted completely, and replaced by the next.
         """
         self._applier.run_limit = -1
-        refused = limit_letters(self._apply_record(record, record.clock_ms, message))
+        refused = limit_letters(self._apply_record(record, message))
         if self._counts(record):
             self.state.records += records
         if refused:
@@ -89,49 +91,46 @@ class Table:
 
     def notice_silence(self) -> None:
         """Mark lives as silent whose deadline has passed by the time of their partition (rule 5)."""
-        state, life_counts = self.state, self._lives.life_counts
-        if not any(state.clocks[partition] >= due for partition, due in life_counts.next_silence_ms().items()):
-            return
-        for life in self._lives:
-            if life.living and state.clocks[life.partition] >= life.deadline_ms:
-                self._lives.mark_dirty(life.instance)
-                self._lives.sums.set_living(life, living=False)
-        life_counts.rescan()
+        self._lives.notice_silence()
 
     def outputs(self) -> Changes:
         """Return the changed sums, the dead letters and the events since the last call, and clear them."""
-        if not self.state.published:
-            self._lives.sums.force_publish(range(len(self.state.metrics)))
-            self._outputs.publish_empty(self.state.emptied)
-            self.state.emptied = []
-        changed = self._lives.sums.flush()
-        totals, shard_sums = list[Total](), list[ShardSum]()
-        if self.state.shards > 1:
-            shard_sums = self.shard_sums(sorted(changed, key=self._lives.sums.numbers.identity))
+        state, sums = self.state, self._lives.sums
+        numbers = sorted(sums.flush(), key=sums.numbers.identity)
+        totals: list[Sum] = []
+        shard_sums: list[ShardSum] = []
+        if state.shards > 1:
+            shard_sums = self.shard_sums(numbers)
         else:
-            totals = self._outputs.totals(changed)
+            identity, offsets, out_ms = sums.numbers.identity, state.offsets_by_topic(), state.out_ms
+            totals = [sums[number].row(identity(number), out_ms, offsets) for number in numbers]
         changes = Changes(totals, list(self._dead), list(self._lives.events), shard_sums)
         self._dead.clear()
         self._lives.events.clear()
         return changes
 
     def rows(self) -> list[TableRecord]:
-        """Return the rows that changed since the last call, or all of them if none was published yet; clear them."""
-        rows = self._lives.pop_rows()
-        numbers = self._to_publish if self.state.published else self.state.forgotten_sums
-        if numbers:
-            rows |= {row.key: row for row in forgotten_rows(self.state, numbers)}
-        self.state.published = True
+        """Return the rows that changed since the last call, and clear them."""
+        rows = self._lives.pop_rows() | {
+            row.key: row for row in (forgotten_row(self.state, number) for number in sorted(self._to_publish))
+        }
         if not rows and not self._shard_row_changed:
             return []
         self._to_publish, self._shard_row_changed = set(), False
-        self._lives.life_counts.flush()
-        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts)]
+        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts())]
+
+    def publish_all(self) -> None:
+        """Have the next outputs and rows include all sums and all rows, whether they have changed or not."""
+        self._lives.sums.force_publish(range(len(self.state.metrics)))
+        self._lives.publish_all()
+        self._to_publish, self._shard_row_changed = set(self.state.forgotten_sums), True
 
     def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return the partial sums of this shard for the sums of these metrics, for the combiners."""
-        self._lives.sums.apply_changes()
-        return self._outputs.shard_sums(numbers)
+        state, sums = self.state, self._lives.sums
+        sums.apply_changes()
+        found = dict.fromkeys(map(sums.numbers.of, numbers))
+        return [ShardSum(state.shard, sums.numbers.identity(one), sums[one], state.out_ms) for one in found]
 
     def pop_difference(self) -> State:
         """Return what changed in the state since the last call, as a state with only these parts (table.storage)."""
@@ -142,29 +141,29 @@ class Table:
         self._lives.dirty, self._changed_forgotten = set(), set()
         return msgspec.structs.replace(state, metrics=metrics, lives=lives, forgotten_sums=forgotten_sums)
 
-    def _apply_record(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
+    def _apply_record(self, record: Record, message: Message | None) -> list[Refusal]:
         """Apply one record, and return the refusals."""
         if record.topic in self.settings.otlp_topics:  # without clock records
-            self._note_forgotten(self._lives.forget(record.partition_name, clock))
+            self._note_forgotten(self._lives.forget(record.partition_name, record.clock_ms))
             if is_otlp(record, self.settings.otlp_topics):
-                return self._apply_otlp(record, clock)
+                return self._apply_otlp(record)
             if shard_of(record.key, self.state.shards) != self.state.shard:
                 return []
-        return self._apply_clock(record, clock) if self._is_clock(record) else self._apply_keyed(record, clock, message)
+        return self._apply_clock(record) if self._is_clock(record) else self._apply_keyed(record, message)
 
-    def _apply_keyed(self, record: Record, clock: int, message: Message | None) -> list[Refusal]:
+    def _apply_keyed(self, record: Record, message: Message | None) -> list[Refusal]:
         """Apply a record whose key is an instance ID, and return the refusals."""
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
             return [instance]
         if record.value is None:
-            self._applier.apply_tombstone(instance, record, clock)
+            self._applier.apply_tombstone(instance, record)
             return []
         if len(record.value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, instance, clock)]
+            return [self._refuse_size(record, instance)]
         if message is None:
             message = read_value(record.value, self.settings.max_metrics)
-        return self._apply_message(instance, message, record, clock)
+        return self._apply_message(instance, message, record)
 
     def _counts(self, record: Record) -> bool:
         """Tell whether this shard counts a record. Clock records and those of OTLP topics are in every shard."""
@@ -176,20 +175,20 @@ class Table:
     def _is_clock(self, record: Record) -> bool:
         return record.key == CLOCK_KEY and record.topic not in self.settings.otlp_topics
 
-    def _apply_clock(self, record: Record, clock: int) -> list[Refusal]:
+    def _apply_clock(self, record: Record) -> list[Refusal]:
         """Forget lives by a clock record, which every shard has. One of the shards refuses anything else."""
         wall_ms = read_clock(record.value)
         if wall_ms is None:
             return [Refusal(NO_CLOCK_RECORD)] if self.state.shard == 0 else []
-        self._note_forgotten(self._lives.forget(record.partition_name, min(clock, wall_ms)))
+        self._note_forgotten(self._lives.forget(record.partition_name, min(record.clock_ms, wall_ms)))
         return []
 
-    def _refuse_size(self, record: Record, instance: str, clock: int) -> Refusal:
+    def _refuse_size(self, record: Record, instance: str) -> Refusal:
         size, limit = len(record.value or b""), self.settings.max_record_bytes
-        self._lives.events.append(Event("limit", "", instance, "", clock, record.location, RECORD_SIZE))
+        self._lives.events.append(Event("limit", "", instance, "", record.clock_ms, *record.location, RECORD_SIZE))
         return Refusal(f"limit: the record has {size} bytes; the limit is {limit}")
 
-    def _apply_otlp(self, record: Record, clock: int) -> list[Refusal]:
+    def _apply_otlp(self, record: Record) -> list[Refusal]:
         """Apply the data of the resources in an OTLP record whose instances are in this shard.
 
         Of the shards that the record has data for, the first one refuses what has no valid instance.
@@ -197,7 +196,7 @@ class Table:
         state, refused = self.state, list[Refusal]()
         value, limit = record.value or b"", self.settings.max_metrics
         if len(value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, "", clock)] if self._is_first(record) else []
+            return [self._refuse_size(record, "")] if self._is_first(record) else []
         try:
             resources = otlp.read(value)
         except otlp.OtlpError as error:
@@ -219,31 +218,31 @@ class Table:
             for snapshot in found.snapshots:
                 over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
                 message = DecodedSnapshot(snapshot, (), over_limit)
-                refused += self._applier.apply_snapshot(instance, message, record, clock)
+                refused += self._applier.apply_snapshot(instance, message, record)
         return refused
 
     def _is_first(self, record: Record) -> bool:
         """Tell whether this is the first of the shards that an OTLP record has data for."""
         return self.state.shard == min(shards_of(record, self.state.shards, self.settings.otlp_topics))
 
-    def _apply_message(self, instance: str, message: Message, record: Record, clock: int) -> list[Refusal]:
+    def _apply_message(self, instance: str, message: Message, record: Record) -> list[Refusal]:
         if isinstance(message, Refusal):
             return [message]
         if isinstance(message, DecodedSnapshot):
-            return self._applier.apply_snapshot(instance, message, record, clock)
+            return self._applier.apply_snapshot(instance, message, record)
         if isinstance(message, ShortForm):
-            return self._applier.apply_short_form(instance, message, record, clock)
-        return self._apply_forget(instance, message, record, clock)
+            return self._applier.apply_short_form(instance, message, record)
+        return self._apply_forget(instance, message, record)
 
-    def _apply_forget(self, instance: str, forget: Forget, record: Record, clock: int) -> list[Refusal]:
+    def _apply_forget(self, instance: str, forget: Forget, record: Record) -> list[Refusal]:
         """Apply a forget record, and return the refusals."""
         if forget.metric is None:
-            self._applier.apply_tombstone(instance, record, clock, forget)
+            self._applier.apply_tombstone(instance, record, forget)
             return []
         state = self.state
         if forget.shards != state.shards:
             return [Refusal(f"forget: the record is for {forget.shards} shards and the table has {state.shards}")]
-        self._note_forgotten(forget_metric(self._lives, forget, record, clock))
+        self._note_forgotten(forget_metric(self._lives, forget, record))
         return []
 
     def _note_forgotten(self, numbers: set[int]) -> None:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_aggregator.verify.published import PartitionName
+from tallystream_aggregator.verify.published import Ends, is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tallystream_aggregator.verify.decode import RawRecord
-    from tallystream_aggregator.verify.published import Ends, Moment
+    from tallystream_aggregator.verify.published import Event, Moment, PartitionName, Place
     from tallystream_aggregator.verify.replay import Replay
-
-Place = tuple[str, int]
-"""The partition and the offset of a record."""
-
-
-Event = tuple[PartitionName, int, str, str, str, str, int, str]
-"""The partition and the offset of its record, and (kind, app, instance, life, ts, detail)."""
 
 
 class Change(NamedTuple):
@@ -39,7 +33,7 @@ class Advance:
     Args:
         replay: at the offsets `begin`, at which the table began.
         begin: these offsets.
-        until: `until(partition, end)` returns the next records of a partition with offsets below `end`, each once.
+        records: the records of each partition, from these offsets on.
         changes: of the table's settings, in order.
         on_record: called after every record with the number replayed so far.
     """
@@ -48,15 +42,16 @@ class Advance:
         self,
         replay: Replay,
         begin: Ends,
-        until: Callable[[PartitionName, int], Iterable[RawRecord]],
-        changes: Sequence[Change],
-        on_record: Callable[[int], None],
+        records: Mapping[PartitionName, Iterator[RawRecord]],
+        changes: Sequence[Change] = (),
+        on_record: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._replay, self._begin, self._until = replay, begin, until
+        self._replay, self._begin, self._records = replay, begin, records
         self._changes = list(changes)
         self._on_record = on_record
-        # Records that not all shards have read, each with the shards that have not.
-        self._waiting: dict[PartitionName, list[tuple[RawRecord, frozenset[int]]]] = {}
+        self._shards = [dict(begin)]  # how far each shard has read
+        # The records that not all shards have read, and the next one.
+        self._waiting: dict[PartitionName, list[RawRecord]] = {}
         self.at = dict(begin)
         self.records = 0
         self.letters: Counter[Place] = Counter()
@@ -67,70 +62,56 @@ class Advance:
         """Replay up to a moment. Return False if it is neither the same nor a later one than the one before."""
         if any(moment.ends.get(partition, self._begin.get(partition, 0)) < at for partition, at in self.at.items()):
             return False
-        while self._changes and _is_within(self._changes[0].ends, moment.ends):
+        while self._changes and is_within(self._changes[0].ends, moment.ends):
             change = self._changes.pop(0)
-            self._read([change.ends] * self._replay.shards)
+            self._read([change.ends] * len(self._shards))
             self._split(change.shards)
             if change.forget_after_ms:
                 self._replay.forget_after(change.forget_after_ms)
         self._split(len(moment.shards))
         self._read(moment.shards)
-        for partition, end in moment.ends.items():
-            self.at[partition] = end
+        self.at |= moment.ends
         return True
 
     def _split(self, shards: int) -> None:
-        if shards != self._replay.shards:
-            for partition, waiting in self._waiting.items():
-                for record, left in waiting:
-                    self._apply(partition, record, left)
-            self._waiting.clear()
-            self._replay.split(shards)
+        """Change the number of shards. All are where the first one of them is."""
+        if shards == len(self._shards):
+            return
+        same: Ends = {}
+        for positions in self._shards:
+            same |= {partition: max(at, same.get(partition, 0)) for partition, at in positions.items()}
+        self._read([same] * len(self._shards))
+        self._shards = [dict(same) for _ in range(shards)]
+        self._replay.split(shards)
 
     def _read(self, shards: Sequence[Ends]) -> None:
-        """Apply the records that each shard has read."""
-        numbers = frozenset(range(len(shards)))
+        """Apply the records up to the ends of each shard."""
         for partition in {name: None for ends in shards for name in ends}:
-            ends = [one.get(partition, 0) for one in shards]
+            begins = [positions.get(partition, 0) for positions in self._shards]
+            ends = [max(begin, one.get(partition, 0)) for begin, one in zip(begins, shards, strict=True)]
+            lowest, highest = min(ends), max(ends)
             waiting = self._waiting.pop(partition, [])
-            lowest = min(ends)
-            left: list[tuple[RawRecord, frozenset[int]]] = []
-            for record, not_yet in waiting:
-                self._read_record(partition, record, not_yet, ends, left)
-            for record in self._until(partition, max(ends)):
+            left: list[RawRecord] = []
+            for record in chain(waiting, self._records.get(partition, ())):
+                for shard, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+                    if begin <= record.offset < end:
+                        self._apply(partition, record, shard)
                 if record.offset < lowest:
-                    self._apply(partition, record, numbers)
+                    self.records += 1
+                    self._on_record(self.records)
                 else:
-                    self._read_record(partition, record, numbers, ends, left)
-                self.records += 1
-                self._on_record(self.records)
-            if left:
-                self._waiting[partition] = left
+                    left.append(record)
+                if record.offset >= highest:
+                    break
+            self._waiting[partition] = left
+            for positions, end in zip(self._shards, ends, strict=True):
+                positions[partition] = end
 
-    def _read_record(
-        self,
-        partition: PartitionName,
-        record: RawRecord,
-        shards: frozenset[int],
-        ends: Sequence[int],
-        left: list[tuple[RawRecord, frozenset[int]]],
-    ) -> None:
-        """Apply a record in those shards that have read it, and add it to `left` for the others."""
-        now = frozenset(shard for shard in shards if record.offset < ends[shard])
-        if now:
-            self._apply(partition, record, now)
-        if shards - now:
-            left.append((record, shards - now))
-
-    def _apply(self, partition: PartitionName, record: RawRecord, shards: frozenset[int]) -> None:
-        refused = self._replay.apply(partition, record.timestamp_ms, record.key, record.value, shards)
+    def _apply(self, partition: PartitionName, record: RawRecord, shard: int) -> None:
+        refused = self._replay.read(shard, partition, record.timestamp_ms, record.key, record.value)
         if refused:
             self.letters[partition, record.offset] += len(refused)
             self.reasons[partition, record.offset] = refused[0]
         if self._replay.events:
             self.events.update((partition, record.offset, *event) for event in self._replay.events)
             self._replay.events.clear()
-
-
-def _is_within(ends: Ends, others: Ends) -> bool:
-    return all(end <= others.get(partition, 0) for partition, end in ends.items())

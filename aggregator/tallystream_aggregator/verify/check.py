@@ -9,11 +9,11 @@ from tallystream_aggregator.verify.lives import STAYING
 from tallystream_aggregator.verify.published import Moment, Unequal, unequal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from tallystream_aggregator.verify.advance import Advance, Event, Place
+    from tallystream_aggregator.verify.advance import Advance
     from tallystream_aggregator.verify.decode import Identity
-    from tallystream_aggregator.verify.published import Ends, PartitionName, PublishedSum
+    from tallystream_aggregator.verify.published import Ends, Event, PartitionName, Place, PublishedSum, PublishedSums
     from tallystream_aggregator.verify.replay import Replay
     from tallystream_aggregator.verify.tags import Tags
 
@@ -33,26 +33,20 @@ class Outcome:
     """The result of a comparison.
 
     `records` is the number of replayed records, `sums` that of compared sums, and `letters` and `events` those of the
-    dead letters and events that both the topic and the replay have. `between` counts sums of several shards that were
-    not compared, because the positions of the shards at their moment are not known any more. `compacted` counts metrics
-    whose only sum left is later than the period. `moved` counts instances with records in several partitions, whose
-    events were not compared. `unreadable` counts records of `metrics-agg` that are not sums.
-    `letters_checked` is False if dead letters were deleted, and `events_checked` if events were. `complete` is true if
-    the check that everything was published was made.
+    dead letters and events that both the topic and the replay have, None if some were deleted. `between` counts sums of
+    several shards that were not compared, because the positions of the shards at their moment are not known any more.
+    `moved` counts instances with records in several partitions, whose events were not compared. `unreadable` counts
+    records of `metrics-agg` that are not sums.
     """
 
     ends: Ends = field(default_factory=dict)
     records: int = 0
     sums: int = 0
-    letters: int = 0
-    events: int = 0
+    letters: int | None = None
+    events: int | None = None
     between: int = 0
-    compacted: int = 0
     moved: int = 0
     unreadable: int = 0
-    letters_checked: bool = True
-    events_checked: bool = True
-    complete: bool = False
     differences: list[Difference] = field(default_factory=list)
 
 
@@ -79,108 +73,91 @@ class Check:
         self._advance, self._replay = advance, replay
         self._begin = dict(advance.at)
         self._letters, self._events = letters, events
-        self._tags = {replay.tags, *tags}
-        self._waiting: dict[Any, list[PublishedSum]] = {}  # by the offsets that they name
-        self._compared: set[int] = set()
-        self.outcome = Outcome(letters_checked=letters is not None, events_checked=events is not None)
+        self._tags = [*({*tags} - {replay.tags}), replay.tags]
+        self.outcome = Outcome()
 
-    def run(
-        self,
-        sums: Sequence[PublishedSum],
-        newest: Mapping[Identity, PublishedSum],
-        later: Collection[Identity] = (),
-        *,
-        end: Moment | None = None,
-        moments: Sequence[Moment] | None = None,
-    ) -> Outcome:
-        """Compare each of `sums` at its own offsets, and the `newest` sum of each metric at the moment `end`.
+    def run(self, sums: PublishedSums, end: Moment, moments: Sequence[Moment] | None = None) -> Outcome:
+        """Compare the sums at their own offsets, and the newest sum of each metric at the moment `end`.
 
         A table of several shards has had these `moments`, in order, and `end` is one of them. One shard has had those
-        that its sums name. `later` are the metrics that have a sum after `end`.
+        that its sums name.
         """
-        for one in sums:
-            if one.ends is None:
-                self._differ(one.identity, [Unequal("offsets", None, "those of a step")], None)
-            else:
-                self._waiting.setdefault(_key(one.ends), []).append(one)
+        waiting: dict[Any, dict[PublishedSum, Unequal | None]] = {}  # by their offsets; None: not compared yet
+        for one in sums.to_compare():
+            waiting.setdefault(_key(one.ends), {})[one] = None
         if moments is None:
-            named = {key: Moment((dict(key),)) for key in self._waiting} | ({_key(end.ends): end} if end else {})
-            moments = sorted(named.values(), key=lambda moment: sum(moment.ends.values()))
-        for moment, following in zip(moments, [*moments[1:], None], strict=False):
-            self._compare(moment, following, end)
-            if moment is end and self.outcome.complete:
-                self._compared.update(map(id, newest.values()))
-                self._all_published(end, newest, later)
-        left = [one for found in self._waiting.values() for one in found if id(one) not in self._compared]
-        self.outcome.between, self.outcome.sums = len(left), len(self._compared)
-        self.outcome.ends, self.outcome.records = dict(self._advance.at), self._advance.records
-        if moments:
-            ends = (end or moments[-1]).ends
-            advance, reasons = self._advance, self._advance.reasons
-            if self._letters is not None:
-                found = self._compare_counts("dead letters", self._letters, advance.letters, ends, reasons.get)
-                self.outcome.letters = found
-            if self._events is not None:
-                published, made = (self._of_one_partition(one) for one in (self._events, advance.events))
-                self.outcome.events = self._compare_counts("events", published, made, ends, _text)
-                self.outcome.moved = len(self._replay.moved)
-        return self.outcome
+            others = [Moment((dict(key),)) for key in waiting.keys() - {_key(end.ends)}]
+            moments = sorted([*others, end], key=lambda moment: sum(moment.ends.values()))
+        at_end: list[Difference] = []
+        for moment in moments:
+            found = waiting.get(_key(moment.ends), {})
+            if not found and moment is not end:
+                continue
+            if self._advance.to(moment):
+                # At the same offsets, some of several shards may have read more at a later moment.
+                found.update({one: self._unequal(one) for one, differing in found.items() if differing != {}})
+            else:
+                found.update({one: {"offsets": (one.fields["offsets"], "those of a step")} for one in found})
+            if moment is end:
+                at_end = self._at_end(sums.newest, found, end.ends)
+        compared = {one: differing for found in waiting.values() for one, differing in found.items()}
+        outcome = self.outcome
+        for one, differing in compared.items():
+            outcome.differences += _differences(one.identity, differing or {}, one.ends)
+        reported = {one.identity for one in outcome.differences}
+        outcome.differences += [one for one in at_end if one.identity not in reported]
+        missed = {one for one, differing in compared.items() if differing is None} - {*sums.newest.values()}
+        outcome.between, outcome.sums = len(missed), len({*compared, *sums.newest.values()} - missed)
+        outcome.ends, outcome.records = dict(self._advance.at), self._advance.records
+        self._compare_letters(end.ends)
+        return outcome
 
-    def _compare(self, moment: Moment, following: Moment | None, end: Moment | None) -> None:
-        """Compare the sums that name the offsets of a moment."""
-        key = _key(moment.ends)
-        found = self._waiting.pop(key, [])
-        if not self._advance.to(moment):
-            for one in found:
-                self._differ(one.identity, [Unequal("offsets", one.fields["offsets"], "those of a step")], one.ends)
-            return
-        self._compared.update(map(id, found))
-        self.outcome.complete |= moment is end
-        differing = self._differing(found, end)
-        if following is not None and _key(following.ends) == key:
-            # It names the same offsets, and some shards have read more there.
-            self._waiting[key] = [one for one, _ in differing]
-        else:
-            for one, unequals in differing:
-                self._differ(one.identity, unequals, one.ends)
+    def _unequal(self, one: PublishedSum) -> Unequal:
+        """Return the fields in which a sum differs from the replay now. The tags may have been others before."""
+        found: Unequal = {}
+        for tags in self._tags:
+            found = unequal(one.fields, self._replay.sum(one.identity, tags))
+            if not found:
+                break
+        return found
 
-    def _differing(self, sums: Sequence[PublishedSum], end: Moment | None) -> list[tuple[PublishedSum, list[Unequal]]]:
-        """Return the sums that differ now, with the fields. The tags of sums may have been others before."""
-        current = self._replay.tags if end is None else end.tags
-        differing: list[tuple[PublishedSum, list[Unequal]]] = [(one, []) for one in sums]
-        for tags in [*(self._tags - {current}), current]:
-            if differing:
-                self._replay.tags = tags
-                found = [(one, self._found(one)) for one, _ in differing]
-                differing = [(one, unequals) for one, unequals in found if unequals]
-        return differing
-
-    def _found(self, one: PublishedSum) -> list[Unequal]:
-        return unequal(one.fields, self._replay.sum(one.identity))
-
-    def _all_published(self, end: Moment, newest: Mapping[Identity, PublishedSum], later: Collection[Identity]) -> None:
+    def _at_end(
+        self,
+        newest: Mapping[Identity, PublishedSum],
+        differing: Mapping[PublishedSum, Unequal | None],
+        ends: Ends,
+    ) -> list[Difference]:
         """Compare the newest sum of every metric with the replay. A change that was not published is a difference.
 
         A metric that no life has needs no sum, nor a gauge that only forgotten lives have: its sum is empty, and a
-        table that was made again from its rows does not know it.
+        table that was made again from its rows does not know it. The sums that are `differing` are compared elsewhere.
         """
-        reported = {one.identity for one in self.outcome.differences}
-        reported |= {one.identity for one in self._waiting.get(_key(end.ends), ())}  # compared again
-        self._replay.tags = end.tags
+        differences: list[Difference] = []
         for identity in {**dict.fromkeys(self._replay.identities()), **dict.fromkeys(newest)}:
-            row = newest.get(identity)
-            if row is None and identity in later:
-                self.outcome.compacted += 1
-            elif identity in reported:
-                continue
-            elif row is not None:
-                self._differ(identity, self._found(row), end.ends)
-            elif any(not life.forgotten or identity[1] in STAYING for life, _ in self._replay.rows(identity)):
-                self._differ(identity, [Unequal("sum", None, "published")], end.ends)
+            row, found = newest.get(identity), Unequal()
+            if row is None:
+                if any(not life.forgotten or identity[1] in STAYING for life, _ in self._replay.rows(identity)):
+                    found = {"sum": (None, "published")}
+            elif not differing.get(row):
+                found = unequal(row.fields, self._replay.sum(identity))
+            differences += _differences(identity, found, ends)
+        return differences
 
-    def _of_one_partition(self, events: Mapping[Event, int]) -> dict[Event, int]:
-        """Return the events without those of instances that were read in several partitions."""
-        return {event: n for event, n in events.items() if event[4] not in self._replay.moved}
+    def _compare_letters(self, ends: Ends) -> None:
+        """Compare the dead letters and events of the records below these offsets."""
+        advance, moved = self._advance, self._replay.moved
+        if self._letters is not None:
+            self.outcome.letters = self._compare_counts(
+                "dead letters", self._letters, advance.letters, ends, advance.reasons.get
+            )
+        if self._events is not None:
+            # Those of an instance in several partitions depend on which one was read first.
+            published, made = (
+                {event: n for event, n in events.items() if event[4] not in moved}
+                for events in (self._events, advance.events)
+            )
+            self.outcome.events = self._compare_counts("events", published, made, ends, _text)
+            self.outcome.moved = len(moved)
 
     def _compare_counts(
         self,
@@ -190,7 +167,7 @@ class Check:
         ends: Ends,
         describe: Callable[[Any], str | None],
     ) -> int:
-        """Compare what records up to these offsets have, each exactly once, and return how many both have."""
+        """Compare what records below these offsets have, each exactly once, and return how many both have."""
         both = 0
         for one in sorted({*published, *replayed}):
             partition, offset = one[:2]
@@ -200,12 +177,13 @@ class Check:
             both += min(found, wanted)
             if found != wanted:
                 where = f"{partition.replace(':', ', partition ')}, offset {offset}"
-                texts = [f"{n}, {where}: {describe(one) or '-'}" if n else None for n in (found, wanted)]
-                self._differ(None, [Unequal(field, *texts)], None)
+                theirs, ours = (f"{n}, {where}: {describe(one) or '-'}" if n else None for n in (found, wanted))
+                self.outcome.differences.append(Difference(None, field, theirs, ours, None))
         return both
 
-    def _differ(self, identity: Identity | None, found: Iterable[Unequal], ends: Ends | None) -> None:
-        self.outcome.differences += [Difference(identity, *one, ends) for one in found]
+
+def _differences(identity: Identity, found: Unequal, ends: Ends) -> list[Difference]:
+    return [Difference(identity, name, *pair, ends) for name, pair in found.items()]
 
 
 def _key(ends: Ends) -> tuple[tuple[PartitionName, int], ...]:

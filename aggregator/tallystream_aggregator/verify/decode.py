@@ -45,11 +45,10 @@ class RejectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One valid metric: its identity and its numbers. `bins` is its sketch, None if it has none."""
+    """One valid metric: its identity and its numbers, with the buckets of its `sketch`, None if it has none."""
 
     identity: Identity
     numbers: dict[str, Any]
-    bins: sketches.Bins | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,7 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
         every_ms=_bounded_int(content, "every_ms", 10, 3_600_000),
         final=final,
         complete=complete,
-        metrics=[_metric(app, one) for one in listed[:max_metrics]],
+        metrics=[_metric_or_reason(app, one) for one in listed[:max_metrics]],
         over_limit=len(listed) > max_metrics,
     )
 
@@ -203,28 +202,29 @@ def _integer(digits: str) -> int:
     return int(digits) if len(digits) < 400 else int(digits[:2] + "0" * 400)
 
 
-def _metric(app: str, content: Any) -> Metric | RejectedError:
+def _metric_or_reason(app: str, content: Any) -> Metric | RejectedError:
     try:
-        return _read_metric(app, content)
+        return _metric(app, content)
     except RejectedError as refused:
         return refused
 
 
-def _read_metric(app: str, content: Any) -> Metric:
+def _metric(app: str, content: Any) -> Metric:
     kind = content.get("type") if isinstance(content, dict) else None
     reader = _KINDS.get(kind) if isinstance(kind, str) else None
     if reader is None:
         raise RejectedError("no metric of a known type")
     identity = (app, str(kind), _text(content, "name", 1, 512), _tags(content))
-    numbers = reader(content)
-    return Metric(identity, numbers, _sketch(content, numbers["count"]) if "min" in numbers else None)
+    return Metric(identity, reader(content))
 
 
 def _distribution(content: dict[str, Any]) -> dict[str, Any]:
     for own in ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"):
         _statistic(content, own)
-    read_: dict[str, Any] = {"count": _count(content, "count"), "sum": _zero_if_absent(content, "sum")}
-    return read_ | {name: _number(content, name, optional=True) for name in ("min", "max")}
+    count = _count(content, "count")
+    found: dict[str, Any] = {"count": count, "sum": _zero_if_absent(content, "sum")}
+    found |= {name: _number(content, name, optional=True) for name in ("min", "max")}
+    return found | {"sketch": _sketch(content, count)}
 
 
 def _rates(content: dict[str, Any]) -> dict[str, Any]:
@@ -316,13 +316,7 @@ def _tags(content: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((_good_text(n, "tag", 1, 128), _good_text(v, "tag", 0, 512)) for n, v in tags.items()))
 
 
-def clock(value: bytes | None) -> int:
-    """Return the wall clock in a clock record, in epoch ms.
-
-    Raises:
-        RejectedError: the value is anything else.
-    """
+def clock(value: bytes | None) -> int | None:
+    """Return the wall clock in a clock record, in epoch ms, None if the value is anything else."""
     found = _CLOCK.fullmatch(value or b"")
-    if found is None:
-        raise RejectedError("clock: the value is not that of a clock record")
-    return int(found[1])
+    return None if found is None else int(found[1])

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream.errors import ConfigError
+from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.ledger import otlp_topics, rows
+from tallystream_aggregator.kafka.ledger import rows
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.times import parse_time_ms
-from tallystream_aggregator.verify import reader
 from tallystream_aggregator.verify.advance import Advance
 from tallystream_aggregator.verify.check import Check, Difference, Outcome
-from tallystream_aggregator.verify.ledger import Ledger, Limit
-from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.positions import Positions
-from tallystream_aggregator.verify.published import Moment, PublishedSums, by_partition, event, refused_record
+from tallystream_aggregator.verify.ledger import Ledger
+from tallystream_aggregator.verify.published import (
+    Moment,
+    PublishedSums,
+    by_partition,
+    event,
+    is_within,
+    moment,
+    refused_record,
+)
 from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.topics import TopicReader, newest, read_all, settled, split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from tallystream_aggregator.kafka.ledger import LedgerRow
+    from tallystream_aggregator.verify.decode import RawRecord
     from tallystream_aggregator.verify.published import Ends, PartitionName
 
-
-TIME_HINT = "give a time in UTC as in 2026-11-20T10:00, or ledger:2026-11-20T10:00"
+TIME_HINT = "give a time in UTC as in 2026-11-20T10:00"
 OFFSETS_HINT = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
 
 Found = TypeVar("Found")
@@ -44,8 +48,8 @@ _decode_offsets = json_decoder(dict[str, dict[int, int]])
 class VerifySettings:
     """The settings of `tallystream verify`.
 
-    `since` and `to` bound the period: sums of epochs after `since`, up to `to`. `began` has the offsets at which the
-    table began, if that was not the beginning of the topic.
+    With `since`, a time in UTC, all sums are compared that were published from the epoch of that time on. `began` has
+    the offsets at which the table began as JSON, if that was not the beginning of the topic.
 
     Raises:
         ConfigError: a setting can't be used.
@@ -55,16 +59,76 @@ class VerifySettings:
     topic_prefix: str = ""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     since: str | None = None
-    to: str | None = None
     began: str | None = None
-    rules: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
-        if self.rules.max_app_metrics < 1:
-            raise ConfigError("--max-app-metrics", self.rules.max_app_metrics, "give a whole number above zero")
-        _parse_time("--from", self.since)
-        _parse_time("--to", self.to)
-        _offsets(self.began)
+        _ = self.since_ms, self.began_at
+
+    @property
+    def since_ms(self) -> int | None:
+        """`since` in epoch ms."""
+        try:
+            return None if self.since is None else parse_time_ms(self.since)
+        except ValueError as error:
+            raise ConfigError("--from", self.since, TIME_HINT) from error
+
+    @property
+    def began_at(self) -> Ends | None:
+        """`began` by partition."""
+        try:
+            return None if self.began is None else by_partition(_decode_offsets(self.began))
+        except msgspec.DecodeError as error:
+            raise ConfigError("--began", self.began, OFFSETS_HINT) from error
+
+
+class Positions:
+    """The positions rows: up to where sums are published. `newest` is the moment of the newest sums when this was made.
+
+    Raises:
+        ConfigError: there is no positions row.
+    """
+
+    def __init__(self, reader: TopicReader, topics: Topics) -> None:
+        self._reader = reader
+        self._key = f"{topics.table}:0", b'["positions",0]'
+        found = self._read()
+        if found is None:
+            raise ConfigError("--topic-prefix", topics.prefix, f"{topics.table} has no positions of an aggregator")
+        self.tags, shards = found[1].tags, len(found[1].shards)
+        if shards > 1:  # the combiner has the number after the last shard's
+            self._key = f"{topics.shards}:{shards}", b'["positions",%d]' % shards
+            found = self._read()
+        if found is None:
+            raise ConfigError("--topic-prefix", topics.prefix, f"{topics.agg} has no sum of all shards yet")
+        self._offset, self.newest = found
+
+    def _read(self) -> tuple[int, Moment] | None:
+        row = newest(self._reader, *self._key)
+        found = None if row is None else self._moment(row)
+        return None if row is None or found is None else (row.offset, found)
+
+    def ends(self) -> Ends:
+        """Return the offsets that the newest sums include now."""
+        found = self._read()
+        return self.newest.ends if found is None else found[1].ends
+
+    def moments(self) -> list[Moment] | None:
+        """Return the moments that the topic has, in order, None for one shard."""
+        if len(self.newest.shards) == 1:
+            return None
+        partition, key = self._key
+        rows = self._reader.read(partition, *self._reader.bounds(split(partition)[0])[partition])
+        by_offset = {row.offset: self._moment(row) for row in rows if row.key == key and row.value is not None}
+        by_offset[self._offset] = self.newest  # compaction may have removed its row
+        found = [one for _, one in sorted(by_offset.items()) if one is not None]
+        # At its begin all shards are at the same positions, and so were those before a split.
+        return [Moment((found[0].ends,) * len(self.newest.shards)), *found]
+
+    def _moment(self, row: RawRecord) -> Moment | None:
+        try:
+            return moment(row.value)
+        except ValueError as error:
+            raise TallystreamError(f"{self._key[0]}, offset {row.offset}: {error}") from error
 
 
 def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _records: None) -> Outcome:
@@ -84,153 +148,66 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     check_login(kafka)
-    rows = _ledger_rows(kafka, topics)
-    rules = replace(settings.rules, otlp_topics=otlp_topics_of(settings.rules.otlp_topics, rows))
-    published = Positions(kafka, topics)
-    known = set(published.newest.ends)
-    names = sorted({reader.split(partition)[0] for partition in known})
-    ranges = reader.bounds(kafka, *names, committed=False)
-    since, to = (
-        _limit(option, text, kafka, names) for option, text in (("--from", settings.since), ("--to", settings.to))
-    )
-    ledger = Ledger(rows, to=to, since=since)
-    begin = _begin(settings, ranges, ledger.opened, kafka, known)
-    end: Moment | None = published.newest
-    if to is not None:
-        if ledger.end is None:
-            raise ConfigError("--to", settings.to, f"{topics.ledger} has no epoch that had begun by then")
-        # The shards end an epoch at different positions.
-        end = Moment((ledger.end,), ledger.end_tags) if published.shards == 1 else None
-    last = published.newest.ends if to is None else ledger.end or {}
-    sums = PublishedSums(end=last, begin=None if since is None else ledger.begin or {})
-    for raw in reader.read_all(kafka, reader.settled(kafka, topics.agg)):
+    reader = TopicReader(kafka)
+    since_ms = settings.since_ms
+    ledger = Ledger(rows(raw.value for raw in read_all(reader, reader.bounds(topics.ledger))), since_ms or 0)
+    positions = Positions(reader, topics)
+    end = positions.newest
+    sums = PublishedSums(end.ends, None if since_ms is None else ledger.begin)
+    for raw in read_all(reader, settled(reader, topics.agg)):
         sums.add(raw.key, raw.value)
     if not sums.newest:
-        raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum of that period")
-    letters, events = _counted(kafka, topics.dead, refused_record), _counted(kafka, topics.events, event)
-    beyond = published.wait(sums.later)
-    readers = {partition: reader.Reader(kafka, partition, begin[partition], committed=False) for partition in ranges}
-    try:
-        replay = Replay(rules, published.newest.tags)
-        advance = Advance(
-            replay,
-            begin,
-            lambda partition, end: readers[partition].until(end) if partition in readers else (),
-            ledger.changes,
-            progress,
-        )
-        check = Check(advance, replay, letters=letters, events=events, tags=ledger.tags)
-        moments = None
-        if published.shards > 1:
-            moments = published.moments(None if since is None and to is None else last)
-        outcome = check.run(sums.to_compare(), sums.newest, sums.later, end=end, moments=moments)
-    finally:
-        for one in readers.values():
-            one.close()
+        raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum")
+    letters, events = _counted(reader, topics.dead, refused_record), _counted(reader, topics.events, event)
+    ends = positions.ends()  # a step may have published sums since then
+    beyond = [one for one in sums.later if not one.ends or not is_within(one.ends, ends)]
+    moments = positions.moments()
+    names = sorted({split(partition)[0] for partition in end.ends})
+    ranges = reader.bounds(*names, committed=False)
+    begin = _begin(settings, ledger.start, ranges, end.ends)
+    replay = Replay(ledger.settings, positions.tags)
+    records = {
+        partition: reader.read(partition, begin[partition], high, committed=False)
+        for partition, (_, high) in ranges.items()
+    }
+    advance = Advance(replay, begin, records, ledger.changes, progress)
+    outcome = Check(advance, replay, letters=letters, events=events, tags=ledger.tags).run(sums, end, moments)
     outcome.unreadable = sums.unreadable
     outcome.differences += [
-        Difference(row.identity, "offsets", row.fields["offsets"], "those of a step", row.ends) for row in beyond
+        Difference(one.identity, "offsets", one.fields.get("offsets"), "those of a step", one.ends) for one in beyond
     ]
     return outcome
 
 
-def _ledger_rows(kafka: Mapping[str, str], topics: Topics) -> list[LedgerRow]:
-    return list(rows(raw.value for raw in reader.read_all(kafka, reader.bounds(kafka, topics.ledger))))
-
-
-def otlp_topics_of(given: tuple[str, ...], last: Sequence[LedgerRow]) -> tuple[str, ...]:
-    """Return the topics of OTLP metrics: those of the last epoch in the ledger, or the `given` ones if it has none.
-
-    Raises:
-        ConfigError: a topic was given that the table does not read as OTLP metrics.
-    """
-    found = otlp_topics(last)
-    if found is None:
-        return given
-    wrong = sorted(set(given) - set(found))
-    if wrong:
-        read = f"OTLP metrics from {', '.join(found)}" if found else "no OTLP metrics"
-        remedy = f"the ledger says that the aggregator reads {read}: leave the option out"
-        raise ConfigError("--otlp-topic", ", ".join(wrong), remedy)
-    return tuple(found)
-
-
-def _counted(
-    kafka: Mapping[str, str], topic: str, read: Callable[[bytes | None], Found | None]
-) -> Counter[Found] | None:
+def _counted(reader: TopicReader, topic: str, read: Callable[[bytes | None], Found | None]) -> Counter[Found] | None:
     """Return how often each record of a topic is there, None if it is missing or retention deleted some of it."""
-    ranges = reader.settled(kafka, topic)
+    ranges = settled(reader, topic)
     if not ranges or any(low > 0 for low, _ in ranges.values()):
         return None
-    return Counter(found for raw in reader.read_all(kafka, ranges) if (found := read(raw.value)) is not None)
+    return Counter(found for raw in read_all(reader, ranges) if (found := read(raw.value)) is not None)
 
 
 def _begin(
     settings: VerifySettings,
+    start: Ends | None,
     ranges: Mapping[PartitionName, tuple[int, int]],
-    opened: LedgerRow | None,
-    kafka: Mapping[str, str],
-    known: set[PartitionName],
+    ends: Ends,
 ) -> Ends:
-    """Return the offsets at which the table began. The table reads the partitions in `known`.
+    """Return the offsets at which the table began, by the option or the ledger. It has read what is below `ends`.
 
     Raises:
         ConfigError: the offsets are unknown, or records after them were deleted.
     """
-    start = None if settings.began is None else by_partition(_offsets(settings.began))
-    if start is not None and not (start and start.keys() <= ranges.keys()):
+    given = settings.began_at
+    if given is not None and not (given and given.keys() <= ranges.keys()):
         raise ConfigError("--began", settings.began, f"the table has the partitions {sorted(ranges)}: {OFFSETS_HINT}")
-    if start is None and opened is not None:
-        start = by_partition(opened.start)
-    began = dict.fromkeys(ranges, 0) | (start or {})
-    deleted = {
-        partition: low for partition, (low, _) in ranges.items() if partition in known and low > began[partition]
-    }
+    began = dict.fromkeys(ranges, 0) | ((start or {}) if given is None else given)
+    deleted = {partition: low for partition, (low, _) in ranges.items() if partition in ends and low > began[partition]}
     if deleted:
         raise ConfigError(
             "--began",
             settings.began or "earliest",
             f"records that the table has taken were deleted (partition -> first offset left: {deleted}), so its sums "
-            "can't be replayed from nothing; the earliest exact start is a table that began at or after "
-            f"{_earliest_start(kafka, ranges)}",
+            "can't be replayed from nothing; a table that began at or after these offsets can be",
         )
     return began
-
-
-def _earliest_start(kafka: Mapping[str, str], ranges: Mapping[PartitionName, tuple[int, int]]) -> str:
-    """Return the append time of the oldest record of each partition, the latest of these."""
-    firsts = [next(iter(reader.read_all(kafka, {partition: range_})), None) for partition, range_ in ranges.items()]
-    times_ms = [record.timestamp_ms for record in firsts if record is not None]
-    return _utc(max(times_ms)) if times_ms else "now"
-
-
-def _utc(ts_ms: int) -> str:
-    return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _limit(option: str, text: str | None, kafka: Mapping[str, str], names: list[str]) -> Limit | None:
-    time = _parse_time(option, text)
-    if time is None:
-        return None
-    by_ledger, ts_ms = time
-    return Limit(ts_ms, None if by_ledger else reader.at_time(kafka, names, ts_ms))
-
-
-def _parse_time(option: str, text: str | None) -> tuple[bool, int] | None:
-    """Return whether a time is one of the ledger, and the time in epoch ms; None if `text` is None."""
-    if text is None:
-        return None
-    try:
-        at_ms = parse_time_ms(text.removeprefix("ledger:"))
-    except ValueError as error:
-        raise ConfigError(option, text, TIME_HINT) from error
-    return text.startswith("ledger:"), at_ms
-
-
-def _offsets(text: str | None) -> dict[str, dict[int, int]]:
-    if text is None:
-        return {}
-    try:
-        return _decode_offsets(text)
-    except msgspec.DecodeError as error:
-        raise ConfigError("--began", text, OFFSETS_HINT) from error

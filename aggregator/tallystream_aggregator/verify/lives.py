@@ -37,7 +37,6 @@ class Row:
     """One metric of one life: its newest numbers, and the part and seq of their snapshot."""
 
     numbers: dict[str, Any]
-    bins: sketches.Bins | None
     part: int
     seq: int
 
@@ -82,32 +81,8 @@ class Life:
 RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 STAYING = {"counter", "float_counter", "meter", "histogram", "timer", "position"}
 """Types whose numbers stay in the sum when a life is forgotten."""
-COUNTED = STAYING - {"position", "float_counter"}
+EXTREMES = (("min", min), ("start", min), ("max", max), ("position", max))
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
-
-
-@dataclass(slots=True)
-class Total:
-    """The totals of rows: counts, sums, extremes, positions, bins. `covered` is the number of values in the bins."""
-
-    count: int = 0
-    sum: Any = None
-    extremes: dict[str, Any] = field(default_factory=dict)
-    bins: sketches.Bins = field(default_factory=dict)
-    covered: int = 0
-
-    def add(self, row: Row) -> None:
-        """Add one row. Floats are added as fractions, so nothing is rounded."""
-        numbers = row.numbers
-        self.count += numbers.get("count", 0)
-        if "sum" in numbers:
-            self.sum = (0 if self.sum is None else self.sum) + _exact(numbers["sum"])
-        for name, choose in (("min", min), ("start", min), ("max", max), ("position", max)):
-            if numbers.get(name) is not None:
-                self.extremes[name] = choose(numbers[name], self.extremes.get(name, numbers[name]))
-        if row.bins is not None:
-            sketches.add(self.bins, row.bins)
-            self.covered += numbers["count"]
 
 
 def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
@@ -115,49 +90,58 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
 
     A number beyond its range is replaced by the largest or smallest one, and `overflow` is true (rule 4).
     """
-    total = Total()
-    instances, now, retired = [], [], 0
-    for life, row, living in held:
-        total.add(row)
-        retired += life.forgotten
-        if living and life.newest(row):
-            instances.append(life.instance)
-            now.append(row.numbers)
-    fields: dict[str, Any] = {"retired": retired if kind in STAYING else 0}
-    fields |= {"lives": len(instances), "instances": len(set(instances))}
-    fields |= total.extremes
-    if kind in ("histogram", "timer") and total.count and total.covered == total.count:
-        bins = sketches.merged(total.bins)
-        fields |= {"sketch": sketches.encode(bins), **sketches.quantiles(bins)}
-    if kind in ("gauge", "updown"):
-        values = [one["value"] for one in now]
-        fields |= {"number": len(values)} | ({"min": min(values), "max": max(values)} if values else {})
-    for name, number in _added(kind, total, now).items():
+    held = list(held)
+    rows = [row for _, row, _ in held]
+    now = [(life, row) for life, row, living in held if living and life.newest(row)]
+    fields: dict[str, Any] = {}
+    for name, number in _added(kind, rows, [row for _, row in now]).items():
         fields[name], beyond = _within(number)
         if beyond:
             fields["overflow"] = True
-            fields.pop("sketch", None)
-    if fields.get("number") and "overflow" not in fields:
-        fields["mean"] = fields["sum"] / fields["number"]
-    return fields
+    for name, choose in EXTREMES:
+        numbers = [row.numbers[name] for row in rows if row.numbers.get(name) is not None]
+        fields |= {name: choose(numbers)} if numbers else {}
+    if kind in ("gauge", "updown"):
+        values = [row.numbers["value"] for _, row in now]
+        fields |= {"number": len(values)} | ({"min": min(values), "max": max(values)} if values else {})
+        if values and "overflow" not in fields:
+            fields["mean"] = fields["sum"] / len(values)
+    if kind in ("histogram", "timer"):
+        fields |= _quantiles(rows, sketch="overflow" not in fields)
+    fields |= {"lives": len(now), "instances": len({life.instance for life, _ in now})}
+    return fields | {"retired": sum(life.forgotten for life, _, _ in held) if kind in STAYING else 0}
 
 
-def _added(kind: str, total: Total, now: list[dict[str, Any]]) -> dict[str, Any]:
+def _added(kind: str, rows: list[Row], now: list[Row]) -> dict[str, Any]:
     """Return the exact sums: counts over all lives, momentary values over the living ones."""
     exact: dict[str, Any] = {}
-    if kind in COUNTED:
-        exact["count"] = total.count
+    if kind in ("counter", "meter", "histogram", "timer"):
+        exact["count"] = sum(row.numbers["count"] for row in rows)
     if kind in ("float_counter", "histogram", "timer"):
-        exact["sum"] = total.sum
+        exact["sum"] = _add(rows, "sum") if rows else None
     if kind in ("meter", "timer") and now:
-        exact |= {rate: sum((_exact(one[rate]) for one in now), start=0) for rate in RATES}
+        exact |= {rate: _add(now, rate) for rate in RATES}
     if kind in ("gauge", "updown") and now:
-        exact["sum"] = sum((_exact(one["value"]) for one in now), start=0)
+        exact["sum"] = _add(now, "value")
     return exact
 
 
-def _exact(number: Any) -> Any:
-    return Fraction(number) if isinstance(number, float) else number
+def _add(rows: list[Row], name: str) -> Any:
+    """Return the sum of a field. Floats are added as fractions, so nothing is rounded."""
+    numbers = (row.numbers[name] for row in rows)
+    return sum((Fraction(number) if isinstance(number, float) else number for number in numbers), start=0)
+
+
+def _quantiles(rows: list[Row], *, sketch: bool) -> dict[str, Any]:
+    """Return the quantiles and the merged sketch, if the sketches have all values."""
+    bins: sketches.Bins = {}
+    for row in rows:
+        sketches.add(bins, row.numbers["sketch"] or {})
+    count = sum(row.numbers["count"] for row in rows)
+    if not count or sum(bins.values()) != count:
+        return {}
+    bins = sketches.merged(bins)
+    return sketches.quantiles(bins) | ({"sketch": sketches.encode(bins)} if sketch else {})
 
 
 def _within(number: Any) -> tuple[Any, bool]:

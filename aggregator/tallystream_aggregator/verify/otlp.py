@@ -164,11 +164,11 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
     count = int(point.get("count", 0))
     if count > MAX_INT64:
         raise RejectedError("the count leaves 64 bits")
-    numbers = {"count": count, "sum": _float(point.get("sum", 0.0)), "min": None, "max": None}
+    numbers: dict[str, Any] = {"count": count, "sum": _float(point.get("sum", 0.0)), "min": None, "max": None}
     if kind != "summary":
         numbers |= {field: _float(point[field]) for field in ("min", "max") if field in point}
-    bins = _bins(point, count) if kind == "exponentialHistogram" else None
-    metrics = [Metric((app, "histogram", name, tags), numbers, bins)]
+    numbers["sketch"] = _bins(point, count) if kind == "exponentialHistogram" else None
+    metrics = [Metric((app, "histogram", name, tags), numbers)]
     if kind == "histogram" and point.get("bucketCounts"):
         metrics += _buckets(app, name, texts, point, count)
     return metrics

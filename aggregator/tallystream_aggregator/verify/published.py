@@ -11,7 +11,7 @@ from tallystream_aggregator.verify import sketches
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tallystream_aggregator.verify.decode import Identity
 
@@ -21,6 +21,11 @@ PartitionName = str
 Ends = dict[PartitionName, int]
 """partition → the next offset. All records below it are included."""
 
+Place = tuple[PartitionName, int]
+"""The partition and the offset of a record."""
+
+Event = tuple[PartitionName, int, str, str, str, str, int, str]
+"""The partition and the offset of its record, and (kind, app, instance, life, ts, detail)."""
 
 _NO_SUM = (TypeError, KeyError, AttributeError, ValueError, OverflowError, RecursionError)
 """The errors of reading any JSON: OverflowError for an infinite number, RecursionError for deep nesting."""
@@ -31,8 +36,13 @@ def by_partition(offsets: Mapping[str, Mapping[Any, int]]) -> Ends:
     return {f"{topic}:{int(p)}": int(offset) for topic, ps in offsets.items() for p, offset in ps.items()}
 
 
+def is_within(ends: Ends, others: Ends) -> bool:
+    """Return whether everything below `ends` is below the others."""
+    return all(end <= others.get(partition, 0) for partition, end in ends.items())
+
+
 class Moment(NamedTuple):
-    """A moment at which sums were published: how far each shard had read. The sums have the tags `tags`."""
+    """A moment at which sums were published: how far each shard had read. The combiner's does not have the tags."""
 
     shards: tuple[Ends, ...]
     tags: Tags = Tags()
@@ -67,17 +77,13 @@ def moment(value: bytes | None) -> Moment | None:
         raise ValueError(f"no positions row: {error!r}") from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PublishedSum:
-    """One sum: `fields` as in the JSON. `ends` is None if it names no offsets."""
+    """One sum: `fields` as in the JSON. It includes what is below `ends`, which is empty if it names no offsets."""
 
     identity: Identity
     fields: dict[str, Any]
-    ends: Ends | None
-
-    def within(self, ends: Ends) -> bool:
-        """Return whether everything that it includes is below `ends`."""
-        return self.ends is not None and all(end <= ends.get(p, 0) for p, end in self.ends.items())
+    ends: Ends
 
 
 def parse(key: bytes | None, value: bytes) -> PublishedSum:
@@ -92,24 +98,23 @@ def parse(key: bytes | None, value: bytes) -> PublishedSum:
         content = json.loads(value)
         ends = {partition: last + 1 for partition, last in by_partition(content.get("offsets", {})).items()}
         int(content["ts"])
-        return PublishedSum(identity, content, ends or None)
+        return PublishedSum(identity, content, ends)
     except _NO_SUM as error:
         raise ValueError(f"no sum: {error!r}") from error
 
 
 @dataclass(slots=True)
 class PublishedSums:
-    """Collects sums: the `newest` of each metric up to `end`, and with `begin` all between the two in `period`.
+    """Collects sums: the `newest` of each metric up to `end`, and all of these that are not up to `begin`, if given.
 
-    Without `end`, all are up to it. `later` has, of each metric that has sums after `end`, the one with the highest
-    offsets. `unreadable` counts records that are not sums.
+    `later` has the sums that are not up to `end`. `unreadable` counts records that are not sums.
     """
 
-    end: Ends | None = None
+    end: Ends
     begin: Ends | None = None
     newest: dict[Identity, PublishedSum] = field(default_factory=dict)
     period: list[PublishedSum] = field(default_factory=list)
-    later: dict[Identity, PublishedSum] = field(default_factory=dict)
+    later: list[PublishedSum] = field(default_factory=list)
     unreadable: int = 0
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
@@ -121,21 +126,19 @@ class PublishedSums:
         except ValueError:
             self.unreadable += 1
             return
-        if self.end is not None and row.ends is not None and not row.within(self.end):
-            known = self.later.get(row.identity)
-            if known is None or not row.within(known.ends or {}):
-                self.later[row.identity] = row
+        if not row.ends or not is_within(row.ends, self.end):
+            self.later.append(row)
             return
-        if self.begin is not None and not row.within(self.begin):
+        if self.begin is not None and not is_within(row.ends, self.begin):
             self.period.append(row)
         self.newest[row.identity] = row
 
-    def to_compare(self) -> list[PublishedSum]:
+    def to_compare(self) -> Iterable[PublishedSum]:
         """Return the sums to compare: the newest ones, or those of the period."""
-        return list(self.newest.values()) if self.begin is None else self.period
+        return self.newest.values() if self.begin is None else self.period
 
 
-def refused_record(value: bytes | None) -> tuple[PartitionName, int] | None:
+def refused_record(value: bytes | None) -> Place | None:
     """Return the partition and the offset of a dead letter's record, None if the dead letter has none."""
     try:
         content = json.loads(value or b"")
@@ -144,7 +147,7 @@ def refused_record(value: bytes | None) -> tuple[PartitionName, int] | None:
         return None
 
 
-def event(value: bytes | None) -> tuple[PartitionName, int, str, str, str, str, int, str] | None:
+def event(value: bytes | None) -> Event | None:
     """Return (partition, offset, kind, app, instance, life, ts, detail) of an event, None if it is none."""
     try:
         content = json.loads(value or b"")
@@ -156,45 +159,35 @@ def event(value: bytes | None) -> tuple[PartitionName, int, str, str, str, str, 
         return None
 
 
-QUANTILES = ("p50", "p75", "p95", "p98", "p99", "p999")
-LASTING = ("count", "sum", "min", "max", "start", "position", *QUANTILES, "sketch", "retired")
-"""Fields that need no living lives, except for gauges and updowns."""
+NO_NUMBERS = {"v", "app", "name", "type", "tags", "ts", "offsets"}
+"""Fields of a sum that name it and its moment."""
 
-RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
-MOMENTARY = ("mean", "number", *RATES, "lives", "instances", "overflow")
-ROUNDED = {*QUANTILES, "mean"}
+ROUNDED = {*sketches.SHARES, "mean"}
 """Fields computed in floating point, compared to nine digits. Adjacent buckets of a sketch differ by about 1 %."""
 
 ZERO_IF_ABSENT = {"lives", "instances", "retired"}
 
-
-class Unequal(NamedTuple):
-    """A field that differs. None means absent."""
-
-    field: str
-    published: Any
-    replayed: Any
+Unequal = dict[str, tuple[Any, Any]]
+"""field → its published value and the replayed one. None means absent."""
 
 
-def unequal(published: Mapping[str, Any], replayed: Mapping[str, Any]) -> list[Unequal]:
+def unequal(published: Mapping[str, Any], replayed: Mapping[str, Any]) -> Unequal:
     """Return the fields that differ. Numbers are compared exactly, those of ROUNDED to nine digits.
 
     Sketches are compared by their buckets.
     """
-    found = []
-    for name in (*LASTING, *MOMENTARY):
-        theirs, ours = published.get(name), replayed.get(name)
-        if name in ZERO_IF_ABSENT:
-            theirs, ours = theirs or 0, ours or 0
-        same = _is_same_sketch(theirs, ours) if name == "sketch" else _is_same(name, theirs, ours)
-        if not same:
-            found.append(Unequal(name, theirs, ours))
-    return found
+    names = [name for name in {**replayed, **published} if name not in NO_NUMBERS]
+    pairs = {name: (published.get(name), replayed.get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if not _is_same(name, *pair)}
 
 
 def _is_same(field: str, published: Any, replayed: Any) -> bool:
+    if field == "sketch":
+        return _buckets(published) == _buckets(replayed)
     if field == "overflow":
         return (published or False) is (replayed or False)
+    if field in ZERO_IF_ABSENT:
+        published, replayed = published or 0, replayed or 0
     if isinstance(published, bool) or not isinstance(published, (int, float, type(None))):
         return False
     if field in ROUNDED and published is not None and replayed is not None:
@@ -203,10 +196,6 @@ def _is_same(field: str, published: Any, replayed: Any) -> bool:
         except OverflowError:  # an integer beyond the range of floats
             return False
     return bool(published == replayed)
-
-
-def _is_same_sketch(published: Any, replayed: Any) -> bool:
-    return _buckets(published) == _buckets(replayed)
 
 
 def _buckets(sketch: Any) -> tuple[Any, Any] | None:

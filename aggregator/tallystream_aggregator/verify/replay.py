@@ -19,7 +19,7 @@ from tallystream_aggregator.verify.rules import Rules
 from tallystream_aggregator.verify.tags import Tags
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from tallystream_aggregator.verify.decode import Identity
 
@@ -33,70 +33,58 @@ class Replay(Rules):
 
     def __init__(self, settings: Settings | None = None, tags: Tags = Tags()) -> None:  # noqa: B008 (it is frozen)
         super().__init__(settings or Settings())
-        self._tags = tags
-        self._metrics_by_sum: dict[Identity, list[Identity]] = {}
+        self.tags = tags
+        self._metrics_by_sum: dict[Tags, dict[Identity, list[Identity]]] = {tags: {}}
         self._clocks: dict[tuple[int, str], int] = {}  # by shard and partition, epoch ms
         self._forgetting_ms: dict[tuple[int, str], int] = {}  # the clocks before which no life is forgotten
         self._forget_after_ms = self._settings.forget_after_ms
 
-    def apply(
-        self,
-        partition: str,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        shards: Collection[int] | None = None,
-    ) -> list[str]:
-        """Apply one record in these shards, None for all, which read it now.
+    def apply(self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
+        """Apply one record in all shards. Return the reasons of its dead letters, as `read`."""
+        return [
+            reason for shard in range(self.shards) for reason in self.read(shard, partition, timestamp_ms, key, value)
+        ]
 
-        Return the reasons of its dead letters: of the record, or of its refused metrics.
+    def read(self, shard: int, partition: str, timestamp_ms: int, key: bytes | None, value: bytes | None) -> list[str]:
+        """Apply one record in a shard.
+
+        Return the reasons of the dead letters that the shard makes: of the record, or of its refused metrics.
         """
-        shards = range(self.shards) if shards is None else shards
-        for shard in shards:
-            self._clocks[shard, partition] = max(timestamp_ms, self._clocks.get((shard, partition), 0))
+        self._clock = self._clocks[shard, partition] = max(timestamp_ms, self._clocks.get((shard, partition), 0))
         try:
             if partition.rpartition(":")[0] in self._settings.otlp_topics:
-                self._forget(shards, partition)
+                self._forget(shard, partition, self._clock)
                 if self._is_otlp(value):
-                    return self._apply_otlp(partition, timestamp_ms, key, value or b"", shards)
+                    return self._apply_otlp(shard, partition, timestamp_ms, key, value or b"")
             elif key == decode.CLOCK_KEY:
-                self._forget(shards, partition, self._wall_ms(value, shards))
+                wall_ms = decode.clock(value)
+                if wall_ms is not None:
+                    self._forget(shard, partition, min(self._clock, wall_ms))
+                elif shard == 0:
+                    return ["clock: the value is not that of a clock record"]
                 return []
-            if (shard := self._shard(key or b"")) not in shards:
+            if self._shard(key or b"") != shard:
                 return []
-            self._clock = self._clocks[shard, partition]
             return self._apply(partition, timestamp_ms, decode.instance_of(key), value)
         except RejectedError as refused:
             return [str(refused)]
 
-    def _wall_ms(self, value: bytes | None, shards: Collection[int]) -> int:
-        """Return the wall clock in a clock record, 0 if it is refused by another shard than these."""
-        try:
-            return decode.clock(value)
-        except RejectedError:
-            if 0 in shards:
-                raise
-            return 0
-
-    def _forget(self, shards: Iterable[int], partition: str, wall_ms: int | None = None) -> None:
-        """Forget the lives of a partition that are due by its clock, and by `wall_ms` if it is given."""
-        after_ms = self._forget_after_ms
-        for shard in shards:
-            at = shard, partition
-            end_ms = self._clocks[at] if wall_ms is None else min(self._clocks[at], wall_ms)
-            if end_ms < self._forgetting_ms.get(at, 0):
-                continue
-            left_ms = end_ms + after_ms
-            for lives in self._instances.values():
-                for name, life in list(lives.items()):
-                    if life.partition != partition or life.is_short or self._shard(life.instance.encode()) != shard:
-                        continue
-                    if end_ms - life.keep_ms >= after_ms:
-                        life.forgotten = True
-                        del lives[name]
-                    else:
-                        left_ms = min(left_ms, life.keep_ms + after_ms)
-            self._forgetting_ms[at] = left_ms
+    def _forget(self, shard: int, partition: str, end_ms: int) -> None:
+        """Forget the lives of a shard and a partition that are due at this time."""
+        at, after_ms = (shard, partition), self._forget_after_ms
+        if end_ms < self._forgetting_ms.get(at, 0):
+            return
+        left_ms = end_ms + after_ms
+        for lives in self._instances.values():
+            for name, life in list(lives.items()):
+                if life.partition != partition or life.is_short or self._shard(life.instance.encode()) != shard:
+                    continue
+                if end_ms - life.keep_ms >= after_ms:
+                    life.forgotten = True
+                    del lives[name]
+                else:
+                    left_ms = min(left_ms, life.keep_ms + after_ms)
+        self._forgetting_ms[at] = left_ms
 
     def _shard(self, key: bytes) -> int:
         return crc32(key) % self.shards
@@ -107,9 +95,7 @@ class Replay(Rules):
         begin = b"".join(value[:64].split()) if value[:1] == b"{" else b""
         return not begin.startswith((b'{"forget":', b'{"v":1,"forget":'))
 
-    def _apply_otlp(
-        self, partition: str, timestamp_ms: int, key: bytes | None, value: bytes, shards: Collection[int]
-    ) -> list[str]:
+    def _apply_otlp(self, shard: int, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
         """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance.
 
         The first shard that has one of the instances refuses what has no instance.
@@ -118,27 +104,24 @@ class Replay(Rules):
         try:
             resources = otlp.read(value)
         except RejectedError as error:
-            return [str(error)] if first in shards else []
+            return [str(error)] if first == shard else []
         instances = [otlp.instance_of(resource) for resource in resources]
-        named = [self._shard(instance.encode()) for instance in instances if instance is not None]
-        first = min(named, default=first)
+        shards = [None if instance is None else self._shard(instance.encode()) for instance in instances]
+        first = min((one for one in shards if one is not None), default=first)
         if len(value) > self._settings.max_record_bytes:
-            if first not in shards:
+            if first != shard:
                 return []
-            self._clock = self._clocks[first, partition]
             self._event("limit", "", "", "", "record size")
             return ["the record is too large"]
         refused: list[str] = []
-        for found, resource in zip(instances, resources, strict=True):
-            shard = first if found is None else self._shard(found.encode())
-            if shard not in shards:
+        for found, resource in zip(shards, resources, strict=True):
+            if (first if found is None else found) != shard:
                 continue
             try:
                 instance, snapshots, points = otlp.snapshots(resource, timestamp_ms, self._settings.max_metrics)
             except RejectedError as error:
                 refused.append(str(error))
                 continue
-            self._clock = self._clocks[shard, partition]
             refused += map(str, points)
             for snapshot in snapshots:
                 try:
@@ -148,27 +131,19 @@ class Replay(Rules):
                     refused.append(str(error))
         return refused
 
-    @property
-    def tags(self) -> Tags:
-        """The tags that the sums have."""
-        return self._tags
-
-    @tags.setter
-    def tags(self, tags: Tags) -> None:
-        if tags != self._tags:
-            self._tags, self._metrics_by_sum = tags, {}
-            for identity in self._lives_by_metric:
-                self._new_metric(identity)
-
     def identities(self) -> Iterable[Identity]:
         """Return the sum of every metric seen so far, with or without a life that has it."""
-        return self._metrics_by_sum.keys()
+        return self._index(self.tags).keys()
 
-    def rows(self, identity: Identity) -> Iterator[tuple[Life, Row]]:
+    def rows(self, identity: Identity, tags: Tags | None = None) -> Iterator[tuple[Life, Row]]:
         """Yield each life that has a metric of the sum, with its row, once for each such metric."""
-        for metric in self._metrics_by_sum.get(identity, ()):
+        for metric in self._index(tags or self.tags).get(identity, ()):
             for life in self._lives_by_metric[metric]:
                 yield life, life.rows[metric]
+
+    def sum(self, identity: Identity, tags: Tags | None = None) -> dict[str, Any]:
+        """Return the fields of one sum with these tags. `retired` is the number of its lives that were forgotten."""
+        return sum_of(identity[1], [(life, row, self._living(life)) for life, row in self.rows(identity, tags)])
 
     def split(self, shards: int) -> None:
         """Divide the instances among so many shards from now on. All have read the same records."""
@@ -180,16 +155,20 @@ class Replay(Rules):
 
     def forget_after(self, ms: int) -> None:
         """Forget lives after this time from now on."""
-        if ms != self._forget_after_ms:
-            self._forget_after_ms, self._forgetting_ms = ms, {}
-
-    def sum(self, identity: Identity) -> dict[str, Any]:
-        """Return the fields of one sum. `retired` is the number of its lives that were forgotten."""
-        return sum_of(identity[1], [(life, row, self._living(life)) for life, row in self.rows(identity)])
+        self._forget_after_ms, self._forgetting_ms = ms, {}
 
     def _living(self, life: Life) -> bool:
         clock = self._clocks[self._shard(life.instance.encode()), life.partition]
         return not life.final and not life.forgotten and clock < life.deadline_ms
 
+    def _index(self, tags: Tags) -> dict[Identity, list[Identity]]:
+        """Return the metrics of each sum that has these tags."""
+        if tags not in self._metrics_by_sum:
+            found = self._metrics_by_sum[tags] = {}
+            for identity in self._lives_by_metric:
+                found.setdefault(tags.sum_of(identity), []).append(identity)
+        return self._metrics_by_sum[tags]
+
     def _new_metric(self, identity: Identity) -> None:
-        self._metrics_by_sum.setdefault(self._tags.sum_of(identity), []).append(identity)
+        for tags, index in self._metrics_by_sum.items():
+            index.setdefault(tags.sum_of(identity), []).append(identity)

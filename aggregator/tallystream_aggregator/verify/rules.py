@@ -8,12 +8,11 @@ from zlib import crc32
 
 from tallystream_aggregator.verify import decode
 from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError, Snapshot
-from tallystream_aggregator.verify.lives import Life, Row, Settings
+from tallystream_aggregator.verify.lives import EXTREMES, Life, Row, Settings
 
 if TYPE_CHECKING:
     from tallystream_aggregator.verify.decode import Identity
 
-WIDENING = (("start", min), ("min", min), ("position", max), ("max", max))
 LATE_MS = 86_400_000
 """In ms. A record is refused this long after its `prev`, or more than this before the time of its ULID (rule 3)."""
 
@@ -105,7 +104,7 @@ class Rules:
         if snapshot.seq <= life.seqs.get(snapshot.part, 0):
             self.stale += 1
             if not life.complete or life.partition != partition or snapshot.part not in life.current_parts:
-                self._add_older(life, snapshot)
+                self._add(life, snapshot)  # what would be refused has no dead letter
             return []
         if life.partition != partition:
             life.current_parts.clear()
@@ -113,10 +112,13 @@ class Rules:
         life.seqs[snapshot.part] = snapshot.seq
         self._mark_active(life, partition, snapshot.every_ms)
         life.final = snapshot.final
-        if snapshot.over_limit:
-            self._reached(life, snapshot.life, "metrics per record")
-        refused = self._replace_all(life, snapshot)
-        return [*refused, "too many metrics per record"] if snapshot.over_limit else refused
+        refused, limits = self._add(life, snapshot)
+        if len(refused) > MAX_METRIC_LETTERS:
+            refused[MAX_METRIC_LETTERS:] = ["more metrics of this record are refused"]
+        for limit in [*limits, *["metrics per record"] * snapshot.over_limit]:
+            self._reached(life, snapshot.life, limit)
+            refused.append(f"too many {limit}")
+        return refused
 
     def _is_restart(self, instance: str, snapshot: Snapshot, created_ms: int) -> bool:
         """Return whether a new life is a restart of its instance (rule 2; docs/otlp.md, "Restart events")."""
@@ -131,36 +133,14 @@ class Rules:
         newest_ns = max((seq for life in others if not life.complete for seq in life.seqs.values()), default=0)
         return bool(others) and begin_ns > 0 and newest_ns < begin_ns
 
-    def _add_older(self, life: Life, snapshot: Snapshot) -> None:
-        """Add the metrics of a stale snapshot that is not complete, or whose life moved.
+    def _add(self, life: Life, snapshot: Snapshot) -> tuple[list[str], set[str]]:
+        """Add the metrics of a snapshot. Return why metrics are refused, and the limits that they exceed.
 
-        Of each metric, the highest count and then the highest seq counts. Every value widens min, max and positions. A
-        metric that would be refused in a snapshot in order is skipped without a dead letter.
+        Of each metric, the highest count and then the highest seq counts. Every value widens min, max and positions.
         """
-        seen: set[Identity] = set()
-        for metric in snapshot.metrics:
-            if isinstance(metric, RejectedError) or metric.identity in seen:
-                continue
-            seen.add(metric.identity)
-            before = life.rows.get(metric.identity)
-            if before is None:
-                if self._limit(life, metric.identity) is None:
-                    self._replace(life, metric, snapshot, None)
-            elif before.part != snapshot.part:
-                continue
-            elif (_count(metric.numbers), snapshot.seq) > (_count(before.numbers), before.seq):
-                self._replace(life, metric, snapshot, before)
-            else:
-                before.numbers = _widened(before.numbers, metric.numbers)
-
-    def _replace(self, life: Life, metric: Metric, snapshot: Snapshot, before: Row | None) -> None:
-        numbers = metric.numbers if before is None else _widened(metric.numbers, before.numbers)
-        self._set(life, metric.identity, Row(numbers, metric.bins, snapshot.part, snapshot.seq))
-
-    def _replace_all(self, life: Life, snapshot: Snapshot) -> list[str]:
         refused: list[str] = []
+        limits: set[str] = set()
         seen: set[Identity] = set()
-        exceeded: set[str] = set()
         for metric in snapshot.metrics:
             if isinstance(metric, RejectedError):
                 refused.append(str(metric))
@@ -169,21 +149,17 @@ class Rules:
             if metric.identity in seen:
                 refused.append("the snapshot has this metric twice")
             elif before is None and (limit := self._limit(life, metric.identity)):
-                exceeded.add(limit)
+                limits.add(limit)
             elif before is not None and before.part != snapshot.part:
                 refused.append("the metric was in another part of this life")
-            elif before is not None and _count(metric.numbers) < _count(before.numbers):
+            elif before is not None and (_count(metric.numbers), snapshot.seq) <= (_count(before.numbers), before.seq):
                 refused.append("the count falls")
                 before.numbers = _widened(before.numbers, metric.numbers)
             else:
-                self._replace(life, metric, snapshot, before)
+                numbers = metric.numbers if before is None else _widened(metric.numbers, before.numbers)
+                self._set(life, metric.identity, Row(numbers, snapshot.part, snapshot.seq))
             seen.add(metric.identity)
-        if len(refused) > MAX_METRIC_LETTERS:
-            refused[MAX_METRIC_LETTERS:] = ["more metrics of this record are refused"]
-        for limit in exceeded:
-            self._reached(life, snapshot.life, limit)
-            refused.append(f"too many {limit}")
-        return refused
+        return refused, limits
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
@@ -199,7 +175,7 @@ class Rules:
             raise RejectedError("the sum over its restarts leaves 64 bits")
         if before is not None and last < before.numbers["last"]:
             self._event("restart", life.app, instance, None, metric.identity[2])
-        self._set(life, metric.identity, Row({"count": earlier + last, "earlier": earlier, "last": last}, None, 0, 0))
+        self._set(life, metric.identity, Row({"count": earlier + last, "earlier": earlier, "last": last}, 0, 0))
         return []
 
     def _limit(self, life: Life, identity: Identity) -> str | None:
@@ -284,7 +260,7 @@ def _count(numbers: dict[str, Any]) -> Any:
 def _widened(numbers: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """Return the numbers of a row. The others only widen the range of positions, min and max."""
     kept = dict(numbers)
-    for name, choose in WIDENING:
+    for name, choose in EXTREMES:
         other = others.get(name)
         if other is not None:
             kept[name] = other if kept.get(name) is None else choose(kept[name], other)

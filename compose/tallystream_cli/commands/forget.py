@@ -1,4 +1,4 @@
-"""`forget`: remove lives or a metric from the sums. It prints what would change, and changes it with --yes."""
+"""`forget`: remove lives or a metric from the sums. It prints what would be removed, and removes it with --yes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from tallystream_cli import options as o
 from tallystream_cli.local import discovery
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.jobs.forget import Changed, Plan
+    from tallystream_aggregator.jobs.forget import Plan
     from tallystream_aggregator.table.decode import Forget
-    from tallystream_aggregator.table.outputs import Total
 
-MAX_LIVES = 20
-"""The number of lives in the table that is printed."""
+MAX_ROWS = 20
+"""The number of rows of a table that is printed."""
 
 LIVING = "living lives publish absolute values: their next snapshot brings their counts back"
 FORGOTTEN = "what the instance's forgotten lives counted stays: it has no instance any more, remove it by metric"
@@ -52,7 +51,7 @@ def forget(
     topic_prefix: o.TopicPrefix = "",
     kafka: o.Kafka = None,
 ) -> None:
-    """Remove an instance's lives, one life, or a metric from the sums; without --yes, only show what would change.
+    """Remove an instance's lives, one life, or a metric from the sums; without --yes, only show what would be removed.
 
     Use it for what a broken or hostile instance published. Values that are still published come back with the next
     snapshot, because they are absolute. The counts of an instance's forgotten lives stay: they can be removed only by
@@ -66,16 +65,14 @@ def forget(
     if timeout <= 0:
         raise ConfigError("--timeout", timeout, "give a number of seconds above 0")
     cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
-    settings = ForgetSettings(
-        cluster.bootstrap_servers, selection, instance, cluster.topic_prefix, cluster.kafka, timeout
-    )
+    settings = ForgetSettings(cluster, selection, instance, timeout)
 
     def say(line: str) -> None:
         sys.stderr.write(f"{printable(line)}\n")
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
-        plan = read_plan(settings, say)
+        plan = read_plan(settings)
         if not json:
             show(plan, Console(soft_wrap=True), of_instance=instance is not None)
     except KeyboardInterrupt:
@@ -119,21 +116,19 @@ def _tag(text: str) -> tuple[str, str]:
 
 
 def show(plan: Plan, console: Console, *, of_instance: bool) -> None:
-    """Print the lives, the sums before and after, and what stays or comes back."""
+    """Print the lives, the metrics whose sums lose something, and what stays or comes back."""
     lives = Table("app", "instance", "life", "state", "metrics")
-    for life in plan.lives[:MAX_LIVES]:
+    for life in plan.lives[:MAX_ROWS]:
         state = "living" if life.living else "silent"
         lives.add_row(*_texts(life.app, life.instance, life.life, state, str(life.metrics)))
     if plan.lives:
         console.print(lives)
-    if len(plan.lives) > MAX_LIVES:
-        console.print(f"and {len(plan.lives) - MAX_LIVES:,} more lives: --json has them all")
-    sums = Table("app", "metric", "field", "is", "will be")
-    for changed in plan.sums:
-        for cells in _changed_cells(changed):
-            sums.add_row(*_texts(*cells))
+    sums = Table("app", "metric", "type")
+    for app, name, kind, tags in plan.sums[:MAX_ROWS]:
+        sums.add_row(*_texts(app, name + "".join(f" {tag}={value}" for tag, value in tags), kind))
     console.print(sums)
-    console.print(Text(f"{len(plan.lives):,} lives and {len(plan.sums):,} sums"))
+    if max(len(plan.lives), len(plan.sums)) > MAX_ROWS:
+        console.print(f"and more: --json has all {len(plan.lives):,} lives and {len(plan.sums):,} sums")
     if any(life.living for life in plan.lives):
         console.print(Text(LIVING))
     if of_instance:
@@ -147,31 +142,5 @@ def _texts(*cells: str) -> list[Text]:
 def as_dict(plan: Plan, *, published: bool) -> dict[str, Any]:
     """Return the plan as it is printed with --json."""
     lives = [life._asdict() for life in plan.lives]
-    return {"published": published, "lives": lives, "sums": [_changed_dict(changed) for changed in plan.sums]}
-
-
-def _changed_dict(changed: Changed) -> dict[str, Any]:
-    app, name, kind, tags = changed.before.metric
-    content = {"app": app, "name": name, "type": kind, "tags": dict(tags)}
-    return content | {"is": _fields(changed.before), "will_be": _fields(changed.after)}
-
-
-def _fields(total: Total) -> dict[str, Any]:
-    fields = {field: value for field, value in total.totals.items() if value is not None}
-    fields |= {"lives": total.lives, "retired": total.retired}
-    return fields | ({"overflow": True} if total.overflow else {})
-
-
-def _changed_cells(changed: Changed) -> list[tuple[str, ...]]:
-    app, name, kind, tags = changed.before.metric
-    labels = "".join(f" {tag}={value}" for tag, value in tags)
-    before, after = _fields(changed.before), _fields(changed.after)
-    return [
-        (app, f"{name}{labels} ({kind})", field, _value(before.get(field)), _value(after.get(field)))
-        for field in before | after
-        if before.get(field) != after.get(field)
-    ]
-
-
-def _value(value: Any) -> str:
-    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    sums = [{"app": app, "name": name, "type": kind, "tags": dict(tags)} for app, name, kind, tags in plan.sums]
+    return {"published": published, "lives": lives, "sums": sums}

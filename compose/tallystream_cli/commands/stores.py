@@ -48,10 +48,11 @@ def ship(
     """Write the sums of metrics-agg, and events, to a store, in order; or serve the newest to Prometheus."""
     from tallystream_aggregator.health import HealthSettings
     from tallystream_aggregator.jobs.ship import ShipSettings, run
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.sinks.stores import StoreSettings
 
     settings = ShipSettings(
-        bootstrap_servers,
+        Cluster(bootstrap_servers, topic_prefix, o.kafka_options(kafka, os.environ)),
         StoreSettings.parse(
             store,
             org=org,
@@ -60,11 +61,9 @@ def ship(
             ca_file=influxdb_ca,
             prefix=graphite_prefix,
         ),
-        topic_prefix=topic_prefix,
         group=group,
         events=events,
         rows=rows,
-        kafka=o.kafka_options(kafka, os.environ),
         health=HealthSettings(http_port, http_address, own_metrics=not no_own_metrics),
         ready_file=ready_file,
     )
@@ -103,7 +102,7 @@ def replay(
         raise discovery.no_store()
     cluster = discovery.cluster_of(local, bootstrap_servers, topic_prefix, kafka)
     settings = ReplaySettings(
-        cluster.bootstrap_servers,
+        cluster,
         StoreSettings.parse(
             store,
             org=org,
@@ -114,8 +113,6 @@ def replay(
         ),
         from_ms,
         to_ms,
-        topic_prefix=cluster.topic_prefix,
-        kafka=cluster.kafka,
     )
     raise typer.Exit(write_period(settings))
 

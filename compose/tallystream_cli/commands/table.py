@@ -166,21 +166,15 @@ def rebuild(
     layout or the new one, whatever is killed. The next start of the aggregator continues it.
     """
     from tallystream_aggregator.jobs.rebuild import RebuildSettings, run
+    from tallystream_aggregator.kafka.clients import Cluster
     from tallystream_aggregator.shutdown import stop_on_signals
     from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
 
     sum_tags = parse_sum_tags(drop_tag, keep_tags)
     if all_tags and sum_tags is not None:
         raise ConfigError("--all-tags", str(sum_tags), "give it without --drop-tag and --keep-tags")
-    settings = RebuildSettings(
-        bootstrap_servers,
-        shards,
-        SumTags() if all_tags else sum_tags,
-        topic_prefix,
-        o.kafka_options(kafka, os.environ),
-        timeout,
-        accept_partial,
-    )
+    cluster = Cluster(bootstrap_servers, topic_prefix, o.kafka_options(kafka, os.environ))
+    settings = RebuildSettings(cluster, shards, SumTags() if all_tags else sum_tags, timeout, accept_partial)
 
     def say(line: str) -> None:
         typer.echo(printable(line))

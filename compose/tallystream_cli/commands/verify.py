@@ -41,21 +41,11 @@ def verify(
         str | None,
         typer.Option(
             "--from",
-            help="Compare every sum after this time, in UTC, or ledger:TIME; by default the latest of each metric.",
+            help="Compare every sum that was published since this time, in UTC; by default the latest of each metric.",
         ),
     ] = None,
-    to: Annotated[str | None, typer.Option(help="Compare up to this time, in UTC, or ledger:TIME.")] = None,
     began: Annotated[
         str | None, typer.Option(help="Where a table with --accept-partial started: offsets as JSON.")
-    ] = None,
-    max_app_metrics: Annotated[int, typer.Option(help="Must equal the aggregator's --max-app-metrics.")] = 1_000_000,
-    otlp_topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--otlp-topic",
-            metavar="TOPIC",
-            help="A topic of OTLP metrics; only needed if the ledger is lost; repeatable.",
-        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     most: Annotated[int, typer.Option(help="The maximum number of differences in the table.")] = 50,
@@ -65,7 +55,6 @@ def verify(
     Exit code: 0 all agree, 1 there are differences, 2 the sums could not be checked.
     """
     from tallystream_aggregator.verify.job import VerifySettings
-    from tallystream_aggregator.verify.lives import Settings
 
     cluster = discovery.resolve_cluster(bootstrap_servers, topic_prefix, kafka)
     settings = VerifySettings(
@@ -73,9 +62,7 @@ def verify(
         topic_prefix=cluster.topic_prefix,
         kafka=cluster.kafka,
         since=since,
-        to=to,
         began=began,
-        rules=Settings(max_app_metrics=max_app_metrics, otlp_topics=tuple(otlp_topic or ())),
     )
     try:
         code = check(settings, as_json=json, max_rows=most)
@@ -135,8 +122,8 @@ def summary(outcome: Outcome) -> str:
     """Return one sentence: what was compared, and whether it agrees."""
     ends = ", ".join(f"{partition}: {end:,}" for partition, end in _short_names(outcome.ends).items())
     counts = [f"{outcome.sums:,} sums"]
-    counts += [f"{outcome.letters:,} dead letters"] * outcome.letters_checked
-    counts += [f"{outcome.events:,} events"] * outcome.events_checked
+    counts += [] if outcome.letters is None else [f"{outcome.letters:,} dead letters"]
+    counts += [] if outcome.events is None else [f"{outcome.events:,} events"]
     number = len(outcome.differences)
     result = f"{number:,} difference{'s' if number > 1 else ''}" if number else "all agree"
     return f"{result}: {', '.join(counts)}, {outcome.records:,} records (partition: next offset {ends})"
@@ -147,25 +134,20 @@ def notes(outcome: Outcome) -> list[str]:
     counts = {
         "sums were not compared: the positions of the shards at their moment are not known any more": outcome.between,
         "instances have records in several partitions, and their events were not compared": outcome.moved,
-        "metrics were not compared: only a sum later than the period is left": outcome.compacted,
         "records of metrics-agg are no sums and were skipped": outcome.unreadable,
     }
     sentences = [f"{number:,} {what}" for what, number in counts.items() if number]
-    if not outcome.letters_checked:
+    if outcome.letters is None:
         sentences.append("dead letters were not compared: some have been deleted")
-    if not outcome.events_checked:
+    if outcome.events is None:
         sentences.append("events were not compared: some have been deleted")
-    if not outcome.complete:
-        sentences.append("missing sums were not checked: the shards end an epoch at different positions")
     return sentences
 
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as it is printed with --json."""
-    keys = ("records", "sums", "letters", "events", "between", "compacted", "moved", "unreadable")
+    keys = ("records", "sums", "letters", "events", "between", "moved", "unreadable", "ends")
     content: dict[str, Any] = {"agree": not outcome.differences} | {key: getattr(outcome, key) for key in keys}
-    content |= {"letters_checked": outcome.letters_checked, "events_checked": outcome.events_checked}
-    content |= {"complete": outcome.complete, "ends": outcome.ends}
     return content | {"differences": [_difference(difference) for difference in outcome.differences]}
 
 

@@ -11,7 +11,6 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_aggregator.verify.lives import Settings
-from tallystream_aggregator.verify.reader import bounds, read_all
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_cli.demo import journal, offsets
 from tallystream_cli.demo.app_metrics import APP, BATCH, DELAY, DIRECTION, DURATION, EARLY, PROCESSED
@@ -105,9 +104,9 @@ def collect(
         in_store = read_points(reader, values)
     replay = Replay(Settings(otlp_topics=topics.otlp))
     servers = {"bootstrap.servers": bootstrap_servers}
-    for partition, offsets_ in bounds(servers, *replayed(topics)).items():
-        for raw in read_all(servers, {partition: offsets_}):
-            replay.apply(partition, raw.timestamp_ms, raw.key, raw.value)
+    for topic in replayed(topics):
+        for one in read_topic(topic, servers):
+            replay.apply(f"{topic}:{one.partition}", one.timestamp_ms, one.key, one.value)
     counts = Counter[str]()
     lives = Counter[str]()
     for life, row in replay.rows((APP, "counter", PROCESSED, ())):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.http import is_http_url
+from tallystream_aggregator.sinks.address import is_http_url
 
 Flavour = Literal["flux", "influxql", "prometheus"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)

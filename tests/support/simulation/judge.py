@@ -1,4 +1,4 @@
-"""Judges what a simulated system publishes by the oracle, transaction by transaction.
+"""Judges what a simulated system publishes by the replay of verify, transaction by transaction.
 
 It shares no code with the loop, only the formats of the topics. The positions row of a transaction names positions.
 After it, the sums on `metrics-agg`, the dead letters and the events must be those of the records up to these positions.
@@ -12,15 +12,14 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from support import oracle
+from support.replayed import fields_of, replay
 from support.schedules import may_lower_counts
 from support.simulation.system import by_place
-from tallystream_aggregator import sums
 from tallystream_aggregator.table import Table
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.restore import LatestRows, restore
 
 if TYPE_CHECKING:
+    from support.replayed import Key, Replayed
     from support.simulation.partition import Entry
     from support.simulation.system import System
     from tallystream_aggregator.stream.broker import Place
@@ -36,7 +35,7 @@ class Judge:
     def __init__(self, system: System, every: int = 1) -> None:
         self._system, self._every = system, every
         self._judged: set[int] = set()
-        self._sums: dict[Any, sums.Sum] = {}
+        self._sums: dict[Key, dict[str, Any]] = {}
         self._dead: Counter[tuple[int, int]] = Counter()
         self._events: Counter[Any] = Counter()
         self._rows: list[tuple[bytes, bytes | None]] = []
@@ -114,38 +113,34 @@ class Judge:
         self._positions[of, writer, shard] = positions
 
     def _sum(self, entry: Entry) -> None:
-        row = sums.decode(entry.value or b"")
-        key = row.app, row.name, row.type, tuple(sorted(row.tags.items()))
+        app, kind, name, tags = json.loads(entry.key or b"")
+        key, fields = (app, name, kind, tuple(map(tuple, tags))), fields_of(entry.value or b"")
         known = self._sums.get(key)
         if known is not None and not any(map(may_lower_counts, self._system.records)):
             for name in ("count", "position"):
-                old, new = getattr(known, name), getattr(row, name)
-                if old is not None and new < old:
+                old, new = known.get(name, 0), fields.get(name, 0)
+                if new < old:
                     raise Violation(f"{key}: {name} fell from {old} to {new}")
-        self._sums[key] = row
+        self._sums[key] = fields
 
     def _event(self, event: dict[str, Any]) -> None:
         if event["kind"] != "overflow":
             names = ("kind", "app", "instance", "life", "ts")
             self._events[(*(event[name] for name in names), event.get("detail", ""))] += 1
 
-    def _wanted(self, positions: dict[Place, int]) -> oracle.Outcome:
-        """Return what the oracle makes of the records up to these positions, one partition after the other."""
+    def _wanted(self, positions: dict[Place, int]) -> Replayed:
+        """Return what verify makes of the records up to these positions, one partition after the other."""
         at = {place.partition: position for place, position in positions.items()}
         mine = [record for record in self._system.records if record.offset < at.get(record.partition, 0)]
-        return oracle.replay(sorted(mine, key=lambda record: (record.partition, record.offset)), **self._system.rules)
+        return replay(sorted(mine, key=lambda record: (record.partition, record.offset)), **self._system.rules)
 
     def _compare(self, positions: dict[Place, int]) -> None:
         self.compared += 1
-        for key, fields in self._wanted(positions).sums.items():
-            row = self._sums.get(key)
-            if row is None and not any(fields.values()):
-                continue  # a change of the shards may come before the sum of a metric that no life has any more
-            if row is None:
-                raise Violation(f"{key}: it has no sum at {positions}")
-            found = {name: getattr(row, name) for name in fields}
-            if found != fields:
-                raise Violation(f"{key}: {found} at {positions}, not {fields}")
+        wanted = self._wanted(positions)
+        # A change of the shards may come before the sum of a metric that no life has any more.
+        keys = [key for key, fields in wanted.sums.items() if key in self._sums or any(fields.values())]
+        if wanted.differing(self._sums, keys):
+            raise Violation(f"sums at {positions}: {wanted.differing(self._sums, keys)}")
 
     def _compare_letters(self, positions: dict[Place, int]) -> None:
         wanted = self._wanted(positions)
@@ -161,9 +156,8 @@ class Judge:
             latest.add(key, value)
         table = Table(restore(latest).states[0])
         table.notice_silence()
-        wanted = self._wanted(positions).sums
-        for total in table.outputs().totals:
-            fields = wanted[total.metric]
-            for name, number in total.totals.items():
-                if name in fields and number != fields[name]:
-                    raise Violation(f"rows at {positions}: {total.metric} {name} {number}, not {fields[name]}")
+        table.publish_all()
+        found = {total.metric: fields_of(total.value()) for total in table.outputs().totals}
+        differing = self._wanted(positions).differing(found, found)
+        if differing:
+            raise Violation(f"rows at {positions}: {differing}")

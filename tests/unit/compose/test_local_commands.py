@@ -132,7 +132,7 @@ def test_replay_finds_broker_and_store_of_the_running_system(
     used: list[ReplaySettings] = []
     monkeypatch.setattr("tallystream_cli.commands.stores.write_period", lambda settings: used.append(settings) or 0)
     assert call(monkeypatch, "replay", "--from", "2026-11-20") == 0
-    assert (used[-1].bootstrap_servers, used[-1].store.spec) == ("127.0.0.1:45678", running.store)
+    assert (used[-1].cluster.bootstrap_servers, used[-1].store.spec) == ("127.0.0.1:45678", running.store)
     assert f"broker 127.0.0.1:45678 and store {running.store}, of the local" in capsys.readouterr().err
     assert call(monkeypatch, "replay", "--from", "2026-11-20", "--bootstrap-servers", "kafka:9092") == 2
     assert capsys.readouterr().err.startswith("--store is not set; ")
@@ -145,7 +145,7 @@ def test_replay_writes_no_local_sums_to_the_store_of_the_environment(monkeypatch
     used: list[ReplaySettings] = []
     monkeypatch.setattr("tallystream_cli.commands.stores.write_period", lambda settings: used.append(settings) or 0)
     assert call(monkeypatch, "replay", "--from", "2026-11-20") == 0
-    assert (used[-1].bootstrap_servers, used[-1].store.spec) == ("localhost:9092", "local:production.db")
+    assert (used[-1].cluster.bootstrap_servers, used[-1].store.spec) == ("localhost:9092", "local:production.db")
 
 
 @pytest.mark.parametrize("supervised", [False, True])
@@ -304,15 +304,24 @@ def test_the_prefix_of_the_environment_is_not_used_for_the_local_system(
     running: state_file.SystemState, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topics of the local system have no prefix; a prefix on the command line is used."""
-    used: list[VerifySettings | ReplaySettings] = []
-    monkeypatch.setattr("tallystream_cli.commands.verify.check", lambda settings, **_: used.append(settings) or 0)
-    monkeypatch.setattr("tallystream_cli.commands.stores.write_period", lambda settings: used.append(settings) or 0)
+    used: list[str] = []
+
+    def verify(settings: VerifySettings, **_: object) -> int:
+        used.append(settings.topic_prefix)
+        return 0
+
+    def replay(settings: ReplaySettings) -> int:
+        used.append(settings.cluster.topic_prefix)
+        return 0
+
+    monkeypatch.setattr("tallystream_cli.commands.verify.check", verify)
+    monkeypatch.setattr("tallystream_cli.commands.stores.write_period", replay)
     monkeypatch.setenv("TALLYSTREAM_TOPIC_PREFIX", "prod-")
     assert call(monkeypatch, *command) == 0
     assert call(monkeypatch, *command, "--topic-prefix", "own-") == 0
     elsewhere = ["--bootstrap-servers", "kafka:9092"] + (["--store", running.store] if command[0] == "replay" else [])
     assert call(monkeypatch, *command, *elsewhere) == 0
-    assert [one.topic_prefix for one in used] == ["", "own-", "prod-"]
+    assert used == ["", "own-", "prod-"]
 
 
 def test_a_damaged_state_file_is_ignored(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

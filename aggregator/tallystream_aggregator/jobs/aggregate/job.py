@@ -12,15 +12,15 @@ from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
 from tallystream_aggregator.jobs.aggregate.generations import Generations
+from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of, last_end
 from tallystream_aggregator.jobs.aggregate.settings import GROUP
+from tallystream_aggregator.jobs.aggregate.start_position import resolve
 from tallystream_aggregator.jobs.aggregate.table_start import table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
 from tallystream_aggregator.kafka import clients, ledger
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.groups import GroupCommitter
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
-from tallystream_aggregator.kafka.start_position import resolve
 from tallystream_aggregator.kafka.topics import create_shards_topic, create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.epochs.access import KafkaAccess
@@ -91,12 +91,8 @@ def run(settings: AggregateSettings) -> int:
             committer = GroupCommitter(kafka, settings.topic_prefix + GROUP)
             stack.callback(committer.close)
             ends: Offsets | None = None
-            read = selection.find(kafka)
             if settings.catch_up:
-                ends = resolve("latest", read, GROUP, topics.ledger, kafka)
-            if begin.offsets:
-                committer.keep(selection.reads, topic=next(iter(read)))
-                committer.begin(begin.offsets)
+                ends = resolve("latest", selection.find(kafka), GROUP, topics.ledger, kafka)
             rows = ledger.read_rows(topics.ledger, kafka)
             lease.set_generation(ledger.highest_generation(rows) or 0)
             watch = QueryWatch(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.jobs.aggregate.generations import Generations
+    from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
     from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
-    from tallystream_aggregator.kafka.groups import GroupCommitter
     from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.spark.epochs.listener import EpochListener
     from tallystream_aggregator.stream.broker import Positions
@@ -107,7 +107,7 @@ class QueryWatch:
         last = newest[max(newest)].positions  # of the only shard, or of the combiner
         if last is not None and len(last.shards) in (0, len(newest) - 1):
             self._published = lowest(map(by_place, last.shards.values() or [last.positions]))
-            self._committer.commit(by_topic(self._published))
+            self._committer.commit(self._published)
         shards = [one.shard for one in newest.values() if one.shard is not None]
         records = sum(row.records for row in shards)
         if self.is_ready:

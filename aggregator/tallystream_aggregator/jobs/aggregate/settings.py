@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health import HealthSettings
-from tallystream_aggregator.kafka.start_position import parse_start
+from tallystream_aggregator.jobs.aggregate.start_position import parse_start
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.table.limits import TableSettings
@@ -60,7 +60,7 @@ class AggregateSettings:
     `checkpoint` is Spark's directory with the state of the table. `kafka` are librdkafka's options. `latency` is the
     target for the time until a record is in a sum (`parse_latency`), `epoch_s` the longest time between two checkpoints
     in seconds, and `max_rate` the most records that each shard reads in a second, None for no limit. `start` is where a
-    new table begins (kafka.start_position), None for earliest; `accept_partial` lets it begin in the middle of the
+    new table begins (start_position), None for earliest; `accept_partial` lets it begin in the middle of the
     topic. With `standby`, it waits while another aggregator has the lease. With `catch_up`, it ends when all records
     that exist at its start are summed. `ready_file` is created when it is ready. `on_data_loss` tells whether it stops
     or continues when unread records were deleted. `topic_pattern` and `partitions` select what is read instead of all

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.jobs.aggregate.settings import GROUP
+from tallystream_aggregator.jobs.aggregate.start_position import parse_start, resolve
 from tallystream_aggregator.kafka import clients, ledger
-from tallystream_aggregator.kafka.start_position import parse_start, resolve
 from tallystream_aggregator.kafka.topics import require_append_time
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.positions import visible_row

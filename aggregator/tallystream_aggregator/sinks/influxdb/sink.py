@@ -7,7 +7,7 @@ value, and reserves some tag keys. So such text is percent-encoded. A plain name
 from __future__ import annotations
 
 import json
-import ssl
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -16,16 +16,16 @@ from influxdb_client import InfluxDBClient, WriteService
 from influxdb_client import Point as InfluxPoint
 from influxdb_client.domain.write_precision import WritePrecision
 from influxdb_client.rest import ApiException
-from urllib3.exceptions import HTTPError, LocationParseError
+from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
 from tallystream_aggregator.sinks.base import Point, Rejections, Series, SinkUnavailableError, refused
+from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate, tls_error
 from tallystream_aggregator.sinks.influxdb.flux import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 BATCH = 5_000
 """Points in one request, as InfluxDB's documentation recommends."""
@@ -51,6 +51,10 @@ def open_client(
     )
 
 
+class BadRequestError(TallystreamError):
+    """InfluxDB refuses what was sent."""
+
+
 class InfluxStore:
     """Writes points to one bucket, and reads them.
 
@@ -73,7 +77,7 @@ class InfluxStore:
         self._org = org
         self._bucket = bucket
         self._ca_file = ca_file
-        self._client_certificate = client
+        self._certificate = client
         self._client = open_client(url, token=token, org=org, ca_file=ca_file, client=client)
         self._writes = WriteService(self._client.api_client)
         self.refusals = Rejections("InfluxDB")
@@ -86,7 +90,8 @@ class InfluxStore:
             SinkUnavailableError: the server does not answer.
         """
         # InfluxDB checks a write of no points as any other, and it needs only the right to write.
-        self._write(())
+        if (reason := self._write(())) is not None:
+            raise self._no_influxdb(f"refuses a write of no points: {reason}")
 
     def write(self, points: Sequence[Point]) -> None:
         """Write the points in order, at most `BATCH` a request.
@@ -95,12 +100,9 @@ class InfluxStore:
             ConfigError: the URL, the token, the organization or the bucket is wrong.
             SinkUnavailableError: the server does not answer or is overloaded; write the same points again later.
         """
-        good = [point for point in points if not refused(point)]
+        good = self.refusals.sift(points, refused)
         for at in range(0, len(good), BATCH):
-            self._write(good[at : at + BATCH])
-        for point in points:
-            if bad := refused(point):
-                self.refusals.add(point, bad)
+            self.refusals.send(good[at : at + BATCH], self._write)
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
         """Delete the points of a measurement with start_ms <= time < end_ms.
@@ -112,12 +114,8 @@ class InfluxStore:
         # InfluxDB's end is inclusive.
         start, stop = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (start_ms, end_ms - 1))
         predicate = f"_measurement={literal(encode_name(measurement))}"
-        try:
+        with self._errors():
             self._client.delete_api().delete(start, stop, predicate, bucket=self._bucket, org=self._org)
-        except ApiException as error:
-            raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {_reason(error)}") from error
-        except (HTTPError, OSError) as error:
-            raise self._unreached(error) from error
 
     def flush(self) -> None:
         """Return at once: `write` is synchronous."""
@@ -174,75 +172,53 @@ class InfluxStore:
         return f"from(bucket: {literal(self._bucket)}) |> range(start: {start}, stop: {stop})"
 
     def _ask(self, flux: str) -> list[Any]:
-        try:
+        with self._errors():
             return list(self._client.query_api().query(flux))
-        except ApiException as error:
-            reason = _reason(error)
-            if "organization name" in reason:  # a bad request for a query, but not for a write
-                raise self._no_bucket() from error
-            raise self._error(error) or TallystreamError(f"InfluxDB {self._url}: {reason}") from error
-        except (HTTPError, OSError) as error:
-            raise self._unreached(error) from error
 
-    def _write(self, points: Sequence[Point]) -> None:
+    def _write(self, points: Sequence[Point]) -> str | None:
+        """Write points in one request. Return why InfluxDB refuses it because of one of them, None if it does not."""
         lines = "\n".join(_line(point) for point in points) or "\n"  # an empty compressed body is a server error
         try:
-            _, status, _ = self._writes.post_write_with_http_info(
-                org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS
-            )
-            if status != 204:  # a page of another server, as of a login
-                raise self._no_influxdb(f"answers a write with {status}")
+            with self._errors():
+                _, status, _ = self._writes.post_write_with_http_info(
+                    org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS
+                )
+        except BadRequestError as error:
+            return str(error)
+        if status != 204:  # a page of another server, as of a login
+            raise self._no_influxdb(f"answers a write with {status}")
+        return None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise the error that a response, or its absence, means.
+
+        Raises:
+            ConfigError: a setting is wrong.
+            SinkUnavailableError: the server does not answer or is overloaded.
+            BadRequestError: the server refuses what was sent.
+        """
+        try:
+            yield
         except ApiException as error:
-            known = self._error(error)
-            if known is not None:
-                raise known from error
-            if len(points) > 1:  # one bad point fails a request: find it by bisection
-                middle = len(points) // 2
-                self._write(points[:middle])
-                self._write(points[middle:])
-            elif points:
-                self.refusals.add(points[0], _reason(error))
-            else:
-                raise self._no_influxdb(f"refuses a write of no points: {_reason(error)}") from error
+            reason = _reason(error)
+            if error.status in {401, 403}:
+                why = f"InfluxDB at {self._url} refuses it: {reason}"
+                raise ConfigError("INFLUXDB_TOKEN", "***", why) from error
+            if error.status == 404 or "organization name" in reason:  # a bad request for a query
+                where = f"organization {self._org!r} at {self._url}"
+                why = f"there is no such bucket in the {where}: make it, or name another"
+                raise ConfigError("--bucket", self._bucket, why) from error
+            if error.status in {400, 413, 422}:
+                raise BadRequestError(reason) from error
+            raise SinkUnavailableError(f"InfluxDB {self._url}: {reason}.") from error
         except (HTTPError, OSError) as error:
-            raise self._unreached(error) from error
-
-    def _error(self, error: ApiException) -> TallystreamError | None:
-        """Return the error that a response of the server means, None if it is about the points."""
-        if error.status in {401, 403}:
-            return ConfigError("INFLUXDB_TOKEN", "***", f"InfluxDB at {self._url} refuses it: {_reason(error)}")
-        if error.status == 404:
-            return self._no_bucket()
-        if error.status in {400, 413, 422}:
-            return None
-        return self._unavailable(_reason(error))
-
-    def _unreached(self, error: Exception) -> TallystreamError:
-        """Return the error for a missing response: a wrong certificate is permanent, everything else may pass."""
-        if isinstance(error, LocationParseError):
-            return ConfigError("--store", f"influxdb:{self._url}", f"no host can have this name ({error})")
-        cause: BaseException | None = getattr(error, "reason", None) or error
-        while cause is not None:
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                why = f"the certificate of {self._url} is not trusted ({cause.verify_message}): name its authority's"
-                return ConfigError("INFLUXDB_CA_FILE", self._ca_file, why)
-            if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
-                why = f"{self._url} refuses it ({cause.reason}): name a certificate, and its key in INFLUXDB_KEY_FILE"
-                return ConfigError("INFLUXDB_CERT_FILE", self._client_certificate.cert_file, why)
-            cause = cause.__cause__ or next((part for part in cause.args if isinstance(part, Exception)), None)
-        return self._unavailable(error)
-
-    def _unavailable(self, why: object) -> SinkUnavailableError:
-        return SinkUnavailableError(f"InfluxDB {self._url}: {why}.")
+            ca, client = ("INFLUXDB_CA_FILE", self._ca_file), ("INFLUXDB_CERT_FILE", self._certificate.cert_file)
+            unavailable = SinkUnavailableError(f"InfluxDB {self._url}: {error}.")
+            raise (tls_error(error, self._url, ca, client) or unavailable) from error
 
     def _no_influxdb(self, why: str) -> ConfigError:
         return ConfigError("--store", f"influxdb:{self._url}", f"the server {why}: give the URL of InfluxDB's API")
-
-    def _no_bucket(self) -> ConfigError:
-        where = f"organization {self._org!r} at {self._url}"
-        return ConfigError(
-            "--bucket", self._bucket, f"there is no such bucket in the {where}: make it, or name another"
-        )
 
 
 def _line(point: Point) -> str:

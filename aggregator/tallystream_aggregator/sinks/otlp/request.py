@@ -5,7 +5,7 @@ Source: "Metrics Data Model" and "OTLP Specification" (opentelemetry.io/docs/spe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -14,7 +14,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AGGREGATION_TEMPORALITY_CUMULATIVE,
     ExponentialHistogramDataPoint,
     Metric,
-    NumberDataPoint,
     ScopeMetrics,
     SummaryDataPoint,
 )
@@ -22,12 +21,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from tallystream.decoding import json_decoder
 from tallystream.metrics.sketch import expanded, size
 from tallystream.record import Sketch
-from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, refused
+from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, numbers, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 START_NS = 1
 """The start of every cumulative stream: the first nanosecond of 1970, because 0 means an unknown start.
@@ -62,11 +59,11 @@ def unfit(point: Point) -> object:
         return bad
     if not 0 < point.ts_ms < _END_MS:
         return f"the time {point.ts_ms}"
-    numbers = _numbers(point)
-    if not numbers:
+    fields = numbers(point)
+    if not fields:
         return "it has no number"
-    if _type(point) in _UNITS and numbers.get("count", 0) < 0:
-        return f"the count {numbers['count']}"
+    if _type(point) in _UNITS and fields.get("count", 0) < 0:
+        return f"the count {fields['count']}"
     return None
 
 
@@ -93,28 +90,23 @@ class _Builder:
     def add(self, point: Point) -> None:
         """Add the data point of the sum, and that of a gauge for each other field."""
         app = point.tags.get("app")
-        name, type_, fields = _text(point.measurement), _type(point), _numbers(point)
+        name, type_, fields = _text(point.measurement), _type(point), numbers(point)
         attributes = [_attribute(free(key, _OWN), value) for key, value in point.tags.items() if key != "app"]
-        time_ns = point.ts_ms * _NS_PER_MS
-        bare = NumberDataPoint(attributes=attributes, time_unix_nano=time_ns)
+        common = {"attributes": attributes, "time_unix_nano": point.ts_ms * _NS_PER_MS}
+        cumulative = {**common, "start_time_unix_nano": START_NS}
         if type_ in _SUMS and _SUMS[type_] in fields:
             sum_ = self._metric(app, name, "sum", monotonic=type_ != "updown").sum
-            _add(sum_.data_points, bare, fields.pop(_SUMS[type_])).start_time_unix_nano = START_NS
+            sum_.data_points.add(**cumulative, **_value(fields.pop(_SUMS[type_])))
         elif type_ in _UNITS and "count" in fields:
             sketch = _sketch(point) if self._buckets else None
+            made = cumulative | _totals(fields) | (_quantiles(fields) if sketch is None else _histogram(fields, sketch))
             kind = "summary" if sketch is None else "exponential_histogram"
-            data = getattr(self._metric(app, name, kind, unit=_UNITS[type_]), kind)
-            made = data.data_points.add(attributes=attributes, time_unix_nano=time_ns, start_time_unix_nano=START_NS)
-            _fill(made, fields)
-            if sketch is None:
-                _fill_quantiles(made, fields)
-            else:
-                _fill_buckets(made, fields, sketch)
+            getattr(self._metric(app, name, kind, unit=_UNITS[type_]), kind).data_points.add(**made)
         elif type_ == "gauge" and "sum" in fields:
-            _add(self._metric(app, name, "gauge").gauge.data_points, bare, fields.pop("sum"))
+            self._metric(app, name, "gauge").gauge.data_points.add(**common, **_value(fields.pop("sum")))
         for field, value in fields.items():
-            gauge = self._metric(app, f"{name}.{field}", "gauge").gauge
-            _add(gauge.data_points, bare, value).attributes.append(_attribute(FIELD, field))
+            made = common | {"attributes": [*attributes, _attribute(FIELD, field)]} | _value(value)
+            self._metric(app, f"{name}.{field}", "gauge").gauge.data_points.add(**made)
 
     def _metric(self, app: str | None, name: str, kind: str, *, unit: str = "", monotonic: bool = False) -> Metric:
         """Return the metric with this identity, a new one at first."""
@@ -140,31 +132,25 @@ class _Builder:
         return found
 
 
-def _add(
-    data_points: RepeatedCompositeFieldContainer[NumberDataPoint], bare: NumberDataPoint, value: float
-) -> NumberDataPoint:
-    """Append a copy of `bare` with the value, and return it."""
-    made = data_points.add()
-    made.CopyFrom(bare)
-    if isinstance(value, int):
-        made.as_int = value
-    else:
-        made.as_double = value
-    return made
+def _value(value: float) -> dict[str, Any]:
+    return {"as_int": value} if isinstance(value, int) else {"as_double": value}
 
 
-def _fill(made: SummaryDataPoint | ExponentialHistogramDataPoint, fields: dict[str, float]) -> None:
-    """Move the count and the sum into the data point. OTLP has no sum that negative values lower."""
-    made.count = int(fields.pop("count"))
-    if min(fields.get("min", 0.0), fields.get("sum", 0.0)) >= 0:
-        made.sum = fields.pop("sum", 0.0)
+def _totals(fields: dict[str, float]) -> dict[str, Any]:
+    """Remove and return the count and the sum of a distribution. OTLP has no sum that negative values lower."""
+    count = {"count": int(fields.pop("count"))}
+    return count | ({"sum": fields.pop("sum", 0.0)} if min(fields.get("min", 0.0), fields.get("sum", 0.0)) >= 0 else {})
 
 
-def _fill_quantiles(summary: SummaryDataPoint, fields: dict[str, float]) -> None:
-    """Move the quantiles that a Summary can hold into it: those that are not negative."""
-    for field, quantile in _QUANTILES.items():
-        if fields.get(field, -1.0) >= 0:
-            summary.quantile_values.add(quantile=quantile, value=fields.pop(field))
+def _quantiles(fields: dict[str, float]) -> dict[str, Any]:
+    """Remove and return the quantiles that a Summary can hold: those that are not negative."""
+    held = {field: quantile for field, quantile in _QUANTILES.items() if fields.get(field, -1.0) >= 0}
+    return {
+        "quantile_values": [
+            SummaryDataPoint.ValueAtQuantile(quantile=quantile, value=fields.pop(field))
+            for field, quantile in held.items()
+        ]
+    }
 
 
 def _sketch(point: Point) -> Sketch | None:
@@ -176,30 +162,25 @@ def _sketch(point: Point) -> Sketch | None:
         return None
 
 
-def _fill_buckets(histogram: ExponentialHistogramDataPoint, fields: dict[str, float], sketch: Sketch) -> None:
-    """Move the extremes into the histogram, and add the buckets of the sketch."""
-    for field in ("min", "max"):
-        if field in fields:
-            setattr(histogram, field, fields.pop(field))
-    histogram.scale, histogram.zero_count = sketch.scale, sketch.zero_count
-    for made, found in ((histogram.positive, sketch.positive), (histogram.negative, sketch.negative)):
-        buckets = expanded(found)
-        made.offset = buckets.offset
-        made.bucket_counts.extend(buckets.counts)
+def _histogram(fields: dict[str, float], sketch: Sketch) -> dict[str, Any]:
+    """Remove and return the extremes, with the buckets of the sketch."""
+    extremes: dict[str, Any] = {field: fields.pop(field) for field in ("min", "max") if field in fields}
+    positive, negative = (
+        ExponentialHistogramDataPoint.Buckets(offset=buckets.offset, bucket_counts=buckets.counts)
+        for buckets in map(expanded, (sketch.positive, sketch.negative))
+    )
+    return {
+        **extremes,
+        "scale": sketch.scale,
+        "zero_count": sketch.zero_count,
+        "positive": positive,
+        "negative": negative,
+    }
 
 
 def _type(point: Point) -> str:
     """Return the type of a sum; empty for other points, also those of single instances, whose counts restart."""
     return "" if point.measurement.startswith(INSTANCE_PREFIX) else point.tags.get("metric_type", "")
-
-
-def _numbers(point: Point) -> dict[str, float]:
-    """Return the fields that are numbers; true is 1."""
-    return {
-        name: int(value) if isinstance(value, bool) else value
-        for name, value in point.fields.items()
-        if not isinstance(value, str)
-    }
 
 
 def _attribute(key: str, value: str) -> KeyValue:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import logging
-import ssl
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.base import Point, Rejections, SinkUnavailableError
+from tallystream_aggregator.sinks.http import tls_error
 from tallystream_aggregator.sinks.otlp.request import encode, unfit
 
 if TYPE_CHECKING:
@@ -44,20 +44,6 @@ PROBE = Point("tallystream.probe", {"app": "tallystream", "metric_type": "gauge"
 """A point that every receiver can store. It is sent with the time of now, and only after an error of the receiver."""
 
 
-class _Write:
-    """What the receiver has answered to the points of one write: `refused` are the points with their reasons.
-
-    `faults` are points for which it answers an error of its own, such as 500. OTLP forbids to retry such a request, and
-    a receiver that can't name a tag gives this answer every time. But so does one whose disk is full. The points are at
-    fault if the receiver accepts the probe, both after the first of these errors (`probed`) and after the last one.
-    """
-
-    def __init__(self) -> None:
-        self.refused: list[tuple[Point, str]] = []
-        self.faults: list[tuple[Point, str]] = []
-        self.probed = False
-
-
 class OtlpSink:
     """Sends points to the receiver at `url`. A URL without a path gets the default one, `/v1/metrics`.
 
@@ -65,7 +51,11 @@ class OtlpSink:
     and their start never moves. With `buckets`, histograms with a sketch are sent with their buckets.
 
     Delivery: at least once, up to the receiver's acknowledgement. A receiver that refuses a request gets it again in
-    halves, until the refused point is alone. In a partial success the receiver has accepted the other data points and
+    halves, until the refused point is alone. It also gets a request in halves to which it answers an error of its own,
+    such as 500. OTLP forbids to retry such a request, and a receiver that can't name a tag gives this answer every
+    time. But so does one whose disk is full. A single point is at fault if the receiver accepts the probe after it.
+
+    In a partial success the receiver has accepted the other data points and
     does not name those that it rejects: they are counted and logged, and sent nowhere else.
     """
 
@@ -109,16 +99,9 @@ class OtlpSink:
             ConfigError: the URL, a header or the certificate is wrong.
             SinkUnavailableError: the receiver does not answer or is overloaded; write the same points again later.
         """
-        checked = [(point, unfit(point)) for point in points]
-        good = _merged(point for point, reason in checked if reason is None)
-        state = _Write()
-        state.refused += [(point, str(reason)) for point, reason in checked if reason is not None]
+        good = _merged(self.refusals.sift(points, unfit))
         for at in range(0, len(good), BATCH):
-            self._send(good[at : at + BATCH], state)
-        if state.faults:
-            self._probe(state.faults[-1][1])
-        for point, reason in (*state.refused, *state.faults):
-            self.refusals.add(point, reason)
+            self.refusals.send(good[at : at + BATCH], self._send)
 
     def flush(self) -> None:
         """Return at once: `write` waits for the acknowledgement."""
@@ -127,40 +110,17 @@ class OtlpSink:
         """Close the connection. It is safe to call this again."""
         self._pool.clear()
 
-    def _send(self, points: Sequence[Point], state: _Write) -> None:
+    def _send(self, points: Sequence[Point]) -> str | None:
+        """Send points in one request. Return why the receiver refuses it because of one of them, None otherwise."""
         response = self._post(encode(points, buckets=self._buckets))
         status = response.status
         if 200 <= status < 300:
-            self._report(response, points, state)
-        elif status in REFUSED_DATA:
-            self._divide(response, points, state, state.refused)
-        elif status >= 500 and status not in TRANSIENT:
-            if not state.probed:
-                self._probe(_reason(response))
-                state.probed = True
-            self._divide(response, points, state, state.faults)
-        else:
+            return self._rejected(response, points)
+        if status not in REFUSED_DATA and (status < 500 or status in TRANSIENT):
             raise self._error(response)
-
-    def _divide(
-        self,
-        response: urllib3.BaseHTTPResponse,
-        points: Sequence[Point],
-        state: _Write,
-        found: list[tuple[Point, str]],
-    ) -> None:
-        """Send the points of a refused request again in halves. A single point goes to `found`."""
-        if len(points) > 1:
-            middle = len(points) // 2
-            self._send(points[:middle], state)
-            self._send(points[middle:], state)
-        else:
-            found += [(point, _reason(response)) for point in points]
-
-    def _probe(self, reason: str) -> None:
-        """Raise SinkUnavailableError for `reason` if the receiver does not accept the probe."""
-        if not 200 <= self._post_probe().status < 300:
-            raise self._unavailable(reason)
+        if status >= 500 and len(points) == 1 and not 200 <= self._post_probe().status < 300:
+            raise self._unavailable(_reason(response))
+        return _reason(response)
 
     def _post_probe(self) -> urllib3.BaseHTTPResponse:
         return self._post(encode([replace(PROBE, ts_ms=int(time.time() * 1000))]))
@@ -170,27 +130,25 @@ class OtlpSink:
         try:
             return self._pool.request("POST", self._url, body=content, headers=self._headers, redirect=False)
         except urllib3.exceptions.HTTPError as error:
-            cause = error.args[0] if error.args else None
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                why = f"the certificate of {self._url} is not trusted ({cause.verify_message}): name its authority's"
-                raise ConfigError("OTEL_EXPORTER_OTLP_CERTIFICATE", self._ca_file, why) from error
-            raise self._unavailable(error) from error
+            ca = ("OTEL_EXPORTER_OTLP_CERTIFICATE", self._ca_file)
+            raise (tls_error(error, self._url, ca) or self._unavailable(error)) from error
 
-    def _report(self, response: urllib3.BaseHTTPResponse, points: Sequence[Point], state: _Write) -> None:
-        """Report what a successful response says about rejected data points."""
+    def _rejected(self, response: urllib3.BaseHTTPResponse, points: Sequence[Point]) -> str | None:
+        """Return why the receiver rejects a single point. Count and log what it rejects of several points."""
         try:
             partial = ExportMetricsServiceResponse.FromString(response.data).partial_success
         except DecodeError:  # a receiver that answers a text
-            return
+            return None
         rejected, reason = partial.rejected_data_points, partial.error_message
         if rejected and len(points) == 1:
-            state.refused.append((points[0], reason))
-        elif rejected:
+            return reason
+        if rejected:
             self.refusals.number += rejected
             log.warning("OTLP rejects %d data points of %d points permanently: %s", rejected, len(points), reason)
         elif reason and reason != self._warning:
             self._warning = reason
             log.warning("OTLP accepts the points with a warning: %s", reason)
+        return None
 
     def _error(self, response: urllib3.BaseHTTPResponse) -> TallystreamError:
         """Return the error that a response means for all points."""

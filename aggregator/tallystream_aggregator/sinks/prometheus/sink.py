@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tallystream_aggregator.health.exposition import CONTENT_TYPE, render
-from tallystream_aggregator.health.server import CachedText, HealthServer, Response
-from tallystream_aggregator.sinks.base import Rejections, refused
+from tallystream_aggregator.health.exposition import CONTENT_TYPE, Family, Sample, render
+from tallystream_aggregator.health.server import HealthServer, Response
+from tallystream_aggregator.sinks.base import Rejections, numbers, refused
 from tallystream_aggregator.sinks.prometheus import names
-from tallystream_aggregator.sinks.prometheus.text import Held, exposition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tallystream_aggregator.sinks.base import Point
 
@@ -21,6 +20,16 @@ log = logging.getLogger(__name__)
 
 EMPTY = "the newest sums are not known yet"
 """The reason of a sink that has no points."""
+
+
+class Held(NamedTuple):
+    """The newest values of one sum. `labels` are those of its samples."""
+
+    name: str
+    metric_type: str
+    labels: Mapping[str, str]
+    fields: Mapping[str, float]
+    ts_ms: int
 
 
 class PrometheusSink:
@@ -42,9 +51,7 @@ class PrometheusSink:
         self._written: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._shown: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._silent: str | None = EMPTY
-        self._flushes = 0
-        self._text = CachedText()
-        self._noted: set[str] = set()
+        self._text: bytes | None = None
         self.refusals = Rejections("Prometheus")
 
     @property
@@ -65,26 +72,18 @@ class PrometheusSink:
 
     def write(self, points: Sequence[Point]) -> None:
         """Store the points in memory until the next flush shows them."""
-        for point in points:
-            bad = _unfit(point)
-            if bad is not None:
-                self.refusals.add(point, bad)
-                continue
+        for point in self.refusals.sift(points, _unfit):
             key = (point.measurement, tuple(sorted(point.tags.items())))
-            fields = {name: value for name, value in point.fields.items() if not isinstance(value, str)}
             before = self._written.get(key) or self._shown.get(key)
-            if before is None:
-                labels = names.labels(point.measurement, point.tags)
-                self._written[key] = Held(point.measurement, point.tags, labels, fields, point.ts_ms)
-            else:
-                self._written[key] = before._replace(fields=fields, ts_ms=point.ts_ms)
+            labels = names.labels(point.measurement, point.tags) if before is None else before.labels
+            type_ = point.tags["metric_type"]
+            self._written[key] = Held(point.measurement, type_, labels, numbers(point), point.ts_ms)
 
     def flush(self) -> None:
         """Show all points written so far."""
         with self._lock:
             self._shown.update(self._written)
-            self._silent = None
-            self._flushes += 1
+            self._silent = self._text = None
         self._written.clear()
 
     def withdraw(self, reason: str) -> None:
@@ -108,19 +107,33 @@ class PrometheusSink:
     def metrics(self) -> Response:
         """Return all sums in the text format, or 503 with the reason while they are not shown."""
         with self._lock:
-            silent, version = self._silent, self._flushes
-        if silent is not None:
-            return Response(503, "text/plain; charset=utf-8", f"{silent}\n")
-        return Response(200, CONTENT_TYPE, self._text.body(version, self._exposition))
+            if self._silent is not None:
+                return Response(503, "text/plain; charset=utf-8", f"{self._silent}\n")
+            if self._text is None:
+                self._text = render(families(self._shown.values())).encode()
+            return Response(200, CONTENT_TYPE, self._text)
 
-    def _exposition(self) -> str:
-        with self._lock:
-            held = list(self._shown.values())
-        families, notes = exposition(held)
-        for family in notes.keys() - self._noted:
-            self._noted.add(family)
-            log.warning("%s", notes[family])
-        return render(families)
+
+def families(sums: Collection[Held]) -> list[Family]:
+    """Return all sums as families of Prometheus' text format, sorted by name. They are valid for any names of metrics.
+
+    A family that metrics of several kinds share is untyped.
+    """
+    found = {names.SUMS: Family(names.SUMS, "gauge", names.OWN_FAMILIES[names.SUMS], [Sample(len(sums), {})])}
+    for held in sums:
+        places = [(names.place(held.name, held.metric_type, field), value) for field, value in held.fields.items()]
+        for place, value in (*places, (names.Place(names.SUM_TIME, "gauge"), held.ts_ms / 1000)):
+            if place is None:
+                continue
+            family = found.get(place.family)
+            if family is None:
+                help_ = names.OWN_FAMILIES.get(place.family, f"{held.name}, over all instances of each app.")
+                family = found[place.family] = Family(place.family, place.kind, help_, [])
+            elif family.kind != place.kind:
+                found[place.family] = family._replace(kind="untyped")
+            labels = {**held.labels, "quantile": place.quantile} if place.quantile else held.labels
+            family.samples.append(Sample(value, labels))
+    return [family for _, family in sorted(found.items())]
 
 
 def _unfit(point: Point) -> object:

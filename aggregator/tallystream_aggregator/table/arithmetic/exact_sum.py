@@ -39,16 +39,12 @@ class Sum:
         if new is not None:
             self._add(new, 1)
 
-    def merge(self, other: Sum) -> None:
-        """Add another sum."""
-        self.terms += other.terms
-        self.integers += other.integers
-        self.floats += other.floats
-        self.units += other.units
-
-    def remove(self, other: Sum) -> None:
-        """Subtract a sum that was merged into this one."""
-        self.merge(Sum(-other.terms, -other.integers, -other.floats, -other.units))
+    def merge(self, other: Sum, sign: int = 1) -> None:
+        """Add another sum. With the sign -1, subtract one that was merged into this one."""
+        self.terms += sign * other.terms
+        self.integers += sign * other.integers
+        self.floats += sign * other.floats
+        self.units += sign * other.units
 
     def value(self) -> Value:
         """Return the sum, or None if it has no terms. If a term is a float, so is the sum, correctly rounded.

@@ -1,11 +1,13 @@
-"""The stored values of each metric type, and how newer values replace them."""
+"""The values that the table keeps of a metric, and how newer values replace them (types: tallystream.metric_types)."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
-from tallystream.record import MAX_COUNT, Counter, Metric
+from tallystream.metric_types import HIGHEST, LOWEST, NAMES, TOTAL, TYPES
+from tallystream.record import MAX_COUNT, Counter, Histogram, Metric
+from tallystream_aggregator.table.arithmetic.sketches import encode_sketch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,43 +17,48 @@ Values = tuple[Value, ...]
 Totals = dict[str, Value]
 """The summed fields of one metric. A field without a value is None."""
 
-RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
-STORED: dict[str, tuple[str, ...]] = {
-    "counter": ("count",),
-    "float_counter": ("sum",),
-    "updown": ("value",),
-    "gauge": ("value",),
-    "meter": ("count", *RATES),
-    "histogram": ("count", "sum", "min", "max"),
-    "timer": ("count", "sum", "min", "max", *RATES),
-    "position": ("start", "position"),
+_WIDENING = {
+    kind: [(index, field.adds == LOWEST) for index, field in enumerate(fields) if field.adds in (LOWEST, HIGHEST)]
+    for kind, fields in TYPES.items()
 }
-MOMENTARY = frozenset({"value", *RATES})
-"""Fields that count only while their life is living and its newest snapshot has them. All other fields stay."""
+_COUNTING = {kind for kind, fields in TYPES.items() if fields[0].adds == TOTAL}
 
-_COUNTS = ("count", "sum")
-"""The first field of the types that count: `sum` is that of a float counter."""
+
+def stored(metric: Metric) -> tuple[Values, bytes | None]:
+    """Return the values and the sketch that the table stores of a metric.
+
+    Raises:
+        ValueError: a value is beyond the range of floats, or the sketch can't be read.
+    """
+    if metric.__class__ is Counter:  # the most frequent type
+        return (metric.count,), None
+    return stored_values(metric), encode_sketch(metric) if isinstance(metric, Histogram) else None
 
 
 def stored_values(metric: Metric) -> Values:
-    """Return the values that the table stores of a metric, in the order of `STORED[metric.type]`."""
-    if metric.__class__ is Counter:  # the most frequent type; the contract bounds counts
-        return (metric.count,)
-    return tuple(_bounded(getattr(metric, field)) for field in STORED[metric.type])
+    """Return the values that the table stores of a metric, in the order of its type's fields.
+
+    Raises:
+        ValueError: one is beyond the range of floats.
+    """
+    return tuple(_bounded(getattr(metric, name)) for name in NAMES[metric.type])
 
 
 def count_falls(kind: str, old: Values, new: Values) -> bool:
     """Tell whether a count is lower than before, which rule 4 refuses within a life."""
-    return STORED[kind][0] in _COUNTS and new[0] < old[0]  # type: ignore[operator]  # a count is never None
+    return kind in _COUNTING and new[0] < old[0]  # type: ignore[operator]  # a count is never None
 
 
 def merge_values(kind: str, old: Values, new: Values) -> Values:
     """Return the values that replace `old`: the new ones. Extremes and positions only widen (rules 7 and 9)."""
-    if kind == "position":
-        return (minimum((old[0], new[0])), maximum((old[1], new[1])))
-    if kind in ("histogram", "timer"):
-        return (*new[:2], minimum((old[2], new[2])), maximum((old[3], new[3])), *new[4:])
-    return new
+    widening = _WIDENING[kind]
+    if not widening:
+        return new
+    values = list(new)
+    for index, is_lowest in widening:
+        both = (old[index], new[index])
+        values[index] = minimum(both) if is_lowest else maximum(both)
+    return tuple(values)
 
 
 def saturated(totals: Totals) -> tuple[Totals, bool]:
@@ -72,7 +79,10 @@ def _within(value: Value) -> Value:
 def _bounded(value: Value) -> Value:
     # A gauge may be any JSON number. A whole number beyond 64 bits is stored as the nearest float.
     if isinstance(value, int) and not -MAX_COUNT - 1 <= value <= MAX_COUNT:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ValueError("a value is beyond the range of floats") from error
     return value
 
 

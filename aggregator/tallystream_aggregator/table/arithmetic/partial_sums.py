@@ -7,47 +7,35 @@ lives. The partial sums of several shards merge into the sum of the metric (rule
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
+from tallystream_aggregator import sums
+from tallystream_aggregator.table.arithmetic import sketches
 from tallystream_aggregator.table.arithmetic.exact_sum import Extreme, Sum
-from tallystream_aggregator.table.arithmetic.metric_types import (
-    MOMENTARY,
-    RATES,
-    STORED,
-    Totals,
-    Value,
-    Values,
-    maximum,
-    minimum,
-)
-from tallystream_aggregator.table.arithmetic.sketches import SKETCHED, MergedSketch
+from tallystream_aggregator.table.arithmetic.metric_types import Totals, Value, Values, maximum, minimum, saturated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tallystream.metrics.sketch import Sketch
+    from tallystream_aggregator.sums import MetricId, Offsets
 
 SumOrExtreme = Sum | Extreme
 
 _SUM, _MIN, _MAX = range(3)
-_OPERATIONS = {
-    "value": (_SUM, _MIN, _MAX),
-    "count": (_SUM,),
-    "sum": (_SUM,),
-    "min": (_MIN,),
-    "max": (_MAX,),
-    "start": (_MIN,),
-    "position": (_MAX,),
-    **dict.fromkeys(RATES, (_SUM,)),
-}
+_OPERATIONS = {LOWEST: (_MIN,), HIGHEST: (_MAX,)}
 _CELLS = {
     kind: tuple(
-        (index, operation, field in MOMENTARY) for index, field in enumerate(fields) for operation in _OPERATIONS[field]
+        (index, operation, field.adds == CURRENT)
+        for index, field in enumerate(fields)
+        for operation in ((_SUM, _MIN, _MAX) if field.name == "value" else _OPERATIONS.get(field.adds, (_SUM,)))
     )
-    for kind, fields in STORED.items()
+    for kind, fields in TYPES.items()
 }
+_SKETCHED = {"histogram", "timer"}
+_NO_LIFE: sketches.Counted = (0, None)
 
 
 class Contribution(NamedTuple):
@@ -70,7 +58,7 @@ class PartialSum:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.cells: list[SumOrExtreme] = [_cell(operation) for _, operation, _ in _CELLS[kind]]
-        self.merged = MergedSketch() if kind in SKETCHED else None
+        self.merged = sketches.MergedSketch() if kind in _SKETCHED else None
         self.lives = self.instances = self.forgotten = 0
 
     def replace(self, old: Contribution | None, new: Contribution | None) -> None:
@@ -84,7 +72,7 @@ class PartialSum:
             if before is not after:
                 cell.replace(before, after)
         if self.merged is not None:
-            self.merged.replace(_sketch(old), _sketch(new))
+            self.merged.replace(_counted(old), _counted(new))
 
     def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
         """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""
@@ -125,125 +113,123 @@ class PartialSum:
         self.forgotten -= other.forgotten
         for cell, removed in zip(self.cells, other.cells, strict=True):
             if isinstance(cell, Sum) and isinstance(removed, Sum):
-                cell.remove(removed)
-        if self.merged is not None and other.merged is not None:
-            self.merged.remove(other.merged)
-        for cell, removed in zip(self.cells, other.cells, strict=True):
-            if isinstance(cell, Extreme) and isinstance(removed, Extreme):
+                cell.merge(removed, -1)
+            elif isinstance(cell, Extreme) and isinstance(removed, Extreme):
                 cell.mark_lost(removed.value)
+        if self.merged is not None and other.merged is not None:
+            self.merged.merge(other.merged, -1)
 
     def totals(self) -> Totals:
         """Return the summed fields. They may exceed 64 bits, or be infinite."""
         totals: Totals = {}
         cells = iter(self.cells)
-        for field in STORED[self.kind]:
+        for name in NAMES[self.kind]:
             cell = next(cells)
-            if field == "value":
+            if name == "value":
                 totals |= {"sum": _read(cell), "min": _read(next(cells)), "max": _read(next(cells))}
                 totals["number"] = self.lives
-            elif field == "count":
-                totals[field] = int(_read(cell) or 0)
+            elif name == "count":
+                totals[name] = int(_read(cell) or 0)
             else:
-                totals[field] = _read(cell)
+                totals[name] = _read(cell)
         return totals
 
-    def sketch(self) -> Sketch | None:
-        """Return the sketch of all counted values, or None if a sketch is missing or nothing was counted."""
-        return None if self.merged is None else self.merged.total()
+    def row(self, metric: MetricId, ts_ms: int, offsets: Offsets) -> sums.Sum:
+        """Return the row of `metrics-agg` of a metric whose partial sums include all lives, at the table's clock."""
+        app, name, kind, tags = metric
+        totals, overflow = saturated(self.totals())
+        row = sums.Sum(app=app, name=name, type=kind, tags=dict(tags), ts=ts_ms, offsets=offsets, **totals)  # type: ignore[arg-type]  # by type
+        row.lives, row.instances, row.retired, row.overflow = self.lives, self.instances, self.forgotten, overflow
+        if row.number and row.sum is not None and not overflow:
+            row.mean = row.sum / row.number
+        merged = None if self.merged is None else self.merged.total()
+        if merged is not None:
+            for share, value in sketches.quantiles(merged).items():
+                setattr(row, share, value)
+            if not overflow:
+                row.sketch = msgspec.Raw(sketches.encode(merged.encode()))
+        return row
+
+    def stored(self) -> _Stored:
+        """Return the stored form. No extreme may be lost."""
+        cells = [
+            (c.terms, f"{c.integers:x}", c.floats, f"{c.units:x}") if isinstance(c, Sum) else c.value
+            for c in self.cells
+        ]
+        merged, sketch = self.merged, None
+        if merged is not None:
+            bins = [
+                (scale, sign, [(index, f"{count:x}") for index, count in sorted(found.items())])
+                for (scale, sign), found in sorted(merged.bins.items())
+            ]
+            sketch = (bins, f"{merged.zeros:x}", merged.missing)
+        return self.kind, self.lives, self.instances, self.forgotten, cells, sketch
+
+    @classmethod
+    def of_stored(cls, stored: _Stored) -> PartialSum:
+        """Return the partial sums of a stored form.
+
+        Raises:
+            ValueError, TypeError: it is not one.
+        """
+        kind, lives, instances, forgotten, cells, sketch = stored
+        if kind not in TYPES:
+            raise ValueError(f"{kind!r} is not a type of metrics")
+        partial = cls(kind)
+        partial.lives, partial.instances, partial.forgotten = lives, instances, forgotten
+        for cell, found in zip(partial.cells, cells, strict=True):
+            if isinstance(cell, Extreme):
+                cell.set(found)  # type: ignore[arg-type]
+            else:
+                terms, integers, floats, units = found  # type: ignore[misc]
+                cell.merge(Sum(terms, int(integers, 16), floats, int(units, 16)))
+        if partial.merged is not None and sketch is not None:
+            bins, zeros, partial.merged.missing = sketch
+            partial.merged.zeros = int(zeros, 16)
+            partial.merged.bins = {
+                (scale, sign): {index: int(count, 16) for index, count in found} for scale, sign, found in bins
+            }
+        return partial
 
 
 def _cell(operation: int) -> SumOrExtreme:
     return Sum() if operation == _SUM else Extreme(operator.lt if operation == _MIN else operator.gt)
 
 
-def _sketch(contribution: Contribution | None) -> tuple[Value, bytes | None] | None:
-    return None if contribution is None else (contribution.values[0], contribution.sketch)
+def _counted(contribution: Contribution | None) -> sketches.Counted:
+    return _NO_LIFE if contribution is None else (contribution.values[0], contribution.sketch)
 
 
 def _read(cell: SumOrExtreme) -> int | float | None:
     return cell.value() if isinstance(cell, Sum) else cell.value
 
 
-class StoredSum(msgspec.Struct, array_like=True, gc=False):
-    """`Sum`, with numbers that may exceed 64 bits in hexadecimal."""
+_Stored = tuple[
+    str,
+    int,
+    int,
+    int,
+    list[tuple[int, str, int, str] | Value],
+    tuple[list[tuple[int, int, list[tuple[int, str]]]], str, int] | None,
+]
+"""(type, living lives, instances, forgotten lives, cells, merged sketch).
 
-    terms: int
-    integers: str
-    floats: int
-    units: str
-
-
-class StoredSketch(msgspec.Struct, array_like=True):
-    """`MergedSketch`: by (scale, sign), each bucket as (index, count), counts in hexadecimal.
-
-    `missing` is the number of lives that counted values without a sketch.
-    """
-
-    bins: list[tuple[int, int, list[tuple[int, str]]]]
-    zeros: str
-    missing: int
+A cell is an extreme, or a sum as (terms, whole part, float terms, units). Numbers that may exceed 64 bits are in
+hexadecimal. The sketch is (bins, zeros, missing): by scale and sign, each bucket as (index, count).
+"""
 
 
-class StoredPartialSum(msgspec.Struct, array_like=True):
-    """The partial sums of one metric as they are stored: sums, extremes and bins in the order of the cells."""
-
-    sums: list[StoredSum]
-    extremes: list[Value]
-    bins: StoredSketch | None = None
-
-    def load(self, kind: str) -> PartialSum:
-        """Return the partial sums for a metric of this type, with no living lives."""
-        partial = PartialSum(kind)
-        sums, extremes = iter(self.sums), iter(self.extremes)
-        for cell in partial.cells:
-            if isinstance(cell, Sum):
-                stored = next(sums)
-                cell.merge(Sum(stored.terms, int(stored.integers, 16), stored.floats, int(stored.units, 16)))
-            else:
-                cell.set(next(extremes))
-        if partial.merged is not None and self.bins is not None:
-            partial.merged.bins = {
-                (scale, sign): {index: int(count, 16) for index, count in found}
-                for scale, sign, found in self.bins.bins
-            }
-            partial.merged.zeros, partial.merged.missing = int(self.bins.zeros, 16), self.bins.missing
-        return partial
+def enc_hook(partial: Any) -> _Stored:
+    """Return the stored form of partial sums, for msgspec's encoders."""
+    return partial.stored()  # type: ignore[no-any-return]
 
 
-def store_partial_sum(partial: PartialSum) -> StoredPartialSum:
-    """Return partial sums in their stored form, without the numbers of lives."""
-    merged, bins = partial.merged, None
-    if merged is not None:
-        found = [
-            (scale, sign, [(index, f"{count:x}") for index, count in sorted(bins_.items())])
-            for (scale, sign), bins_ in sorted(merged.bins.items())
-        ]
-        bins = StoredSketch(found, f"{merged.zeros:x}", merged.missing)
-    return StoredPartialSum(
-        [StoredSum(c.terms, f"{c.integers:x}", c.floats, f"{c.units:x}") for c in partial.cells if isinstance(c, Sum)],
-        [cell.value for cell in partial.cells if isinstance(cell, Extreme)],
-        bins,
-    )
-
-
-class ForgottenSums(msgspec.Struct, array_like=True):
-    """The number of forgotten lives of one metric, and their sums."""
-
-    lives: int
-    stored: StoredPartialSum
-
-    def load(self, kind: str) -> PartialSum:
-        """Return the partial sums for a metric of this type, with the number of forgotten lives."""
-        partial = self.stored.load(kind)
-        partial.forgotten = self.lives
-        return partial
-
-
-def store_forgotten(partial: PartialSum) -> ForgottenSums:
-    """Return the partial sums of forgotten lives in their stored form."""
-    return ForgottenSums(partial.forgotten, store_partial_sum(partial))
+def dec_hook(kind: type, stored: Any) -> Any:
+    """Return partial sums of their stored form, for msgspec's decoders."""
+    del kind
+    return PartialSum.of_stored(msgspec.convert(stored, _Stored))
 
 
 def is_kept(kind: str) -> bool:
     """Tell whether a type has values that stay in the sum when a life is forgotten. A gauge has none."""
-    return any(field not in MOMENTARY for field in STORED[kind])
+    return any(field.adds != CURRENT for field in TYPES[kind])

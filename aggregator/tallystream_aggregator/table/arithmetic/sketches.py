@@ -19,29 +19,29 @@ from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, Sketch, aligned, ex
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tallystream_aggregator.table.arithmetic.metric_types import Totals, Value
-
-SKETCHED = frozenset({"histogram", "timer"})
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 _SHARES = list(SHARES.values())
 
 Bins = dict[int, int]
 """The number of values in each bucket, by the bucket's index."""
 
+Counted = tuple[float | None, bytes | None]
+"""The count of a life, and its sketch if it has one. A life without the metric has counted 0."""
+
 encode = msgspec.json.Encoder().encode
 _decode = json_decoder(record.Sketch)
 _EMPTY = encode(record.Sketch(scale=0))
 
 
-def encode_sketch(metric: record.Metric) -> bytes | None:
+def encode_sketch(metric: record.Histogram) -> bytes | None:
     """Return the metric's sketch as JSON, or None if it has none.
 
     Raises:
         ValueError: the sketch has too many buckets, or its number of values is not the metric's count.
     """
-    if not isinstance(metric, record.Histogram) or metric.sketch is None:
-        return None
     sketch = metric.sketch
+    if sketch is None:
+        return None
     try:
         values = size(sketch)
     except ValueError as error:
@@ -51,7 +51,7 @@ def encode_sketch(metric: record.Metric) -> bytes | None:
     return encode(sketch)
 
 
-def quantiles(sketch: Sketch) -> Totals:
+def quantiles(sketch: Sketch) -> dict[str, float]:
     """Return p50 to p999 of a sketch that is not empty.
 
     Each is within 0.54 % of the value with the rank floor(share * (count - 1)) if the scale is 6 or more.
@@ -74,9 +74,9 @@ class MergedSketch:
         self.zeros = 0
         self.missing = 0
 
-    def replace(self, old: tuple[Value, bytes | None] | None, new: tuple[Value, bytes | None] | None) -> None:
-        """Remove a sketch that was added, and add another one, each as (count, sketch). None stands for no life."""
-        (old_count, old_sketch), (new_count, new_sketch) = old or (0, None), new or (0, None)
+    def replace(self, old: Counted, new: Counted) -> None:
+        """Remove a sketch that was added, and add another one."""
+        (old_count, old_sketch), (new_count, new_sketch) = old, new
         self.missing += (new_sketch is None and bool(new_count)) - (old_sketch is None and bool(old_count))
         if old_sketch == new_sketch:
             return
@@ -89,15 +89,8 @@ class MergedSketch:
                 removed = Buckets()
             self._change(after.scale, sign, *aligned(added, removed))
 
-    def merge(self, other: MergedSketch) -> None:
-        """Add all sketches of another one."""
-        self._add(other, 1)
-
-    def remove(self, other: MergedSketch) -> None:
-        """Remove all sketches of another one, which was merged into this one."""
-        self._add(other, -1)
-
-    def _add(self, other: MergedSketch, sign: int) -> None:
+    def merge(self, other: MergedSketch, sign: int = 1) -> None:
+        """Add all sketches of another one. With the sign -1, remove those of one that was merged into this one."""
         self.zeros += sign * other.zeros
         self.missing += sign * other.missing
         for key, bins in other.bins.items():

@@ -11,8 +11,8 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream.validation import header_token
-from tallystream_aggregator.sinks.address import NO_CERTIFICATE, ClientCertificate
-from tallystream_aggregator.sinks.http import split_url
+from tallystream_aggregator.sinks.address import is_http_url
+from tallystream_aggregator.sinks.http import NO_CERTIFICATE, ClientCertificate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -194,8 +194,8 @@ def _inner(error: BaseException) -> BaseException | None:
 
 
 def _require_url(url: str) -> None:
-    parts, valid = split_url(url)
-    if parts.username or parts.password:
-        raise ConfigError(URL, f"{parts.scheme}://***@…", f"remove user and password: the token is in {TOKEN}")
-    if not valid or parts.query or parts.fragment:
+    if "@" in url:
+        scheme, _, _ = url.partition("://")
+        raise ConfigError(URL, f"{scheme}://***@…", f"remove user and password: the token is in {TOKEN}")
+    if not is_http_url(url) or "?" in url or "#" in url:
         raise ConfigError(URL, url, "give a URL, as in https://grafana.example.org or http://localhost:3000")

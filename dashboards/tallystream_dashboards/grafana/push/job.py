@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.address import ClientCertificate
+from tallystream_aggregator.sinks.http import ClientCertificate
 from tallystream_dashboards.grafana.push import report
 from tallystream_dashboards.grafana.push.apply import apply, missing_permissions
 from tallystream_dashboards.grafana.push.client import TOKEN, Grafana
@@ -61,12 +61,7 @@ def run(
     token = secrets.get(TOKEN, "set it to the token of a service account")
     desired = generate(settings.generate)
     with_secrets = _resolve_secrets(desired, secrets)
-    certificate = ClientCertificate.parse(
-        "GRAFANA",
-        env.get("GRAFANA_CERT_FILE", ""),
-        env.get("GRAFANA_KEY_FILE", ""),
-        env.get("GRAFANA_KEY_PASSWORD", ""),
-    )
+    certificate = ClientCertificate.parse(env, "GRAFANA_CERT_FILE", "GRAFANA_KEY_FILE", "GRAFANA_KEY_PASSWORD")
     grafana = Grafana(settings.url, token, secrets, settings.ca_file, certificate)
     granted = grafana.permissions()
     actions = plan(

@@ -1,78 +1,115 @@
-"""The plan of `tallystream forget`: its records, the lives, and the sums before and after."""
+"""The plan of `tallystream forget` from a table in memory: its records, the lives, and the sums."""
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import Any
 
 import pytest
 
-from support import otlp
-from support.steps import apply, publish, run
+from support.simulation.broker import BEGIN_MS
+from support.simulation.checkpoints import Batch
+from support.simulation.direct import TOPICS, Direct
+from support.tables import table_settings
 from tallystream.errors import TallystreamError
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.jobs.forget import Plan, has_reached, plan
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.positions import PositionsRow
-from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.decode import Forget
-from tallystream_aggregator.table.shards import shard_of, shards_of
+from tallystream_aggregator.table.decode import CLOCK_KEY, Forget, clock_value
+from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.sum_tags import SumTags
 
-BEGIN_MS = 1_700_000_000_000
-LARGEST = 2**63 - 1
 A, B = (new_ulid(BEGIN_MS + number) for number in range(2))
 INSTANCES = ("app-1", "app-11")
 """One instance for each of two shards."""
 
+PODS = SumTags(drop=("pod",))
 
-def states(number: int) -> list[State]:
-    """Return the states of a table: a life in each of two partitions, and one more of the first instance."""
-    tables = [Table(State(shard=shard, shards=number)) for shard in range(number)]
-    published = ((INSTANCES[0], A, 0, LARGEST), (INSTANCES[0], B, 0, 3), (INSTANCES[1], A, 1, 4))
-    for offset, (instance, life, partition, count) in enumerate(published):
+
+def table(shards: int) -> Direct:
+    """Return a table: a life in each of two partitions, and one more of the first instance."""
+    direct = Direct(shards=shards, partitions=2, table=table_settings(forget_after_ms=50_000))
+    for instance, life, partition, count in (
+        (INSTANCES[0], A, 0, 2**63 - 1),
+        (INSTANCES[0], B, 0, 3),
+        (INSTANCES[1], A, 1, 4),
+    ):
         header = {"v": 1, "app": "shop", "life": life, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
         metrics = [
-            {"type": "counter", "name": "n", "count": count},
-            {"type": "histogram", "name": "h", "count": 1, "sum": count, "min": count, "max": count},
+            {"type": "counter", "name": "n", "count": count, "tags": {"pod": "1", "site": "x"}},
+            {"type": "counter", "name": "m", "count": count},
         ]
         value = json.dumps(header | {"metrics": metrics}).encode()
-        table = tables[shard_of(instance.encode(), number)]
-        run(table, [Record("metrics", partition, offset, BEGIN_MS + offset, instance.encode(), value)])
-    return [table.state for table in tables]
+        direct.cluster.append(Place(TOPICS.metrics, partition), instance.encode(), value)
+    aggregate(direct, 1)
+    return direct
 
 
-def changes(found: Plan, field: str) -> dict[str, tuple[Any, Any]]:
-    """Return a field of each sum before and after."""
-    return {one.before.metric[1]: (one.before.totals[field], one.after.totals[field]) for one in found.sums}
+def aggregate(direct: Direct, generation: int) -> None:
+    """Let all loops of the table read what there is."""
+    loops: list[Any] = [direct.loop(shard, sum_tags=PODS) for shard in range(direct.shards)]
+    for loop in loops if direct.shards == 1 else [*loops, direct.combiner()]:
+        loop.run_epoch(Batch(0), (generation, 0), 3.0)
+    direct.flush()
+
+
+def planned(direct: Direct, forget: Forget, instance: str | None = None) -> Plan:
+    """Return the plan."""
+    return plan(direct.broker, TOPICS.table, forget, instance)
 
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_life_is_removed_by_one_record_in_its_partition(shards: int) -> None:
-    """The new sums have no overflow, and new extremes."""
-    found = plan(states(shards), Forget(life=A), INSTANCES[0])
+    """Its metrics lose something, by the tags that the sums have."""
+    found = planned(table(shards), Forget(life=A), INSTANCES[0])
     (record,) = found.records
-    assert (record.topic, record.partition, record.key) == ("metrics", 0, INSTANCES[0].encode())
+    assert (record.topic, record.partition, record.key) == (TOPICS.metrics, 0, INSTANCES[0].encode())
     assert json.loads(record.value or b"") == {"v": 1, "forget": {"life": A}}
     assert found.lives == [("shop", INSTANCES[0], A, True, 2)]
-    assert changes(found, "count") == {"h": (3, 2), "n": (LARGEST, 7)}
-    assert [(one.before.overflow, one.after.overflow) for one in found.sums if one.before.metric[1] == "n"] == [
-        (True, False)
-    ]
-    (h,) = (one.after.totals for one in found.sums if one.before.metric[1] == "h")
-    assert (h["min"], h["max"]) == (3, 4)
+    assert found.sums == [("shop", "m", "counter", ()), ("shop", "n", "counter", (("site", "x"),))]
 
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_metric_is_removed_by_a_record_for_each_shard_in_each_partition(shards: int) -> None:
-    """Its sum becomes 0, and other metrics do not change."""
-    found = plan(states(shards), Forget(metric="n", type="counter"), None)
+    """A record is ordered only with others of its partition, and of its shard."""
+    found = planned(table(shards), Forget(metric="n", type="counter", tags={"pod": "1"}))
     places = {(record.partition, shard_of(record.key, shards)) for record in found.records}
     assert places == {(partition, shard) for partition in (0, 1) for shard in range(shards)}
     assert len(found.records) == len(places)
     assert {json.loads(record.value or b"")["forget"].get("shards", 1) for record in found.records} == {shards}
-    assert [(life, metrics) for _, _, life, _, metrics in found.lives] == [(A, 2), (B, 2), (A, 2)]
-    assert changes(found, "count") == {"n": (LARGEST, 0)}
+    assert [(life, metrics) for _, _, life, _, metrics in found.lives] == [(A, 1), (B, 1), (A, 1)]
+    assert [metric[1] for metric in found.sums] == ["n"]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(("forget", "instance", "left"), [(Forget(metric="m"), None, 0), (Forget(), INSTANCES[0], 4)])
+def test_the_aggregator_removes_what_the_plan_has(shards: int, forget: Forget, instance: str | None, left: int) -> None:
+    """Afterwards nothing is found any more."""
+    direct = table(shards)
+    for record in planned(direct, forget, instance).records:
+        direct.cluster.append(Place(record.topic, record.partition), record.key, record.value)
+    aggregate(direct, 2)
+    sums = [json.loads(value) for value in direct.values()]
+    assert [one["count"] for one in sums if one["name"] == "m"][-1] == left
+    assert direct.values(TOPICS.dead) == []
+    with pytest.raises(TallystreamError, match="in the table matches"):
+        planned(direct, forget, instance)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_metric_of_forgotten_lives_is_found(shards: int) -> None:
+    """No life has it any more."""
+    direct = table(shards)
+    direct.cluster.now_ms += 200_000
+    for partition in range(2):
+        direct.cluster.append(Place(TOPICS.metrics, partition), CLOCK_KEY, clock_value(direct.cluster.now_ms))
+    aggregate(direct, 2)
+    found = planned(direct, Forget(metric="m"))
+    assert (found.lives, found.sums) == ([], [("shop", "m", "counter", ())])
+    assert len(found.records) == 2 * shards
+    with pytest.raises(TallystreamError, match="no life in the table matches"):
+        planned(direct, Forget(), INSTANCES[0])
 
 
 @pytest.mark.parametrize(
@@ -80,65 +117,25 @@ def test_a_metric_is_removed_by_a_record_for_each_shard_in_each_partition(shards
     [
         (Forget(), "app-2", "instance app-2: no life in the table matches"),
         (Forget(app="mail"), INSTANCES[0], "no life in the table matches"),
-        (Forget(metric="m"), None, "metric m: nothing in the table matches"),
+        (Forget(metric="k"), None, "metric k: nothing in the table matches"),
         (Forget(metric="n", tags={"a": "b"}), None, "metric n: nothing in the table matches"),
     ],
 )
 def test_a_name_without_a_match_is_an_error(forget: Forget, instance: str | None, error: str) -> None:
     """So a misspelt name is noticed."""
     with pytest.raises(TallystreamError, match=error):
-        plan(states(1), forget, instance)
+        planned(table(1), forget, instance)
 
 
-@pytest.mark.parametrize("shards", [1, 2])
-@pytest.mark.parametrize(("forget", "instance"), [(Forget(metric="n"), None), (Forget(), INSTANCES[0])])
-def test_what_arrived_by_otlp_is_removed(shards: int, forget: Forget, instance: str | None) -> None:
-    """Applied by the aggregator, the records remove what the plan says, from the streams in all partitions."""
-    settings = TableSettings(otlp_topics=(otlp.TOPIC,))
-    tables = [Table(State(shard=shard, shards=shards), settings) for shard in range(shards)]
-
-    def append(record: Record) -> None:
-        for shard in shards_of(record, shards, settings.otlp_topics):
-            apply(tables[shard], [record])
-
-    for partition in range(2):
-        for place, name in enumerate(INSTANCES):
-            began_ns = otlp.BEGIN_NS + 10 * partition + place
-            metric = otlp.counter("n", otlp.number(1 + partition + 4 * place, began_ns))
-            value = otlp.encode(otlp.resource_metrics([metric], service__name="shop", service__instance__id=name))
-            append(Record(otlp.TOPIC, partition, place, BEGIN_MS + 2000, None, value))
-    for table in tables:
-        publish(table)
-    found = plan(copy.deepcopy([table.state for table in tables]), forget, instance)
-    assert changes(found, "count") == {"n": (14, 0 if instance is None else 11)}
-    for offset, record in enumerate(found.records):
-        append(Record(record.topic, record.partition, 10 + offset, BEGIN_MS + 3000, record.key, record.value))
-    assert [letter for table in tables for letter in publish(table).dead] == []
-    left = [int(one.partial().totals()["count"] or 0) for table in tables for one in table.shard_sums([0])]
-    assert sum(left) == (0 if instance is None else 11)
-
-
-@pytest.mark.parametrize("shards", [1, 2])
-def test_the_metrics_of_one_tag_are_removed_from_a_sum_without_this_tag(shards: int) -> None:
-    """The plan has the one sum, without the share of the pod. Sums that do not change are left out."""
-    tables = [Table(State(shard=shard, shards=shards, sum_tags=SumTags(drop=("pod",)))) for shard in range(shards)]
-    header = {"v": 1, "app": "shop", "life": A, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
-    for offset, instance in enumerate(INSTANCES):
-        metrics = [
-            {"type": "counter", "name": "n", "count": 10 ** (2 * offset + pod), "tags": {"pod": str(pod)}}
-            for pod in (0, 1)
-        ]
-        value = json.dumps(header | {"metrics": metrics}).encode()
-        table = tables[shard_of(instance.encode(), shards)]
-        run(table, [Record("metrics", 0, offset, BEGIN_MS, instance.encode(), value)])
-    found = plan([table.state for table in tables], Forget(metric="n", tags={"pod": "1"}), None)
-    assert [one.before.metric for one in found.sums] == [("shop", "n", "counter", ())]
-    assert changes(found, "count") == {"n": (1111, 101)}
+def test_without_a_table_there_is_nothing_to_forget() -> None:
+    """The message has the remedy."""
+    with pytest.raises(TallystreamError, match="start the aggregator first"):
+        planned(Direct(), Forget(metric="n"))
 
 
 def test_it_waits_until_the_sums_of_every_shard_include_the_records() -> None:
     """With several shards the combiner says so. It has no positions until each shard has some."""
-    ends = {("metrics", 0): 5, ("metrics", 1): 3}
+    ends = {Place("metrics", 0): 5, Place("metrics", 1): 3}
     behind, there = {"metrics": {"0": 5, "1": 2}}, {"metrics": {"0": 6, "1": 3}}
 
     def row(of: int, **positions: Any) -> PositionsRow:

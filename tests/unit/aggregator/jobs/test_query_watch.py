@@ -85,7 +85,7 @@ def test_the_group_has_what_all_shards_have_published() -> None:
     watched.follow(last=True)
     outside.publish(2, 8, 7)
     watched.follow(last=True)
-    assert outside.committed == [{"metrics": {"0": 7}}]
+    assert outside.committed == [{Place("metrics", 0): 7}]
 
 
 def test_a_query_is_ready_when_all_loops_have_claimed() -> None:
@@ -138,7 +138,7 @@ def test_a_partition_that_one_shard_has_not_begun_to_read_is_not_done() -> None:
         watched.follow(last=True)
         done.append(watched.is_done)
     assert done == [False, True]
-    assert outside.committed == [{"metrics": {"0": 8}}, {"metrics": {"0": 8, "1": 3}}]
+    assert outside.committed == [{Place("metrics", 0): 8}, {Place("metrics", 0): 8, Place("metrics", 1): 3}]
 
 
 def test_the_lag_grows_while_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def test_the_settings_are_those_of_the_last_start_however_long_ago(
 ) -> None:
     """An aggregator that runs for weeks has written thousands of epochs since then. Earlier starts say nothing."""
     rows = [replace(OPENED, generation=2, max_app_metrics=9), OPENED, *[EPOCH] * epochs]
-    monkeypatch.setattr(ledger, "read_rows", lambda *_, last: rows[-last:])
+    monkeypatch.setattr(ledger, "read_rows", lambda *_, last: rows if last is None else rows[-last:])
     found = rebuild._opened(Topics(), {})
     assert found == OPENED
     wanted = TableSettings(forget_after_ms=5, max_app_metrics=6, otlp_topics=("otlp",))

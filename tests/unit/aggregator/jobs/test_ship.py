@@ -11,6 +11,7 @@ from tallystream.signals import SignalSafeEvent
 from tallystream_aggregator.health import HealthSettings
 from tallystream_aggregator.jobs import ship
 from tallystream_aggregator.jobs.ship import ShipSettings
+from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import StoreSettings
 
@@ -27,11 +28,13 @@ def test_the_settings_of_the_store_are_checked_before_it_joins_the_group(
     stop.set()
     monkeypatch.setattr(ship, "StopRequest", lambda: MagicMock(install=lambda: stop))
     monkeypatch.setattr(ship.clients, "admin", MagicMock())
-    for name in ("check_login", "create_topics"):
+    for name in ("check_login", "create_topics", "KafkaBroker"):
         monkeypatch.setattr(ship, name, MagicMock())
-    for name in ("open_sink", "GroupCommitter", "Subscription"):
+    for name in ("open_sink", "Subscription"):
         monkeypatch.setattr(ship, name, getattr(calls, name))
-    settings = ShipSettings("b:9092", StoreSettings.parse("local:x", env={}), health=HealthSettings(own_metrics=False))
+    settings = ShipSettings(
+        Cluster("b:9092"), StoreSettings.parse("local:x", env={}), health=HealthSettings(own_metrics=False)
+    )
     if isinstance(error, ConfigError):
         with pytest.raises(ConfigError):
             ship.run(settings)

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from support.undecodable import UNDECODABLE
-from tallystream_aggregator.kafka import ledger, start_position
+from tallystream_aggregator.jobs.aggregate import start_position
+from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.reader import Read
 
@@ -47,7 +48,7 @@ def test_a_record_that_is_not_a_row_is_skipped_with_a_warning(
 def test_a_record_that_is_not_a_row_stops_no_start(monkeypatch: pytest.MonkeyPatch, value: bytes) -> None:
     """A start position of the ledger is that of the row after it."""
     monkeypatch.setattr(ledger, "read_topic", topic_with(value, ledger.encode(replace(EPOCH, start=END))))
-    assert start_position._from_ledger(start_position.At(2, ledger=True), "metrics-ledger", {}) == END
+    assert start_position.begin_of(ledger.read_rows("metrics-ledger", {}, last=None), 2) == END
 
 
 @pytest.mark.parametrize("starts", [ledger.TAIL // 2, ledger.TAIL, 10 * ledger.TAIL])

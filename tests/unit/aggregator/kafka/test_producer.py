@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -23,26 +24,20 @@ TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 
 
 class FakeProducer:
-    """A producer whose broker does not acknowledge `left` records, and reports `error` for the others.
+    """A producer whose broker does not acknowledge `left` records, and reports `error` for the others."""
 
-    Its queue is full until `full` calls of `poll`.
-    """
-
-    def __init__(self, *, left: int = 0, error: KafkaError | None = None, full: int = 0) -> None:
-        self._left, self._error, self._full = left, error, full
+    def __init__(self, *, left: int = 0, error: KafkaError | None = None) -> None:
+        self._left, self._error = left, error
         self.produced: list[tuple[Any, ...]] = []
         self._waiting: list[Callable[[object, object], None]] = []
 
-    def produce(self, topic: str, *, on_delivery: Callable[[object, object], None], **record: Any) -> None:
+    def produce(self, topic: str, value: Any, key: Any, partition: int, *, on_delivery: Any) -> None:
         """Add a record to the queue."""
-        if self._full:
-            raise BufferError("Local: Queue full")
-        self.produced.append((topic, record["partition"], record["key"], record["value"]))
+        self.produced.append((topic, partition, key, value))
         self._waiting.append(on_delivery)
 
     def poll(self, _timeout: float) -> int:
-        """Remove a record from the full queue."""
-        self._full = max(0, self._full - 1)
+        """Do nothing."""
         return 0
 
     def flush(self, _timeout: float) -> int:
@@ -72,18 +67,12 @@ def test_a_record_that_the_broker_rejects_is_not_written(monkeypatch: pytest.Mon
     assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
-def test_a_full_queue_delays_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record is produced as soon as the queue has space."""
-    producer = _use(FakeProducer(full=2), monkeypatch)
-    RecordProducer({}).deliver([RECORD])
-    assert len(producer.produced) == 1
-
-
-def test_a_queue_that_stays_full_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`deliver` does not wait longer than its timeout."""
-    _use(FakeProducer(full=10**9), monkeypatch)
+def test_a_full_queue_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has space for all records, unless the broker acknowledges nothing."""
+    producer = _use(FakeProducer(), monkeypatch)
+    monkeypatch.setattr(producer, "produce", Mock(side_effect=BufferError("Local: Queue full")))
     with pytest.raises(KafkaException) as raised:
-        RecordProducer({}, timeout=0.01).deliver([RECORD])
+        RecordProducer({}).deliver([RECORD])
     assert raised.value.args[0].code() == KafkaError._QUEUE_FULL
 
 

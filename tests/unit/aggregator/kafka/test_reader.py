@@ -79,7 +79,8 @@ def _read(messages: Iterator[Any], ends: Mapping[int, int], timeout: float = 10.
 
 
 def _message(offset: int, error: KafkaError | None, partition: int = 0) -> Any:
-    fields = {"error": error, "partition": partition, "offset": offset, "key": b"k", "value": b"%d" % offset}
+    fields: dict[str, Any] = {"error": error, "partition": partition, "offset": offset, "timestamp": (2, 0)}
+    fields |= {"key": b"k", "value": b"%d" % offset}
     return SimpleNamespace(**{name: lambda value=value: value for name, value in fields.items()})
 
 

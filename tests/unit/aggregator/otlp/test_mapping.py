@@ -21,6 +21,7 @@ from support.otlp import (
     resource_metrics,
 )
 from support.steps import Published, run
+from tallystream_aggregator.sums import VALUES
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.decode import Forget
 from tallystream_aggregator.verify.lives import Settings
@@ -46,7 +47,7 @@ def apply(*values: bytes, key: bytes | None = None) -> Published:
 def sums_of(changes: Published) -> Sums:
     """Return the fields of each sum that have a value, by its type, name and tags as text."""
     return {
-        named(kind, name, tags): {field: value for field, value in total.totals.items() if value is not None}
+        named(kind, name, tags): {field: value for field in VALUES if (value := getattr(total, field)) is not None}
         for total in changes.totals
         for _, name, kind, tags in [total.metric]
     }

@@ -37,7 +37,7 @@ def in_steps(records: list[Appended], size: int) -> list[Published]:
 def counts(changes: list[Published]) -> dict[tuple[str, str], Any]:
     """Return the newest counts by name and topic."""
     return {
-        (total.metric[1], dict(total.metric[3])["topic"]): total.totals["count"]
+        (total.metric[1], dict(total.metric[3])["topic"]): total.count
         for step in changes
         for total in step.totals
         if total.metric[2] == "counter"
@@ -81,7 +81,7 @@ def test_shards_divide_the_instances_of_a_record(shards: int) -> None:
         for metric, row in zip(table.state.metrics, table.shard_sums(range(len(table.state.metrics))), strict=True):
             if metric[2] == "counter":
                 at = metric[1], dict(metric[3])["topic"]
-                total[at] = total.get(at, 0) + int(row.partial().totals()["count"] or 0)
+                total[at] = total.get(at, 0) + int(row.partial.totals()["count"] or 0)
     assert total == fleet.counted
 
 

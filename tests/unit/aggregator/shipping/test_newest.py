@@ -1,108 +1,148 @@
-"""When the newest sums are shown, and when they are withdrawn."""
+"""The newest sums of `metrics-agg` in memory: what is read, when the sums are shown, and when they are withdrawn."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from support.subscription import ScriptedSubscription, record
+from support.simulation.direct import TOPICS, Direct
+from support.subscription import record
+from tallystream.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.shipping import newest
+from tallystream_aggregator.kafka import clients
+from tallystream_aggregator.shipping import latest_reader, newest
+from tallystream_aggregator.shipping.latest_reader import LatestReader
 from tallystream_aggregator.shipping.newest import NewestSums
 from tallystream_aggregator.shipping.points import PointMapper
+from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
+from tallystream_aggregator.stream.broker import BrokerError, Place
 
-if TYPE_CHECKING:
-    from tallystream_aggregator.shipping.subscription import Record
+AGG = Place(TOPICS.agg, 0)
 
 
 class Bench:
-    """A shipper to a store of the newest sums. `now_s` is the time."""
+    """A shipper to a sink that listens nowhere, and a simulated broker. `now_s` is the time."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, prometheus: PrometheusSink) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
         monkeypatch.setattr(newest.time, "monotonic", lambda: self.now_s)
-        self.subscription: Any = ScriptedSubscription([])
+        monkeypatch.setattr(newest, "EVERY_S", 0.0)
+        self.direct = Direct()
+        self.sink = PrometheusSink("127.0.0.1", 0)
         self.health = Health("ship", HealthSettings(own_metrics=False))
-        self.shipper = NewestSums(self.subscription, PointMapper(Topics()), prometheus, health=self.health)
+        self.stop = SignalSafeEvent()
+        self.shipper = NewestSums(
+            AGG.topic, self.direct.broker, PointMapper(TOPICS), self.sink, stop=self.stop, health=self.health
+        )
 
-    def step(self, *records: Record, end: int | None = 0) -> bool:
-        """Ship these records, and let the brokers answer with this end."""
-        self.subscription.records, self.subscription.end = list(records), end
-        self.subscription.now_s = self.now_s
-        return self.shipper.step()
+    def publish(self, *counts: int, name: str = "n") -> None:
+        """Append sums of a metric."""
+        for count in counts:
+            one = record(count, name)
+            self.direct.cluster.append(AGG, one.key, one.value)
 
-    def reason(self) -> str | None:
-        """Return why it is not ready."""
-        return self.health.status.unready_reason()
+    def fail(self, what: str) -> None:
+        """Let no request succeed."""
+        raise BrokerError(f"{what}: no answer")
+
+    def text(self) -> str:
+        """Return what `/metrics` answers."""
+        return self.sink.metrics().text
 
 
 @pytest.fixture
-def prometheus() -> PrometheusSink:
-    """A sink that listens nowhere, and renders its text in no time: it is never an earlier one."""
-    return PrometheusSink("127.0.0.1", 0, monotonic=lambda: 0.0)
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A shipper."""
+    return Bench(monkeypatch)
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, prometheus: PrometheusSink) -> Bench:
-    """A shipper to that sink."""
-    return Bench(monkeypatch, prometheus)
+def test_the_newest_sums_are_shown_when_the_end_is_reached(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sum is shown before. A stop ends the reading."""
+    monkeypatch.setattr("tallystream_aggregator.shipping.sums_tail.MAX_RECORDS", 2)
+    bench.publish(1, 2, 3)
+    write = bench.sink.write
+
+    def writing(points: Any) -> None:
+        assert bench.text() == "the newest sums are not known yet\n"
+        assert bench.health.status.unready_reason() == "waiting for the newest sums"
+        write(points)
+
+    monkeypatch.setattr(bench.sink, "write", writing)
+    assert bench.shipper.step()
+    assert " 3\n" in bench.text()
+    assert bench.health.status.unready_reason() is None
+    monkeypatch.setattr(bench.sink, "write", write)
+    bench.publish(6)
+    assert bench.shipper.step()
+    assert " 6\n" in bench.text()
+    bench.stop.set()
+    bench.publish(7)
+    assert not bench.shipper.step()
+    assert " 6\n" in bench.text()
 
 
-def test_the_newest_sums_are_shown_when_an_end_is_reached(bench: Bench, prometheus: PrometheusSink) -> None:
-    """Later ends do not matter. No sum is shown before."""
-    assert not bench.step(record(1), record(2, "m"), record(3), end=5)
-    assert prometheus.metrics().text == "the newest sums are not known yet\n"
-    assert bench.reason() == "waiting for the newest sums"
-    bench.now_s += 3
-    assert bench.step(record(4), end=100)
-    assert " 4\n" in prometheus.metrics().text
-    assert bench.reason() is None
-    assert bench.step(record(6))
-    assert " 6\n" in prometheus.metrics().text
+def test_the_newest_sums_are_withdrawn_while_the_brokers_do_not_answer(bench: Bench) -> None:
+    """Half a minute after they answered last. They are shown again with what was published meanwhile."""
+    bench.publish(1)
+    assert bench.shipper.step()
+    bench.direct.fail = bench.fail
+    bench.now_s += 30
+    assert bench.shipper.step()
+    bench.now_s += 1
+    assert not bench.shipper.step()
+    assert bench.sink.metrics()[::2] == (503, "the newest sums were last known 31 s ago\n")
+    assert bench.health.status.unready_reason() == "waiting for the newest sums"
+    bench.direct.fail = lambda _: None
+    bench.publish(2)
+    assert bench.shipper.step()
+    assert " 2\n" in bench.text()
 
 
-def test_the_newest_sums_are_withdrawn_if_no_later_end_is_reached(bench: Bench, prometheus: PrometheusSink) -> None:
-    """The time of the end counts, not the time at which it was reached."""
-    bench.subscription.at = 10
-    assert bench.step(end=10)
-    assert prometheus.metrics().status == 200
-    bench.now_s += 20
-    assert bench.step(end=500)
-    bench.now_s += 11
-    assert not bench.step(end=None)
-    assert prometheus.metrics()[::2] == (503, "the newest sums were last known 31 s ago\n")
-    bench.subscription.at = 500
-    assert bench.step(end=None)
-    assert prometheus.metrics().status == 200
+def test_sums_that_come_faster_than_they_are_read_are_withdrawn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time at which the end was known counts, not the time at which it was reached."""
+    assert bench.shipper.step()
+    bench.publish(1)
+    write = bench.sink.write
+
+    def slow(points: Any) -> None:
+        bench.now_s += 31
+        write(points)
+
+    monkeypatch.setattr(bench.sink, "write", slow)
+    assert not bench.shipper.step()
+    assert bench.sink.metrics().status == 503
 
 
-def test_no_sums_are_shown_while_a_topic_that_was_created_again_is_read(
-    bench: Bench, prometheus: PrometheusSink
-) -> None:
-    """When its end is reached, the newest are shown, and none of the earlier topic."""
-    assert not bench.step(end=1)
-    bench.now_s += 3
-    assert bench.step(record(1), end=1)
-    ask = bench.subscription.ask
-
-    def created_again() -> int | None:
-        bench.subscription.changes, bench.subscription.at, bench.subscription.ask = 2, -1, ask
-        return ask()
-
-    bench.subscription.ask = created_again
-    assert not bench.step(record(9, "gone"), end=1)
-    assert not bench.step(record(0), end=3)
-    assert prometheus.metrics().status == 503
-    assert bench.step(record(7), end=3)
-    text = prometheus.metrics().text
-    assert (" 7\n" in text, "gone" in text) == (True, False)
+def test_a_topic_that_was_created_again_is_read_from_its_beginning(bench: Bench) -> None:
+    """It may be longer than the old one. No sum of that is shown any more."""
+    bench.publish(1, name="gone")
+    assert bench.shipper.step()
+    bench.direct.cluster.delete(AGG.topic)
+    assert bench.shipper.step()  # for half a minute
+    bench.direct.cluster.create(AGG.topic, 1)
+    bench.publish(7, 8)
+    assert bench.shipper.step()
+    assert (" 8\n" in bench.text(), "gone" in bench.text()) == (True, False)
 
 
-def test_an_empty_topic_is_up_to_date(bench: Bench, prometheus: PrometheusSink) -> None:
-    """Its end is 0, and the position, too."""
-    bench.subscription.at = 0
-    assert bench.step(end=0)
-    assert prometheus.metrics().status == 200
+def test_a_command_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
+    """Also after an outage. Those of a topic that was created again replace the earlier ones."""
+    monkeypatch.setattr(latest_reader, "check_login", lambda _kafka: None)
+    monkeypatch.setattr(latest_reader, "KafkaBroker", lambda *_: bench.direct.broker)
+    reader = LatestReader(clients.Cluster("b:9092"))
+    bench.publish(1, name="a")
+    assert reader.refresh().measurements() == ["a"]
+    bench.direct.fail = bench.fail
+    with pytest.raises(SinkUnavailableError, match="no answer"):
+        reader.refresh()
+    bench.direct.fail = lambda _: None
+    bench.direct.requests.clear()
+    bench.publish(1, name="b")
+    assert reader.refresh().measurements() == ["a", "b"]
+    assert bench.direct.requests.count("read") == 1
+    bench.direct.cluster.delete(AGG.topic)
+    bench.direct.cluster.create(AGG.topic, 1)
+    bench.publish(1, name="c")
+    assert reader.refresh().measurements() == ["c"]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystream_aggregator.shipping.points import ALWAYS, FLOATS, INTEGERS, point
-from tallystream_aggregator.sums import Sum
+from tallystream.metric_types import WHOLE
+from tallystream_aggregator.shipping.points import ALWAYS, point
+from tallystream_aggregator.sums import VALUES, Sum
 
 KINDS: dict[str, dict[str, typing.Any]] = {
     "counter": {"count": 2**63 - 1},
@@ -39,14 +40,14 @@ def test_a_field_never_changes_its_type(kind: str) -> None:
     """Counts are integers and all others floats."""
     made = point(Sum(app="a", name="n", type=kind, ts=0, **KINDS[kind]))
     for name, value in made.fields.items():
-        assert type(value) is (int if name in {*INTEGERS, *ALWAYS} else float), name
+        assert type(value) is (int if name in {*WHOLE, *ALWAYS} else float), name
 
 
 def test_every_number_of_a_sum_is_a_field() -> None:
     """Numbers that name the sum's origin are not, and the sketch is beside the fields."""
     only_if_true = {"overflow"}
     origin = {"v", "app", "name", "type", "tags", "ts", "offsets", "sketch"}
-    assert {*INTEGERS, *FLOATS, *ALWAYS} == set(Sum.__struct_fields__) - origin - only_if_true
+    assert {*VALUES, *ALWAYS} == set(Sum.__struct_fields__) - origin - only_if_true
 
 
 def test_a_gauge_without_a_living_life_has_only_its_number() -> None:

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from support.topic import BEGIN_MS, FIRST, SECOND, Topic, counter, gauge
-from tallystream_aggregator.shipping.points import ROW_FLOATS, ROW_INTEGERS, point, row_points
+from tallystream.metric_types import NAMES, WHOLE
+from tallystream.record import CLASSES
+from tallystream_aggregator.shipping.points import point, row_points
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX
 from tallystream_aggregator.sums import Sum
-from tallystream_aggregator.table.arithmetic.metric_types import STORED
-from tallystream_aggregator.table.rows import LifeRow, MetricRow
+from tallystream_aggregator.table.rows import LifeRow
 
 
 def rows(topic: Topic) -> list[LifeRow]:
@@ -58,11 +59,11 @@ def test_the_short_form_is_a_point_without_a_life() -> None:
     assert (made.tags["instance"], made.fields) == ("script", {"count": 7})
 
 
-@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("kind", NAMES)
 def test_every_value_of_a_row_is_a_field(kind: str) -> None:
     """A field always has the same type."""
-    values = dict.fromkeys(STORED[kind], 3)
-    metric = MetricRow(name="n", type=kind, **values)  # type: ignore[arg-type]  # by type
+    values = dict.fromkeys(NAMES[kind], 3)
+    metric = CLASSES[kind](name="n", **values)  # type: ignore[arg-type]  # by type
     row = LifeRow(
         *(), app="a", instance="i", life=FIRST, part=0, topic="metrics", partition=0, offset=0, last_seen_ms=1,
         every_ms=1, keep_ms=1, metrics=[metric],
@@ -70,8 +71,7 @@ def test_every_value_of_a_row_is_a_field(kind: str) -> None:
     (made,) = row_points(row)
     assert made.fields == values | {"life": FIRST}
     for name in values:
-        assert isinstance(made.fields[name], int if name in ROW_INTEGERS else float)
-        assert (name in ROW_INTEGERS) != (name in ROW_FLOATS)
+        assert isinstance(made.fields[name], int if name in WHOLE else float)
 
 
 def test_a_tag_named_instance_gets_a_prefix() -> None:

@@ -8,7 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 from support.consumer import Message, ScriptedConsumer, end
 from tallystream_aggregator.shipping import subscription
 from tallystream_aggregator.shipping.subscription import Subscription
-from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.broker import BrokerError, Place
 
 KAFKA = {"bootstrap.servers": "localhost:1"}
 
@@ -16,31 +16,28 @@ KAFKA = {"bootstrap.servers": "localhost:1"}
 class Member:
     """A subscription to `t` and `u` on a scripted consumer. `ids` are the IDs of the topics."""
 
-    def __init__(self, *, from_beginning: bool = False, kafka: dict[str, str] | None = None) -> None:
+    def __init__(self, *, kafka: dict[str, str] | None = None) -> None:
         self.consumer = ScriptedConsumer()
         self.ids = {"t": "1", "u": "1"}
         self.subscription = Subscription(
             {**KAFKA, **(kafka or {})},
             "g",
             ["t", "u"],
-            from_beginning=from_beginning,
+            lambda _: dict(self.ids),
             connect=self.consumer.connect,
-            ids=lambda *_: dict(self.ids),
         )
 
     def read(self, *messages: Message) -> list[tuple[str, int]]:
         """Return topic and offset of what is read, if these messages come next."""
         self.consumer.script += messages
-        self.batch = self.subscription.read(100, 0.01)
-        return [(one.topic, one.offset) for one in self.batch.records]
+        return [(one.topic, one.offset) for one in self.subscription.read(100, 0.01)]
 
     def ship(self) -> None:
         """Note that what was read is written."""
-        self.subscription.written(self.batch)
+        self.subscription.written()
 
-    def ask(self, end: int = 0) -> int | None:
-        """Ask the brokers, which answer this end of `t`."""
-        self.consumer.ends["t"] = end
+    def ask(self) -> bool:
+        """Ask the brokers."""
         self.subscription._ask_due_s = 0
         return self.subscription.ask()
 
@@ -135,30 +132,6 @@ def test_while_it_waits_it_reads_nothing_and_hears_of_the_group(member: Member) 
     assert member.subscription.changes == changes + 1
 
 
-def test_a_record_that_comes_during_a_long_write_is_read_after_it(member: Member) -> None:
-    """It is not committed with what is written. What the group decides is heard."""
-    member.read(Message("t", 4))
-    member.consumer.script.append(Message("t", 5))
-    member.subscription.stay()
-    member.ship()
-    assert member.consumer.stored == {"t": 5}
-    assert member.read() == [("t", 5)]
-    changes = member.subscription.changes
-    member.consumer.revoke()
-    member.subscription.stay()
-    assert member.subscription.changes == changes + 1
-
-
-def test_topics_are_read_from_their_beginning_without_the_group_if_that_is_wanted() -> None:
-    """The group has the offsets for lag tools."""
-    member = Member(from_beginning=True)
-    assert [(one.topic, one.offset) for one in member.consumer.assigned] == [(t, OFFSET_BEGINNING) for t in "tu"]
-    assert (member.subscription.places, member.consumer.topics) == ({Place("t", 0), Place("u", 0)}, [])
-    assert member.read(Message("t", 0)) == [("t", 0)]
-    member.ship()
-    assert member.consumer.stored == {"t": 1}
-
-
 def test_a_partition_that_moved_while_it_was_paused_is_read_when_it_comes_back(member: Member) -> None:
     """In librdkafka it stays paused. It would never be read again, while the shipper counts as ready."""
     member.subscription.wait(0.01)
@@ -187,7 +160,7 @@ def test_a_partition_that_librdkafka_does_not_keep_paused_is_paused_again(member
 
 def test_a_topic_that_is_created_again_is_read_from_its_beginning(member: Member) -> None:
     """Its old position is not committed, and one that may be committed already is replaced. The other topic goes on."""
-    assert member.ask(end=50) == 50
+    assert member.ask()
     member.read(Message("t", 40), Message("u", 7))
     member.ship()
     member.ids["t"] = "2"
@@ -201,16 +174,6 @@ def test_a_topic_that_is_created_again_is_read_from_its_beginning(member: Member
     assert member.consumer.stored == {"t": 0, "u": 9}
     member.ask()
     assert len(member.consumer.sought) == 1
-
-
-def test_a_reader_that_is_no_member_needs_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The group may have members, whose coordinator rejects it. The sums would not be shown again."""
-    member = Member(from_beginning=True)
-    monkeypatch.delattr(ScriptedConsumer, "commit")
-    member.ask()
-    member.ids["t"] = "2"
-    assert member.ask(end=3) == 3
-    assert member.consumer.sought == [("t", OFFSET_BEGINNING)]
 
 
 def test_a_deleted_topic_is_waited_for(member: Member) -> None:
@@ -228,18 +191,18 @@ def test_the_brokers_are_asked_every_two_seconds(member: Member, monkeypatch: py
     """`answered_s` tells when they answered last."""
     now_s = 100.0
     monkeypatch.setattr(subscription.time, "monotonic", lambda: now_s)
-    assert member.ask(end=5) == 5
+    assert member.ask()
     now_s += 1.5
-    assert member.subscription.ask() is None
+    assert not member.subscription.ask()
     now_s += 0.5
-    assert member.subscription.ask() == 5
+    assert member.subscription.ask()
 
-    def away(*_: object) -> dict[str, str]:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+    def away(_: object) -> dict[str, str]:
+        raise BrokerError("no answer")
 
     member.subscription._ask_ids = away
     now_s += 3
-    assert member.subscription.ask() is None
+    assert not member.subscription.ask()
     assert member.subscription.answered_s == 102.0
 
 

@@ -71,11 +71,3 @@ def test_a_page_is_no_confirmation_of_a_write(url: str) -> None:
     with pytest.raises(ConfigError, match="answers a write with 200"):
         store.write([Point("orders", {"app": "shop"}, {"count": 1}, 1_700_000_000_000)])
     store.close()
-
-
-def test_a_host_that_the_client_cannot_parse_is_a_wrong_setting() -> None:
-    """Waiting would not help."""
-    store = InfluxStore("http://\u2028:8086", token="token", org="org", bucket="bucket")
-    with pytest.raises(ConfigError, match="no host can have this name"):
-        store.setup()
-    store.close()

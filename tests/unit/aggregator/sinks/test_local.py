@@ -1,8 +1,7 @@
-"""The local store: retention, damaged and other files, and a missing store."""
+"""The local store: retention, other files, a missing store, and permissions."""
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import sqlite3
@@ -15,6 +14,7 @@ import pytest
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Point
+from tallystream_aggregator.sinks.sqlite.database import SCHEMA_VERSION
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import SWEEP_EVERY_MS, LocalStore
 
@@ -128,7 +128,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = LocalStore(path, retention_ms=0)
     with pytest.raises(TypeError):
-        store.write([_point("a", 1), Point("b", {}, {"x": object()}, 1), _point("c", 1)])  # type: ignore[dict-item]
+        store.write([_point("a", 1), Point("b", {"x": object()}, {"v": 1}, 1), _point("c", 1)])  # type: ignore[dict-item]
     assert LocalReader(path).measurements() == []
     store.write([_point("c", 2), _point("a", 1)])
     assert (_hours(path, "a"), _hours(path, "c")) == ([1], [2])
@@ -161,7 +161,7 @@ def test_another_file_is_not_changed(tmp_path: Path, opened: str) -> None:
         connection.execute("CREATE TABLE points (x)")
     with sqlite3.connect(same) as connection:
         connection.execute("CREATE TABLE points (x)")
-        connection.execute("PRAGMA user_version = 1")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     with sqlite3.connect(later) as connection:
         connection.execute("PRAGMA user_version = 99")
     for path, reason in (
@@ -183,88 +183,6 @@ def test_a_folder_that_cannot_be_created_is_a_wrong_setting(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="name a file in a folder of yours"):
         LocalStore(tmp_path / "file" / "deep" / "store.db").setup()
-
-
-DAMAGED = {
-    "malformed": "'{'",
-    "another shape": "'[1]'",
-    "a value that is a list": """'{"count":[1]}'""",
-    "nested too deep": '\'{"x":' + "[" * 20_000 + "'",
-    "not UTF-8": "CAST(x'7BFF7D' AS TEXT)",
-    "no text": "x'00'",
-    "a number": "7",
-}
-"""Values of a damaged file, as expressions of SQL."""
-
-
-@pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_point_is_skipped_with_one_warning(
-    tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The points before and after it are read."""
-    path = tmp_path / "store.db"
-    _store(path, _point("n", 91), _point("n", 92), _point("n", 93))
-    _execute(path, f"UPDATE points SET fields = {value} WHERE ts = {92 * HOUR_MS}")
-    reader = LocalReader(path)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            (found,) = reader.read("n", ["count"], start_ms=0, end_ms=10**15)
-            assert found.values == [91, 93]
-    assert [record.getMessage() for record in caplog.records] == [
-        f"local store {path}: a point of 'n' at {92 * HOUR_MS} is damaged and is skipped, as others may be"
-    ]
-    (found,) = reader.read("n", ["count"], start_ms=93 * HOUR_MS, end_ms=10**15, last_before=True)
-    assert found.values == [91, 93]
-    reader.close()
-
-
-@pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_series_is_skipped(tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The other series of the measurement are read."""
-    path = tmp_path / "store.db"
-    _store(path, _point("n", 91), Point("n", {"k": "other"}, {"count": 5}, 92 * HOUR_MS))
-    _execute(path, f"UPDATE series SET tags = {value} WHERE id = 1")
-    reader = LocalReader(path)
-    with caplog.at_level(logging.WARNING):
-        (found,) = reader.read("n", ["count"], start_ms=0, end_ms=10**15)
-    assert (found.tags, found.values) == ({"k": "other"}, [5])
-    assert "the tags of a series of 'n' are damaged" in caplog.text
-    assert reader.measurements() == ["n"]
-    reader.close()
-
-
-@pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_point_is_overwritten(tmp_path: Path, value: str) -> None:
-    """The new fields replace it."""
-    path = tmp_path / "store.db"
-    _store(path, _point("n", 91))
-    _execute(path, f"UPDATE points SET fields = {value}")
-    _store(path, _point("n", 91))
-    assert _hours(path, "n") == [91]
-
-
-def test_a_name_that_is_not_utf8_is_shown_with_replacements(tmp_path: Path) -> None:
-    """The other measurements are listed, too."""
-    path = tmp_path / "store.db"
-    _store(path, _point("n", 91), _point("other", 92))
-    _execute(path, "UPDATE series SET measurement = CAST(x'6EFF' AS TEXT) WHERE id = 1")
-    reader = LocalReader(path)
-    assert reader.measurements() == ["n\ufffd", "other"]
-    reader.close()
-
-
-def _store(path: Path, *points: Point) -> None:
-    store = LocalStore(path, retention_ms=0)
-    store.setup()
-    store.write(points)
-    store.close()
-
-
-def _execute(path: Path, statement: str) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
 
 
 @contextmanager
@@ -300,12 +218,12 @@ def test_a_store_that_this_user_may_not_write_is_a_wrong_setting(shared: Path, m
         store.close()
         path.chmod(mode)
         for call in (LocalStore(path).setup, lambda: LocalStore(path).write([_point("n", 2)])):
-            with pytest.raises(ConfigError, match=r"store\.db' .*may not read and write the file: run as its owner"):
+            with pytest.raises(ConfigError, match=r"store\.db' .*: run as the owner of the file"):
                 call()
         if mode:
             assert _hours(path, "n") == [1]
         else:
-            with pytest.raises(ConfigError, match=r"store\.db' .*may not read the file: run as its owner"):
+            with pytest.raises(ConfigError, match=r"store\.db' .*: run as the owner of the file"):
                 _hours(path, "n")
 
 
@@ -317,7 +235,7 @@ def test_a_folder_in_which_this_user_may_not_create_files_is_a_wrong_setting(sha
         store.setup()
         store.close()
     shared.chmod(0o555)
-    with _another_user(), pytest.raises(ConfigError, match="may not create files in the folder"):
+    with _another_user(), pytest.raises(ConfigError, match="run as the owner of the file and of its folder"):
         LocalStore(path).setup()
 
 

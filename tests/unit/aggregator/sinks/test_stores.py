@@ -97,6 +97,7 @@ def test_no_text_of_the_settings_has_the_token() -> None:
         "influxdb: http://h",
         "influxdb:http://h\n",
         "influxdb:http://a..b:8086",
+        "influxdb:http://\u2603:8086",
         "graphite",
         "graphite:2003",
         "graphite:host",

@@ -21,7 +21,7 @@ class Shard:
     """A shard that applies records, and its partition of `metrics-shards`."""
 
     def __init__(self, shard: int, of: int) -> None:
-        self.table = Table(State(shard=shard, shards=of, published=True), SETTINGS)
+        self.table = Table(State(shard=shard, shards=of), SETTINGS)
         self.place, self.end, self.of = Place(TOPICS.shards, shard), 0, of
 
     def step(self, chunks: list[Chunk]) -> list[tuple[int, int, bytes | None, bytes | None]]:
@@ -62,7 +62,7 @@ def begun(shards: int) -> Combined:
 
 
 def sums(combined: Combined) -> dict[Any, Any]:
-    return {total.metric: total.totals for total in combined.changes()}
+    return {total.metric: total for total in combined.changes()}
 
 
 def test_nothing_is_published_before_every_shard_has_begun() -> None:

@@ -58,7 +58,7 @@ def require_only_taken_batches(system: System) -> None:
 @examples(6, fixed=True)
 @given(st.integers(0, 2**32), st.booleans())
 def test_everything_that_is_published_is_a_function_of_the_positions(seed: int, removals: bool) -> None:
-    """Sums, dead letters and events are the oracle's at the positions of a step, and rows are an exact cut.
+    """Sums, dead letters and events are the replay's at the positions of a step, and rows are an exact cut.
 
     No count falls, no position goes back, and at the end all records are read, whatever was killed, paused or lost.
     """
@@ -68,7 +68,7 @@ def test_everything_that_is_published_is_a_function_of_the_positions(seed: int, 
 @examples(4, fixed=True)
 @given(st.integers(0, 2**32), st.integers(2, 3))
 def test_the_sums_of_shards_are_a_function_of_their_positions(seed: int, shards: int) -> None:
-    """The combiner publishes the oracle's sums when all shards are at the same positions; no count falls before.
+    """The combiner publishes the replay's sums when all shards are at the same positions; no count falls before.
 
     Each task of a shard and that of the combiner is killed, paused, replaced and delayed by itself.
     """

@@ -17,7 +17,7 @@ def read(key: bytes | None, value: bytes | None) -> tuple[int, int]:
     """Let each shard read a record. Return how many dead letters there are, and how many records are counted."""
     letters = records = 0
     for shard in range(SHARDS):
-        table = Table(State(shard=shard, shards=SHARDS, published=True), SETTINGS)
+        table = Table(State(shard=shard, shards=SHARDS), SETTINGS)
         step = StepRecords(table)
         step.add(Chunk(Place("otlp", 0), [(0, BEGIN_MS, key, value)], 1))
         step.end()

@@ -23,9 +23,9 @@ from tallystream_aggregator.table import Record, State, Table, TableSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tallystream_aggregator.table import Changes, Total
+    from tallystream_aggregator.sums import MetricId, Sum
+    from tallystream_aggregator.table import Changes
     from tallystream_aggregator.table.decode import Message
-    from tallystream_aggregator.table.state import MetricId
 
 SMALL = TableSettings(short_form_every_ms=5_000, max_metrics=8)
 jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)
@@ -35,7 +35,7 @@ class Applied:
     """A table to which steps are applied. `applied` counts the records that the table was given."""
 
     def __init__(self, shard: int = 0, shards: int = 1) -> None:
-        self.table = Table(State(shard=shard, shards=shards, published=True), SMALL)
+        self.table = Table(State(shard=shard, shards=shards), SMALL)
         self.applied = 0
         self._apply = self.table.apply_record
         self.table.apply_record = self._counted  # type: ignore[method-assign]
@@ -213,5 +213,5 @@ def test_instances_that_move_are_counted_once() -> None:
         assert counts(totals) == counts(wanted)
 
 
-def counts(totals: list[Total]) -> dict[MetricId, Any]:
-    return {total.metric: total.totals.get("count") for total in totals if total.metric[0] != "default"}
+def counts(totals: list[Sum]) -> dict[MetricId, Any]:
+    return {total.metric: total.count for total in totals if total.metric[0] != "default"}

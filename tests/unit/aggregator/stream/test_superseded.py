@@ -12,7 +12,7 @@ from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.decode import CLOCK_KEY, clock_value
 
 if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import RawRecord
@@ -29,7 +29,7 @@ class Recording(Table):
     """A table that records what it is given."""
 
     def __init__(self, settings: TableSettings) -> None:
-        super().__init__(State(published=True), settings)
+        super().__init__(State(), settings)
         self.applied: list[tuple[int, int]] = []
 
     def apply_record(self, record: Record, records: int = 1, message: Message | None = None) -> int:

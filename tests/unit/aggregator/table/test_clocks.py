@@ -14,7 +14,7 @@ from support.divisions import DAY_MS, HOUR_MS, divide
 from support.schedules import BEGIN_MS, TopicRecord
 from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table.clock_record import clock_value
+from tallystream_aggregator.table.decode import clock_value
 from tallystream_aggregator.table.shards import shard_of
 
 

@@ -14,8 +14,7 @@ from support.steps import apply
 from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.clock_record import clock_value
-from tallystream_aggregator.table.decode import Forget, Refusal, read_value
+from tallystream_aggregator.table.decode import Forget, Refusal, clock_value, read_value
 from tallystream_aggregator.table.shards import shard_of
 
 LARGEST = 2**63 - 1
@@ -125,7 +124,7 @@ def test_a_metric_is_removed_from_living_silent_and_forgotten_lives() -> None:
     topic.snapshot("gone", life(), orders(LARGEST), size(1, 90))
     topic.pass_time(24 * 8)
     state = topic.tables.states[0]
-    assert [forgotten_sums.lives for forgotten_sums in state.forgotten_sums.values()] == [1, 1]
+    assert [forgotten_sums.forgotten for forgotten_sums in state.forgotten_sums.values()] == [1, 1]
     topic.snapshot("silent", life(topic.now_ms), orders(LARGEST), size(2, 80))
     topic.pass_time(2)
     living = life(topic.now_ms)
@@ -217,7 +216,9 @@ def test_each_removal_is_an_event() -> None:
     topic.forget("x", metric="orders")
     table = Table(State(), TableSettings())
     apply(table, (Record("metrics", r.partition, r.offset, r.timestamp_ms, r.key, r.value) for r in topic.records))
-    assert [(e.kind, e.app, e.instance, e.life, e.offset, e.detail) for e in table.outputs().events] == [
+    assert [
+        (e.kind, e.app, e.instance, e.life, (e.topic, e.partition, e.offset), e.detail) for e in table.outputs().events
+    ] == [
         ("forget", "shop", "a", one, ("metrics", 0, 1), ""),
         ("forget", "shop", "", "", ("metrics", 0, 4), "orders"),
     ]

@@ -38,7 +38,7 @@ def apply(table: Table, *values: bytes) -> Published:
 
 def sums(changes: Published) -> dict[str, Any]:
     """Return the count or the sum of each metric that changed."""
-    return {one.metric[1]: one.totals.get("count", one.totals.get("sum")) for one in changes.totals}
+    return {one.metric[1]: one.sum if one.count is None else one.count for one in changes.totals}
 
 
 def test_each_metric_takes_its_highest_seq_in_any_order() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from array import array
+from typing import TYPE_CHECKING
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -14,7 +15,10 @@ from support.steps import Published, apply, publish
 from support.topic import BEGIN_MS, Topic, counter, gauge
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.layouts import Layouts, counts_of
-from tallystream_aggregator.table.state import Block, Life, MetricId, Row
+from tallystream_aggregator.table.state import Block, Life, Row
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.sums import MetricId
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(["%", "%d", "%s", "%%"])
 METRICS: st.SearchStrategy[list[MetricId]] = st.lists(

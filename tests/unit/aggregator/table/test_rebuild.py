@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +13,7 @@ from support.topic import BEGIN_MS, FIRST, Topic, counter, gauge
 from support.undecodable import UNDECODABLE
 from tallystream_aggregator.table import Record, State, Table
 from tallystream_aggregator.table.layouts import Layouts
-from tallystream_aggregator.table.restore.latest_rows import LatestRows, RebuildError
-from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.restore import LatestRows, RebuildError, restore
 
 if TYPE_CHECKING:
     from tallystream_aggregator.table.state import Life, Row
@@ -36,7 +36,7 @@ def rows_of(state: State, life: Life) -> list[Row | None]:
 def test_a_table_whose_rows_are_not_published_writes_all_of_them() -> None:
     """The table can be made again from these rows alone."""
     topic = Topic().snapshot(counter(5), gauge(2.5)).short(3)
-    topic.table.state.published = False
+    topic.table.publish_all()
     topic.append(b"script", b'{"name":"n","value":4}')
     state = restore(latest_rows(topic)).states[0]
     assert {
@@ -75,7 +75,7 @@ def test_a_foreign_record_is_refused_until_it_is_deleted(bad: bytes, is_key: boo
     found.add(key, value, partition=2)
     found.add(key, None)
     with pytest.raises(RebuildError, match=r"is not a record of the table \(.*in partition 2\.$"):
-        restore(found)
+        restore(deepcopy(found))
     found.add(key, None, partition=2)
     assert restore(found).states[0].lives.keys() == {"app-1"}
 
@@ -95,7 +95,8 @@ def test_forgotten_sums_of_an_unknown_shard_are_refused(shard: bytes) -> None:
     found = latest_rows(Topic().snapshot(counter(5)))
 
     def rebuild() -> None:
-        forgotten_sums = b'{"app":"a","name":"n","type":"counter","lives":1,"held":[[[1,"1",0,"0"]],[]]}'
+        held = b'["counter",0,0,1,[[1,"1",0,"0"]],null]'
+        forgotten_sums = b'{"shard":%s,"app":"a","name":"n","held":%s}' % (shard, held)
         found.add(b'["forgotten",' + shard + b',"a","counter","n",[]]', forgotten_sums, partition=9)
         restore(found)
 

@@ -11,9 +11,8 @@ from support.steps import run
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.state import pack, unpack
 
 TICK = b'{"name":"tick","value":1}'
@@ -74,16 +73,16 @@ def test_a_life_is_forgotten_in_one_step_and_no_sum_changes() -> None:
     topic.clock(1)
     assert [key[:12] for key in topic.clock(7)] == [b'["life","sho', b'["forgotten"', b'["forgotten"']
     assert topic.changes.rows[0].row is None
-    assert {t.metric[1]: (t.totals.get("count"), t.retired) for t in topic.changes.totals} == {
+    assert {t.metric[1]: (t.count, t.retired) for t in topic.changes.totals} == {
         "n": (10, 1),
         "h": (2, 1),
         "g": (None, 0),
     }
     assert (topic.clock(8), topic.table.state.forgotten, topic.table.state.lives) == ([], 1, {})
     topic.step(snapshot(90, histogram(3, 4), counter(1), instance=7, at=8 * DAY_MS, life=_life(8)))
-    assert {t.metric[1]: t.totals for t in topic.changes.totals} == {
-        "n": {"count": 11},
-        "h": {"count": 4, "sum": 17, "min": 1, "max": 9},
+    assert {t.metric[1]: (t.count, t.sum, t.min, t.max) for t in topic.changes.totals} == {
+        "n": (11, None, None, None),
+        "h": (4, 17, 1, 9),
     }
 
 
@@ -111,11 +110,11 @@ def test_a_step_that_changes_a_life_and_forgets_it_counts_it_once(*, earlier: bo
     tombstone = Record("metrics", 0, 3, BEGIN_MS + 8 * DAY_MS, b"app-0", None)
     later = snapshot(4, counter(1), gauge(2), at=8 * DAY_MS, life=_life(8))
     topic.step(newer, clock, tombstone, later)
-    found = {t.metric[1]: (t.totals.get("count"), t.lives, t.instances, t.retired) for t in topic.changes.totals}
+    found = {t.metric[1]: (t.count, t.lives, t.instances, t.retired) for t in topic.changes.totals}
     assert found == {"n": (31, 1, 1, 1), "h": (4, 0, 0, 1), "g": (None, 1, 1, 0)}
-    assert {t.metric[1]: t.totals.get("max") for t in topic.changes.totals} == {"n": None, "h": 10, "g": 2}
+    assert {t.metric[1]: t.max for t in topic.changes.totals} == {"n": None, "h": 10, "g": 2}
     again = Table(unpack(pack(topic.table.state)))
-    again.state.published = False
+    again.publish_all()
     assert run(again, []).totals == topic.changes.totals
 
 
@@ -142,7 +141,7 @@ def test_the_short_form_is_never_forgotten() -> None:
     topic.clock(40)
     assert list(topic.table.state.lives) == ["script"]
     topic.step(Record("metrics", 0, 9, BEGIN_MS + 42 * DAY_MS, b"script", b'{"name":"n","value":3}'))
-    assert [total.totals["count"] for total in topic.changes.totals] == [8]
+    assert [total.count for total in topic.changes.totals] == [8]
 
 
 def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() -> None:
@@ -159,7 +158,7 @@ def test_a_stale_snapshot_of_an_instance_that_moved_adds_what_newer_ones_lack() 
         table, sums = Table(State()), {}
         for record in order:
             changes = run(table, [record])
-            sums |= {total.metric[1]: total.totals["count"] for total in changes.totals}
+            sums |= {total.metric[1]: total.count for total in changes.totals}
         assert sums == {"n": 7, "m": 4}
 
 
@@ -184,7 +183,7 @@ def test_a_stale_snapshot_of_a_part_that_moved_adds_what_newer_ones_lack_though_
         table, latest, sums = Table(State()), LatestRows(), {}
         for record in [newer, *older]:
             changes = run(table, [record])
-            sums |= {total.metric[1]: total.totals["count"] for total in changes.totals}
+            sums |= {total.metric[1]: total.count for total in changes.totals}
             for row in changes.rows:
                 latest.add(row.key, row.value())
             if from_rows:

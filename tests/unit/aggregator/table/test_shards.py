@@ -5,10 +5,8 @@ from __future__ import annotations
 from support.steps import run
 from support.topic import BEGIN_MS
 from tallystream_aggregator.table import State, Table
-from tallystream_aggregator.table.clock_record import CLOCK_KEY
-from tallystream_aggregator.table.decode import Record
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.decode import CLOCK_KEY, Record
+from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.shards import shard_of, shards_of
 
 

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING
 
 from support.steps import run
 from support.topic import BEGIN_MS, FIRST, SECOND, counter, gauge
-from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.clock_record import CLOCK_KEY, NO_CLOCK_RECORD, clock_value
-from tallystream_aggregator.table.lives import LifeCounts
+from tallystream_aggregator.table.decode import CLOCK_KEY, NO_CLOCK_RECORD, clock_value
 from tallystream_aggregator.table.state import pack, unpack
 
 if TYPE_CHECKING:
-    import pytest
-
-    from tallystream_aggregator.table.table import Published
+    from support.steps import Published
 
 
 def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Record:
@@ -31,7 +27,7 @@ def _record(partition: int, offset: int, at: int, *, final: bool = False) -> Rec
 def _living(changes: Published) -> list[int | None]:
     """Return the number of lives in the gauge's sum as a list, which is empty if the step did not publish it."""
     found = [total for total in changes.totals if total.metric[1] == "g"]
-    return [sums.decode(total.value()).number for total in found]
+    return [total.number for total in found]
 
 
 def _clock(partition: int, offset: int, at: int) -> Record:
@@ -67,17 +63,6 @@ def test_anything_else_with_the_key_of_the_clock_is_a_dead_letter_of_one_shard()
         assert [[letter.reason for letter in one.dead] for one in changes] == [[NO_CLOCK_RECORD], []]
         assert [table.state.clocks for table in shards] == [{"metrics:0": BEGIN_MS + offset}] * 2
     assert [table.state.records for table in shards] == [7, 0]
-
-
-def test_a_step_that_leaves_no_life_living_does_not_visit_all_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ended lives stay in memory for days. There may be a million of them, so a visit to all would be slow."""
-    table = Table(State())
-    run(table, [_record(0, 0, 0)])
-    run(table, [_clock(0, 1, 3_000)])
-    visits: list[int] = []
-    monkeypatch.setattr(LifeCounts, "rescan", lambda _: visits.append(1))
-    run(table, [_record(1, 0, 9_000, final=True)])
-    assert (visits, len(table.state.lives)) == ([], 2)
 
 
 def test_a_step_from_the_same_state_finds_the_same_lives_silent() -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.steps import run
+from support.steps import publish, run
 from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter
 from tallystream.errors import ConfigError
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.clock_record import CLOCK_KEY, clock_value
-from tallystream_aggregator.table.restore.latest_rows import LatestRows
-from tallystream_aggregator.table.restore.restore import restore
+from tallystream_aggregator.table.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
-from tallystream_aggregator.table.state import MetricId, pack, unpack
+from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.sums import MetricId
 
 NO_POD = SumTags(drop=("pod",))
 TICK = b'{"name":"tick","value":1}'
@@ -35,10 +38,10 @@ def gauge(value: float, pod: str) -> dict[str, Any]:
 def test_rule_12_metrics_that_differ_only_in_a_dropped_tag_have_one_sum() -> None:
     """The row of the life has both of them, with their tag."""
     topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"), counter(5))
-    assert [(total.metric, total.totals["count"]) for total in topic.changes.totals] == [(N, 12)]
+    assert [(total.metric, total.count) for total in topic.changes.totals] == [(N, 12)]
     (row,) = (one.value() or b"" for one in topic.changes.rows if isinstance(one.row, LifeRow))
-    assert b'"tags":{"pod":"a"},"count":3' in row
-    assert b'"tags":{"pod":"b"},"count":4' in row
+    assert b'"count":3,"name":"n","tags":{"pod":"a"}' in row
+    assert b'"count":4,"name":"n","tags":{"pod":"b"}' in row
 
 
 def test_rule_12_an_instance_counts_once_and_a_life_once_for_each_of_its_metrics() -> None:
@@ -133,42 +136,18 @@ def test_the_options_exclude_each_other_and_name_tags() -> None:
             parse_sum_tags(drop, keep)
 
 
-def rebuilt(topic: Topic, *, tags: SumTags | None, summed: list[MetricId]) -> Table:
-    """Return the table that is made of the last step's rows."""
-    latest = LatestRows()
+def test_a_rebuild_has_the_tags_of_the_rows_or_other_ones() -> None:
+    """They are in the row of the shard. All sums are published."""
+    topic, latest = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b")), LatestRows()
     for row in topic.changes.rows:
         latest.add(row.key, row.value())
-    return Table(restore(latest, summed, sum_tags=tags).states[0])
-
-
-def test_a_rebuild_with_other_tags_publishes_the_earlier_sums_as_empty() -> None:
-    """Once, with the first step. The sums that it has are published as they are, and the shard's row has the tags."""
-    topic = Topic().snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"))
-    summed = [total.metric for total in topic.changes.totals]
-    table = rebuilt(topic, tags=NO_POD, summed=[*summed, ("shop", "gone", "gauge", (("pod", "a"),))])
-    found = run(table, [])
-    assert [(one.metric[1], one.metric[3], one.totals.get("count"), one.lives) for one in found.totals] == [
-        ("gone", (("pod", "a"),), None, 0),
-        ("n", (), 7, 2),
-        ("n", (("pod", "a"),), 0, 0),
-        ("n", (("pod", "b"),), 0, 0),
-    ]
-    assert [one.row.sum_tags for one in found.rows if isinstance(one.row, ShardRow)] == [NO_POD]
-    assert run(table, []).totals == []
-    topic.changes = found
-    back = run(rebuilt(topic, tags=SumTags(), summed=[N, *summed]), [])
-    assert [(one.metric[3], one.totals["count"]) for one in back.totals] == [
-        ((), 0),
-        ((("pod", "a"),), 3),
-        ((("pod", "b"),), 4),
-    ]
-
-
-def test_a_rebuild_without_options_keeps_the_tags() -> None:
-    """They are in the row of the shard."""
-    topic = Topic(sum_tags=NO_POD).snapshot(of_pod(counter(3), "a"), of_pod(counter(4), "b"))
-    table = rebuilt(topic, tags=None, summed=[N])
-    assert [(one.metric, one.totals["count"]) for one in run(table, []).totals] == [(N, 7)]
+    for tags, wanted in ((None, [((), 7)]), (SumTags(), [((("pod", "a"),), 3), ((("pod", "b"),), 4)])):
+        table = Table(restore(deepcopy(latest), sum_tags=tags).states[0])
+        table.publish_all()
+        found = publish(table)
+        assert [(one.metric[3], one.count) for one in found.totals] == wanted
+        assert [one.row.sum_tags for one in found.rows if isinstance(one.row, ShardRow)] == [tags or NO_POD]
+        assert run(table, []).totals == []
 
 
 def test_a_forgotten_life_stays_in_the_sum_of_its_metrics() -> None:

@@ -1,4 +1,4 @@
-"""Sums that lack tags are those of the oracle on random schedules: rule 12, in every way in which the table runs.
+"""Sums that lack tags are those of verify's replay on random schedules: rule 12, in every way in which the table runs.
 
 Metrics differ only in a tag `pod`, so a table can have one sum for several of them. One life may have several metrics
 of a sum: in one snapshot, in two parts, and in the short form.
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import oracle
 from support.divisions import divide
 from support.fuzz import examples
+from support.replayed import replay
 from support.runs import UNLIMITED, check, move, new_tables, require_equal, sum_tags, take
 from support.schedules import (
     Life,
@@ -86,7 +86,7 @@ tags = st.sampled_from(TAGS)
 
 @examples(60)
 @given(few_or_many, step_sizes | st.just([1_000]), tags)
-def test_sums_without_tags_equal_the_oracle_and_the_replay_in_any_steps(
+def test_sums_without_tags_equal_the_replay_in_any_steps(
     schedule: list[int], sizes: list[int], without: dict[str, tuple[str, ...]]
 ) -> None:
     """An instance counts once in a sum, however many metrics it has there. Dead letters and events are the same."""
@@ -96,7 +96,7 @@ def test_sums_without_tags_equal_the_oracle_and_the_replay_in_any_steps(
 
 @examples(20)
 @given(few_or_many, step_sizes, tags, chances)
-def test_sums_without_tags_equal_the_oracle_while_instances_move(
+def test_sums_without_tags_equal_the_replay_while_instances_move(
     schedule: list[int], sizes: list[int], without: dict[str, tuple[str, ...]], chance: random.Random
 ) -> None:
     """Each instance is in several partitions, whose records are read in any order."""
@@ -106,11 +106,11 @@ def test_sums_without_tags_equal_the_oracle_while_instances_move(
 
 @examples(40)
 @given(few_or_many, step_sizes, st.integers(1, 4), tags, chances)
-def test_a_table_without_tags_that_begins_again_equals_the_oracle(
+def test_a_table_without_tags_that_begins_again_equals_the_replay(
     schedule: list[int], sizes: list[int], shards: int, without: dict[str, tuple[str, ...]], chance: random.Random
 ) -> None:
     """From its state or its rows, in several shards, whose sums are combined."""
     records = play_tagged(schedule, shards)
     tables = new_tables(records, UNLIMITED, shards, chance, sum_tags=sum_tags(without))
     take(divide(records, sizes), tables, chance, broken=0.3)
-    require_equal(tables, oracle.replay(records, **UNLIMITED, **without))  # type: ignore[arg-type]
+    require_equal(tables, replay(records, shards=shards, **UNLIMITED, **without))  # type: ignore[arg-type]

@@ -8,12 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from support.undecodable import UNDECODABLE
-from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.verify.advance import Advance, Change
 from tallystream_aggregator.verify.decode import RawRecord
-from tallystream_aggregator.verify.job import otlp_topics_of
-from tallystream_aggregator.verify.ledger import Ledger, Limit
+from tallystream_aggregator.verify.ledger import Ledger
+from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.published import Moment, moment
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.tags import Tags
@@ -33,21 +32,24 @@ def epoch(end: int) -> LedgerRow:
     return LedgerRow(kind="epoch", generation=1, batch=end, ts=end, end={"metrics": {"0": end}})
 
 
-def test_the_ends_of_a_period_are_the_last_epochs_before_its_limits() -> None:
-    """A limit is a time in the ledger, or the offsets of the records of that time."""
+def test_a_period_begins_with_the_epoch_of_its_time() -> None:
+    """The epoch of that time began last before it. Before the first one, everything is in the period."""
     rows = [opened(1), epoch(10), epoch(20), epoch(30)]
-    by_time = Ledger(rows, to=Limit(25), since=Limit(19))
-    assert (by_time.end, by_time.begin) == ({ZERO: 20}, {ZERO: 10})
-    by_offset = Ledger(rows, to=Limit(0, {ZERO: 29}), since=Limit(0, {ZERO: 9}))
-    assert (by_offset.end, by_offset.begin) == ({ZERO: 20}, None)
+    assert [Ledger(rows, since_ms).begin for since_ms in (9, 10, 29, 30, 99)] == [
+        {},
+        {},
+        {ZERO: 10},
+        {ZERO: 20},
+        {ZERO: 20},
+    ]
 
 
 def test_a_table_began_where_the_last_driver_with_a_start_says() -> None:
     """Drivers that continue it have no start."""
     first, second = opened(1, partial=True, start=7), opened(3, start=0)
-    assert Ledger([first, epoch(10), opened(2), epoch(20)]).opened == first
-    assert Ledger([first, epoch(10), second, opened(4)]).opened == second
-    assert Ledger([opened(2), epoch(20)]).opened is None
+    assert Ledger([first, epoch(10), opened(2), epoch(20)]).start == {ZERO: 7}
+    assert Ledger([first, epoch(10), second, opened(4)]).start == {ZERO: 0}
+    assert Ledger([opened(2), epoch(20)]).start is None
 
 
 def test_settings_change_at_the_end_of_the_last_epoch_or_where_the_row_says() -> None:
@@ -57,24 +59,19 @@ def test_settings_change_at_the_end_of_the_last_epoch_or_where_the_row_says() ->
     assert Ledger(rows).changes == [Change({ZERO: 7}, 1, 0), Change({ZERO: 20}, 1, 0), Change({ZERO: 25}, 3, 5)]
 
 
-def test_the_tags_of_a_period_are_those_of_its_last_driver() -> None:
-    """All that sums have had are known."""
+def test_the_tags_that_sums_have_had_are_known() -> None:
+    """Each driver has its own."""
     kept = replace(opened(2), keep_tags=("region", "topic"))
-    ledger = Ledger([replace(opened(1), drop_tags=("pod",)), epoch(10), kept, epoch(20)], to=Limit(15))
-    pod = Tags(frozenset({"pod"}))
-    assert (ledger.end_tags, ledger.tags) == (pod, {pod, Tags(kept=frozenset({"region", "topic"}))})
+    ledger = Ledger([replace(opened(1), drop_tags=("pod",)), epoch(10), kept, epoch(20)])
+    assert ledger.tags == {Tags(frozenset({"pod"})), Tags(kept=frozenset({"region", "topic"}))}
 
 
-def test_the_topics_of_otlp_metrics_come_from_the_ledger() -> None:
-    """An option may repeat them, and is needed only for a ledger without epochs. Any other topic is refused."""
-    last = [replace(epoch(10), otlp=["a", "b"])]
-    assert otlp_topics_of((), last) == otlp_topics_of(("b",), last) == ("a", "b")
-    assert otlp_topics_of(("a",), [opened(1)]) == ("a",)
-    assert otlp_topics_of((), [epoch(10)]) == ()
-    with pytest.raises(ConfigError, match="reads OTLP metrics from a, b: leave the option out"):
-        otlp_topics_of(("c",), last)
-    with pytest.raises(ConfigError, match="reads no OTLP metrics: leave the option out"):
-        otlp_topics_of(("c",), [epoch(10)])
+def test_the_settings_of_the_replay_come_from_the_ledger() -> None:
+    """The topics of OTLP metrics are those of all rows, the maximum number of metrics is the newest one."""
+    rows = [replace(opened(1), otlp=["a"], max_app_metrics=7), replace(epoch(10), otlp=["a", "b"])]
+    assert Ledger(rows).settings == Settings(otlp_topics=("a", "b"), max_app_metrics=7)
+    assert Ledger([*rows, replace(opened(2), max_app_metrics=9)]).settings.max_app_metrics == 9
+    assert Ledger([]).settings == Settings()
 
 
 def test_a_positions_row_has_the_moment_of_a_shard_or_of_all() -> None:
@@ -108,12 +105,7 @@ def test_a_forget_record_for_another_number_of_shards_than_the_table_has_is_refu
     values = [snapshot(1), forget, snapshot(2), forget]
     records = [RawRecord(offset, BEGIN_MS + offset, b"app-1", value) for offset, value in enumerate(values)]
     changes, replay = [Change({}, 1, 0), Change({ZERO: 3}, 2, 0)], Replay()
-
-    def until(_: str, end: int) -> list[RawRecord]:
-        found, records[:] = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
-        return found
-
-    advance = Advance(replay, {ZERO: 0}, until, changes, lambda _: None)
+    advance = Advance(replay, {ZERO: 0}, {ZERO: iter(records)}, changes)
     counter = ("shop", "counter", "n", ())
     assert advance.to(Moment(({ZERO: 3},)))
     assert dict(advance.letters) == {(ZERO, 1): 1}

@@ -32,7 +32,7 @@ def test_merged_sketches_have_the_same_buckets_and_quantiles(lives: list[list[fl
         one = Sketch()
         one.add(life)
         encoded = encode(one.encode())
-        merged.replace(None, (len(life), encoded))
+        merged.replace((0, None), (len(life), encoded))
         sketches.add(bins, sketches.decode(json.loads(encoded)))
     assert sum(bins.values()) == sum(map(len, lives))
     bins, total = sketches.merged(bins), merged.total()

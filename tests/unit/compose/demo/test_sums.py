@@ -7,7 +7,7 @@ from tallystream_cli.demo.sums import Decrease, LatestSums, positions_covered
 
 
 def _row(count: int) -> bytes:
-    return sums.encode(sums.Sum(app="flights", name="flights.processed", type="counter", count=count, ts=0))
+    return sums.Sum(app="flights", name="flights.processed", type="counter", count=count, ts=0).value()
 
 
 def test_a_decrease_is_recorded() -> None:
@@ -22,10 +22,10 @@ def test_a_decrease_is_recorded() -> None:
 def test_values_that_depend_on_time_are_left_out() -> None:
     """Gauges are not compared; the two offsets of a position are."""
     latest = LatestSums()
-    latest.add(sums.encode(sums.Sum(app="a", name="now", type="gauge", sum=3, number=1, ts=0)))
+    latest.add(sums.Sum(app="a", name="now", type="gauge", sum=3, number=1, ts=0).value())
     for partition in ("0", "1"):
         row = sums.Sum(app="a", name="at", type="position", tags={"partition": partition}, start=2, position=7, ts=0)
-        latest.add(sums.encode(row))
+        latest.add(row.value())
     values = latest.values()
     assert [key[2] for key in values] == ["position", "position"]
     assert positions_covered(values) == 10

@@ -51,7 +51,7 @@ def test_another_file_is_no_store() -> None:
     assert store.database("x", header + (9).to_bytes(4, "big"), logged=False).status == "failed"
     assert store.database("x", header + bytes(4), logged=False).status == "failed"
     assert store.database("x", header + bytes(4), logged=True).status == "ok"
-    assert store.database("x", header + (1).to_bytes(4, "big"), logged=False).status == "ok"
+    assert store.database("x", header + store.SCHEMA_VERSION.to_bytes(4, "big"), logged=False).status == "ok"
     assert store.database("x", b"", logged=False).status == "ok"
 
 

@@ -7,9 +7,10 @@ from contextlib import nullcontext
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.kafka import clients, start_position
+from tallystream_aggregator.jobs.aggregate import start_position
+from tallystream_aggregator.jobs.aggregate.start_position import At, begin_of, parse_start, resolve
+from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.ledger import LedgerRow
-from tallystream_aggregator.kafka.start_position import At, begin_of, parse_start, resolve
 
 TEN_O_CLOCK = 1_795_168_800_000
 """2026-11-20T10:00 UTC in epoch ms"""

@@ -8,14 +8,13 @@ from __future__ import annotations
 import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
-from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, is_kept, store_forgotten
+from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, is_kept
 from tallystream_aggregator.table.layouts import counts_of
-from tallystream_aggregator.table.sums.numbers import SumNumbers
+from tallystream_aggregator.table.sum_tags import SumNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
 
     from tallystream_aggregator.table.layouts import Layout, Layouts
     from tallystream_aggregator.table.state import Life, State
@@ -33,7 +32,6 @@ class MetricSums:
     def __init__(self, state: State, layouts: Layouts) -> None:
         self._state, self._layouts = state, layouts
         self.numbers = SumNumbers(state.metrics, state.sum_tags)
-        self._sums_of_layouts: WeakKeyDictionary[Layout, frozenset[int]] = WeakKeyDictionary()
         self._partials: dict[int, PartialSum] = {}
         self._before: dict[int, tuple[Life, Before]] = {}
         self._forced: set[int] = set()
@@ -70,12 +68,16 @@ class MetricSums:
         """
         self.mark_dirty(life, life.rows)
         before = self._before[id(life)][1]
+        layouts = [self._layouts.layout_for(block) for block in life.blocks.values()]
         alone = not any(
             other is not life and (other.living or id(other) in self._before)
             for other in self._state.lives.get(life.instance, ())
         )
-        layouts = [self._layouts.layout_for(block) for block in life.blocks.values()]
-        if alone and self._have_own_sums(layouts, before):
+        if (
+            alone
+            and not self.numbers.are_shared
+            and all(before.keys().isdisjoint(layout.index_of) for layout in layouts)
+        ):
             for layout in layouts:
                 self._living[layout] += 1 if living else -1
         else:
@@ -107,7 +109,7 @@ class MetricSums:
 
         Call `apply_changes` before they are removed. Return the metrics of which there are any.
         """
-        state, forgotten = self._state, dict[int, PartialSum]()
+        state, forgotten = self._state, set[int]()
         for life in lives:
             self.mark_dirty(life, life.rows)
             life.living = False
@@ -115,17 +117,16 @@ class MetricSums:
                 kind = state.metrics[number][2]
                 if not is_kept(kind):
                     continue
-                partial = forgotten.get(number)
+                partial = state.forgotten_sums.get(number)
                 if partial is None:
-                    known = state.forgotten_sums.get(number)
-                    partial = forgotten[number] = PartialSum(kind) if known is None else known.load(kind)
+                    partial = state.forgotten_sums[number] = PartialSum(kind)
+                forgotten.add(number)
                 partial.replace(None, Contribution(row.values, current=False, sketch=row.sketch))
                 partial.forgotten += 1
                 self[number].forgotten += 1
-        state.forgotten_sums |= {number: store_forgotten(partial) for number, partial in forgotten.items()}
         self.force_publish(forgotten)
         self.apply_changes()
-        return set(forgotten)
+        return forgotten
 
     def apply_changes(self) -> None:
         """Apply all changes now. The next `flush` returns them, too."""
@@ -142,7 +143,6 @@ class MetricSums:
             changed.update(layout.counters)
             for number in layout.counters:
                 self._partials[number].lives += more
-            for number in self._sums_in(layout):
                 self._partials[number].instances += more
         self._differences, self._living = {}, Counter()
         by_instance: dict[str, list[tuple[Life, Before]]] = defaultdict(list)
@@ -157,28 +157,6 @@ class MetricSums:
         sums = self.numbers.of_all(changed)
         self._rescan({number for number in sums if self[number].lost})
         return sums
-
-    def _sums_in(self, layout: Layout) -> Collection[int]:
-        """Return the sums of a layout's counters, each once."""
-        if not self.numbers.are_shared:
-            return layout.counters
-        sums = self._sums_of_layouts.get(layout)
-        if sums is None:
-            sums = self._sums_of_layouts[layout] = frozenset(map(self.numbers.of, layout.counters))
-        return sums
-
-    def _have_own_sums(self, layouts: Sequence[Layout], others: Mapping[int, object]) -> bool:
-        """Tell whether no two of these layouts have a common sum, nor a layout and one of the metrics `others`."""
-        if not self.numbers.are_shared:
-            return all(others.keys().isdisjoint(layout.index_of) for layout in layouts)
-        seen = set(map(self.numbers.of, others))
-        for layout in layouts:
-            sums = self._sums_in(layout)
-            if not seen.isdisjoint(sums):
-                return False
-            if len(layouts) > 1:
-                seen.update(sums)
-        return True
 
     def _count_instance(self, instance: str, dirty: list[tuple[Life, Before]]) -> None:
         """Count an instance once for each sum in which one of its lives has a current value."""
@@ -210,34 +188,28 @@ class MetricSums:
                 yield number
         for block in life.blocks.values():
             layout = self._layouts.layout_for(block)
-            if not self.numbers.are_shared or not sums.isdisjoint(self._sums_in(layout)):
-                yield from self.numbers.among(layout.index_of.keys(), sums)
+            yield from self.numbers.among(layout.index_of.keys(), sums)
 
     def _rescan(self, sums: set[int]) -> None:
-        """Find lost extremes again."""
+        """Find lost extremes of these sums, which have no counters, again among all lives and the forgotten ones."""
         if not sums:
             return
+        found: dict[int, list[Contribution]] = defaultdict(list)
         others: dict[int, list[PartialSum]] = defaultdict(list)
-        for number in self.numbers.metrics_of(sums) & self._state.forgotten_sums.keys():
-            forgotten_sums = self._state.forgotten_sums[number]
-            others[self.numbers.of(number)].append(forgotten_sums.load(self[number].kind))
-        for number, contributions in self._contributions(sums).items():
-            self[number].rescan(contributions, others[number])
-
-    def _contributions(self, sums: set[int]) -> dict[int, list[Contribution]]:
-        """Return the contributions of the rows to these sums, which have no counters."""
-        found: dict[int, list[Contribution]] = {number: [] for number in sums}
-        metrics = self.numbers.metrics_of(sums)
+        metrics, of = self.numbers.metrics_of(sums), self.numbers.of
         for life in self._lives():
             for number in metrics & life.rows.keys():
                 row = life.rows[number]
-                found[self.numbers.of(number)].append(Contribution(row.values, life.is_current(row), row.sketch))
-        return found
+                found[of(number)].append(Contribution(row.values, life.is_current(row), row.sketch))
+        for number in metrics & self._state.forgotten_sums.keys():
+            others[of(number)].append(self._state.forgotten_sums[number])
+        for number in sums:
+            self[number].rescan(found[number], others[number])
 
     def _build(self) -> None:
         state = self._state
         for number, forgotten_sums in state.forgotten_sums.items():
-            self[number].merge(forgotten_sums.load(state.metrics[number][2]))
+            self[number].merge(forgotten_sums)
         for life in self._lives():
             for number in life.rows:
                 self[number].replace(None, self._contribution(life, number))
@@ -249,16 +221,15 @@ class MetricSums:
         for lives in self._state.lives.values():
             living = [life for life in lives if life.living]
             layouts = [self._layouts.layout_for(block) for life in living for block in life.blocks.values()]
-            if len(living) == 1 and self._have_own_sums(layouts, living[0].rows):
+            current = {number for life in living for number, row in life.rows.items() if life.is_current(row)}
+            if len(living) == 1 and not self.numbers.are_shared:
                 alone.update(layouts)
-                current = {number for number, row in living[0].rows.items() if living[0].is_current(row)}
             else:
-                current = {n for life in living for n, row in life.rows.items() if life.is_current(row)}
                 current.update(number for layout in layouts for number in layout.counters)
             for number in self.numbers.of_all(current):
                 self[number].instances += 1
         for layout, instances in alone.items():
-            for number in self._sums_in(layout):
+            for number in layout.counters:
                 self[number].instances += instances
 
     def _build_blocks(self) -> None:

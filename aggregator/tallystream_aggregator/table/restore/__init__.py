@@ -1,1 +1,0 @@
-"""The table from the records of `metrics-table`."""

@@ -1,0 +1,111 @@
+"""What verify's replay makes of the records of `metrics`, in the form in which tests compare it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tallystream_aggregator.verify.lives import Settings
+from tallystream_aggregator.verify.published import NO_NUMBERS, unequal
+from tallystream_aggregator.verify.replay import Replay
+from tallystream_aggregator.verify.tags import Tags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
+"""(app, name, type, sorted tags)"""
+
+LASTING = {"count", "sum", "min", "max", "start", "position"}
+"""The fields that do not depend on living lives, except in gauges and updowns."""
+
+
+class Read(Protocol):
+    """A record of the topic `metrics`. `timestamp_ms` is the broker's append time."""
+
+    @property
+    def key(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def value(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def timestamp_ms(self) -> int: ...  # noqa: D102
+    @property
+    def partition(self) -> int: ...  # noqa: D102
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+
+
+@dataclass
+class Replayed:
+    """The table that verify makes of records.
+
+    `dead` counts the dead letters of each (partition, offset).
+    """
+
+    table: Replay
+    dead: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def add(self, records: Iterable[Read]) -> None:
+        """Apply the next records."""
+        for one in records:
+            refused = self.table.apply(f"metrics:{one.partition}", one.timestamp_ms, one.key, one.value)
+            if refused:
+                self.dead[one.partition, one.offset] += len(refused)
+
+    @property
+    def events(self) -> Counter[tuple[str, str, str, str, int, str]]:
+        """How often each event is there."""
+        return Counter(self.table.events)
+
+    @property
+    def keys(self) -> set[Key]:
+        """The metrics that have a sum."""
+        return {(app, name, kind, tags) for app, kind, name, tags in self.table.identities()}
+
+    def sum(self, key: Key) -> dict[str, Any]:
+        """Return the fields of a sum."""
+        app, name, kind, tags = key
+        return self.table.sum((app, kind, name, tags))
+
+    @property
+    def sums(self) -> dict[Key, dict[str, Any]]:
+        """The fields of every sum."""
+        return {key: self.sum(key) for key in self.keys}
+
+    def differing(self, found: Mapping[Key, Mapping[str, Any]], keys: Iterable[Key] | None = None) -> dict[Key, Any]:
+        """Return the fields in which sums differ from the replay's. `keys` are those to compare, by default all."""
+        keys = found.keys() | self.keys if keys is None else keys
+        differing = {key: unequal(found.get(key, {}), self.sum(key)) for key in keys}
+        return {key: fields for key, fields in differing.items() if fields}
+
+
+def replay(
+    records: Iterable[Read],
+    *,
+    shards: int = 1,
+    drop_tags: tuple[str, ...] = (),
+    keep_tags: tuple[str, ...] | None = None,
+    **rules: Any,
+) -> Replayed:
+    """Replay records in this order. The sums lack the tags `drop_tags`, or all but `keep_tags`."""
+    kept = None if keep_tags is None else frozenset(keep_tags)
+    replayed = Replayed(Replay(Settings(**rules), Tags(frozenset(drop_tags), kept)))
+    replayed.table.split(shards)
+    replayed.add(records)
+    return replayed
+
+
+def lasting(sums: Mapping[Key, Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
+    """Return the fields of sums that do not depend on living lives."""
+    return {
+        key: {} if key[2] in ("gauge", "updown") else {name: fields.get(name) for name in LASTING}
+        for key, fields in sums.items()
+    }
+
+
+def fields_of(value: bytes) -> dict[str, Any]:
+    """Return the numbers in a record of `metrics-agg`."""
+    content = {name: number for name, number in json.loads(value).items() if name not in NO_NUMBERS}
+    return {"lives": 0, "instances": 0} | content
