@@ -46,6 +46,7 @@ class NotedLoop:
         self.settings, self.epochs, self.closed = settings, list[tuple[Any, float]](), False
         self.calls: list[str] = []
         self.between_s = 0.0
+        self.current = True
         self.made.append(self)
 
     def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochReport:
@@ -56,6 +57,10 @@ class NotedLoop:
         self.calls.append("epoch")
         store.set_head(b"%d" % len(self.epochs))
         return EpochReport(steps=3, records=2, sums=4, rows=5, state_bytes=9, positions={Place("t-metrics", 1): 7})
+
+    def is_current(self, store: Store) -> bool:  # noqa: ARG002 (as the loop's)
+        """Return what the test says."""
+        return self.current
 
     def run_between(self, next_begins: Callable[[], bool], seconds: float) -> None:
         """Go on until the next epoch begins."""
@@ -128,6 +133,15 @@ def test_a_loop_goes_on_for_as_long_as_the_epochs_of_other_loops_may_take(loops:
     while "between" not in loops[0].calls:
         time.sleep(0.001)
     assert loops[0].between_s > 3600
+
+
+def test_an_epoch_whose_state_was_not_committed_runs_again_shortly(loops: list[NotedLoop]) -> None:
+    """A lasting reason, as a full disk, is known after seconds, and not after several epochs."""
+    job = Job()
+    job.epoch()
+    loops[0].current = False
+    job.epoch()
+    assert [seconds for _, seconds in loops[0].epochs] == [1, 1]
 
 
 def test_a_failed_epoch_leaves_no_loop_in_memory(loops: list[NotedLoop]) -> None:
