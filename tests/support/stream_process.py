@@ -138,7 +138,7 @@ def run(task: Task, stopped: SignalSafeEvent) -> None:
             stopped.wait(BACK_OFF_S)
             continue
         log.info("batch %d of generation %d: %s", batch.number, task.generation, report)
-        between = Between(loop)
+        between = Between(loop, task.epoch_s)
         try:
             checkpoint.commit(batch)
         except BatchTakenError as error:  # by a process that was replaced at that moment, or that replaces this one

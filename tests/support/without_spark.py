@@ -96,7 +96,6 @@ class Query:
         progress: dict[str, Any] = {
             "batchId": max(number for number, _ in found),
             "timestamp": datetime.fromtimestamp(began_s, UTC).isoformat(),
-            "durationMs": {"addBatch": 1, "triggerExecution": 1},
             "sources": [],
         }
         shards = [dict(zip(EPOCH_ROW.names, row.cells(), strict=True)) for _, row in found]

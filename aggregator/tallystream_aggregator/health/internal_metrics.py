@@ -67,7 +67,7 @@ INTERNAL_METRICS = (
     InternalMetric(
         "tallystream.epoch.duration",
         "timer",
-        "Duration of the epochs by phase: work (read, apply, publish), wait (for records), spark (between two epochs).",
+        "Duration of the epochs by phase: work (read, apply, publish), wait (for records).",
         ("phase",),
     ),
     InternalMetric("tallystream.steps", "counter", "Transactions that the loops committed."),
@@ -199,12 +199,7 @@ class Progress:
         add("tallystream.epochs", 1)
         add("tallystream.steps", numbers.steps)
         add("tallystream.restarts", numbers.restarts)
-        spark_s = progress["durationMs"].get("triggerExecution", 0) / 1000 - numbers.seconds
-        for phase, seconds in (
-            ("work", numbers.seconds - numbers.waited_s),
-            ("wait", numbers.waited_s),
-            ("spark", spark_s),
-        ):
+        for phase, seconds in (("work", numbers.seconds - numbers.waited_s), ("wait", numbers.waited_s)):
             observe("tallystream.epoch.duration", max(seconds, 0.0), phase=phase)
         self._metrics.set("tallystream.table.state_bytes", numbers.state_bytes)
         operators = progress.get("stateOperators") or []

@@ -78,8 +78,8 @@ class CombinerLoop(EpochLoop):
 
     def close(self) -> None:
         """Drop the partial sums and release the connections."""
-        super().close()
         self._combined = Combined(self._settings.shards)
+        super().close()
 
     def _source(self) -> Source:
         return self._broker.source(committed=True)

@@ -210,10 +210,9 @@ class EpochLoop(ABC):
 
     def close(self) -> None:
         """Drop the state and release the connections. The next epoch begins again at what is published."""
-        if self._open_clients is not None:
-            for client in self._open_clients:
-                client.close()
-            self._open_clients = None
+        clients, self._open_clients = self._open_clients, None
+        for client in clients or ():
+            client.close()
 
     def _run(self, store: Store, claim: Claim, end_s: float) -> None:
         if self._open_clients is None:

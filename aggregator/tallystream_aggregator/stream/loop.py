@@ -117,8 +117,8 @@ class ShardLoop(EpochLoop):
 
     def close(self) -> None:
         """Drop the table and release the connections. The next epoch begins again at what is published."""
-        super().close()
         self._stored = None
+        super().close()
 
     def _source(self) -> Source:
         return self._broker.source()

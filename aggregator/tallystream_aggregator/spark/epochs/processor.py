@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.epochs import EpochLoop
 
 FIRST_EPOCH_S = 1.0
-"""The greatest length of a loop's first epoch in a process: so the table is soon stored."""
+"""The greatest length of a loop's first epoch in a process, and after one that was not committed.
+
+So the table is soon stored, and what prevents it is soon known: Spark runs a task four times.
+"""
 
 CHECK_EVERY_S = 0.05
 """How often the file that requests a stop is looked for."""
@@ -193,12 +196,11 @@ class EpochProcessor(StatefulProcessor):
             if found.generation != generation:
                 found.loop.close()
                 found = None
-        if found is None:
-            loop, seconds = self._new_loop(shard), min(FIRST_EPOCH_S, settings.epoch_s)
-        else:
-            loop, seconds = found.loop, settings.epoch_s
+        loop = self._new_loop(shard) if found is None else found.loop
+        continues = found is not None and loop.is_current(self._store)
+        seconds = settings.epoch_s if continues else min(FIRST_EPOCH_S, settings.epoch_s)
         report = loop.run_epoch(self._store, self._claim(generation), seconds)
-        _in_memory[name] = _Loop(loop, generation, Between(loop))
+        _in_memory[name] = _Loop(loop, generation, Between(loop, settings.epoch_s))
         return EpochRow(
             shard=shard,
             steps=report.steps,

@@ -151,7 +151,7 @@ _PHASES_PROMETHEUS = f"sum by (command, phase) (rate({_SUM})) / sum by (command,
 
 _PHASES = _panel(
     title="Epoch phases",
-    description="The mean duration of the phases of an epoch: work, waiting for records, and Spark between two epochs.",
+    description="The mean duration of the phases of an epoch: work, and waiting for records.",
     unit="s",
     queries=queries(
         legend="{phase} ({command})", flux=_PHASES_FLUX, influxql=_PHASES_INFLUXQL, prometheus=_PHASES_PROMETHEUS

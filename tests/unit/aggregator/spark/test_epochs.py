@@ -45,6 +45,8 @@ class NotedLoop:
     def __init__(self, settings: LoopSettings, *_: object) -> None:
         self.settings, self.epochs, self.closed = settings, list[tuple[Any, float]](), False
         self.calls: list[str] = []
+        self.between_s = 0.0
+        self.current = True
         self.made.append(self)
 
     def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochReport:
@@ -56,8 +58,13 @@ class NotedLoop:
         store.set_head(b"%d" % len(self.epochs))
         return EpochReport(steps=3, records=2, sums=4, rows=5, state_bytes=9, positions={Place("t-metrics", 1): 7})
 
+    def is_current(self, store: Store) -> bool:  # noqa: ARG002 (as the loop's)
+        """Return what the test says."""
+        return self.current
+
     def run_between(self, next_begins: Callable[[], bool], seconds: float) -> None:
         """Go on until the next epoch begins."""
+        self.between_s = seconds
         self.calls.append("between")
         until_s = time.monotonic() + seconds
         while not next_begins() and time.monotonic() < until_s:
@@ -84,8 +91,8 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NotedLoop]]:
 class Job(TwsTester):
     """Runs epochs of shard 0."""
 
-    def __init__(self, generation: int = 3) -> None:
-        settings = EpochSettings(topics=TOPICS, generation=generation, stop_file="/none", begin={}, epoch_s=5.0)
+    def __init__(self, generation: int = 3, epoch_s: float = 5.0) -> None:
+        settings = EpochSettings(topics=TOPICS, generation=generation, stop_file="/none", begin={}, epoch_s=epoch_s)
         self._batch = 0
         super().__init__(
             EpochProcessor(settings, lambda _: None, claim=lambda generation: (generation, self._batch)),  # type: ignore[arg-type, return-value]
@@ -117,6 +124,24 @@ def test_a_loop_goes_on_between_epochs(loops: list[NotedLoop]) -> None:
         while loops[0].calls[-1] != "between":
             time.sleep(0.001)
     assert loops[0].calls == ["epoch", "between", "ended", "epoch", "between"]
+
+
+def test_a_loop_goes_on_for_as_long_as_the_epochs_of_other_loops_may_take(loops: list[NotedLoop]) -> None:
+    """Its first epoch takes a second, after a killed worker, too. The next one begins when those of all have ended."""
+    job = Job(epoch_s=3600.0)
+    job.epoch()
+    while "between" not in loops[0].calls:
+        time.sleep(0.001)
+    assert loops[0].between_s > 3600
+
+
+def test_an_epoch_whose_state_was_not_committed_runs_again_shortly(loops: list[NotedLoop]) -> None:
+    """A lasting reason, as a full disk, is known after seconds, and not after several epochs."""
+    job = Job()
+    job.epoch()
+    loops[0].current = False
+    job.epoch()
+    assert [seconds for _, seconds in loops[0].epochs] == [1, 1]
 
 
 def test_a_failed_epoch_leaves_no_loop_in_memory(loops: list[NotedLoop]) -> None:

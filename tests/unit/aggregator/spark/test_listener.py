@@ -14,7 +14,7 @@ from tallystream_aggregator.spark.epochs.listener import Epoch, EpochListener
 if TYPE_CHECKING:
     import pytest
 
-PROGRESS = '{"batchId":7,"timestamp":"1970-01-01T00:00:02.500Z","durationMs":{"triggerExecution":1}}'
+PROGRESS = '{"batchId":7,"timestamp":"1970-01-01T00:00:02.500Z"}'
 
 
 def test_the_jvm_calls_the_listener_with_the_progress_as_json(monkeypatch: pytest.MonkeyPatch) -> None:

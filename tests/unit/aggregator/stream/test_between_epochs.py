@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
+from support.simulation.client import SimulatedSource
 from support.simulation.direct import METRICS, Direct
 from tallystream_aggregator.stream.broker import BrokerError
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_steps_between_epochs_are_published_and_stored_by_the_next_one() -> None:
@@ -64,6 +62,23 @@ def test_an_outage_between_epochs_is_left_to_the_next_one() -> None:
     direct.fail = lambda _: None
     assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 1
     assert direct.published() == {METRICS: 1}
+
+
+def test_a_connection_that_is_not_closed_leaves_no_table_to_go_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table may have what is not published: the next epoch begins again."""
+    direct = Direct()
+    loop = direct.loop()
+    loop.run_epoch(direct.store, (1, 0), 1)
+
+    def fail(*_: object) -> None:
+        raise BrokerError("it failed")
+
+    monkeypatch.setattr(SimulatedSource, "read", fail)
+    monkeypatch.setattr(SimulatedSource, "close", fail)
+    with pytest.raises(BrokerError):
+        loop.run_between(lambda: False, 30)
+    monkeypatch.undo()
+    assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 1
 
 
 def test_a_loop_that_is_replaced_between_epochs_does_not_fence_the_other(caplog: pytest.LogCaptureFixture) -> None:
