@@ -132,9 +132,14 @@ def _positions(broker: Broker, table: str, shard: int) -> PositionsRow:
 
 def _rows(broker: Broker, table: str, shards: int) -> Iterator[TableRow]:
     """Yield the newest rows of the table."""
+
+    def is_stopped() -> bool:
+        broker.bounds([Place(table, 0)])  # else an outage would be waited out
+        return False
+
     latest = LatestRows()
     for shard in range(shards):
-        for _, _, key, value in committed_records(broker, Place(table, shard), lambda: False):
+        for _, _, key, value in committed_records(broker, Place(table, shard), is_stopped):
             if key is not None and not key.startswith(b'["positions",'):
                 latest.add(key, value, partition=shard)
     for (partition, key), value in latest.rows.items():

@@ -61,14 +61,22 @@ class RecordProducer:
     def send(self, records: Iterable[ProducerRecord], on_delivery: OnDelivery) -> None:
         """Add `records` to the queue. `poll` calls `on_delivery` for each that was acknowledged or has failed.
 
+        A full queue is emptied first.
+
         Raises:
-            KafkaException: the queue is full: the broker acknowledges nothing.
+            KafkaException: the queue stays full for `timeout` seconds.
         """
-        for topic, key, value, partition in records:
+        for record in records:
             try:
-                self._producer.produce(topic, value, key, partition, on_delivery=on_delivery)
+                self._produce(record, on_delivery)
             except BufferError as error:
-                raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error  # noqa: SLF001
+                if self._producer.flush(self._timeout):
+                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error  # noqa: SLF001
+                self._produce(record, on_delivery)
+
+    def _produce(self, record: ProducerRecord, on_delivery: OnDelivery) -> None:
+        topic, key, value, partition = record
+        self._producer.produce(topic, value, key, partition, on_delivery=on_delivery)
 
     def poll(self) -> None:
         """Report the deliveries since the last call. Returns at once."""

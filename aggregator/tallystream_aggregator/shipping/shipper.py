@@ -30,6 +30,9 @@ MAX_RECORDS = 5_000
 MAX_POINTS = 5_000
 """The most points in one write. A row of `metrics-table` has many."""
 
+BETWEEN_S = 0.01
+"""The pause between two writes of one read, in seconds, in which the group can say that it gave the partitions away."""
+
 POLL_S = 0.2
 """The longest wait for records in seconds, and so for a stop."""
 
@@ -123,8 +126,10 @@ class Shipper:
         if not self._is_set_up:
             self._retry(self._set_up_once)
         for at in range(0, len(points), MAX_POINTS):
-            if at and self._stop.is_set():
-                raise StoppedError
+            if at:
+                self._subscription.wait(BETWEEN_S)
+                if self._gives_up():
+                    raise StoppedError
             self._retry(partial(self._write_once, points[at : at + MAX_POINTS]))
 
     def _retry(self, write: Callable[[], None]) -> None:

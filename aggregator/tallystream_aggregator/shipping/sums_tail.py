@@ -23,7 +23,8 @@ POLL_S = 0.2
 class SumsTail:
     """The committed records of the topic `agg`. For one thread.
 
-    `clear` is called before the first record, also that of a topic that was deleted and created again.
+    `clear` is called before the first record, also that of a topic that was deleted and created again, or that has no
+    record at the position any more.
     """
 
     def __init__(self, agg: str, broker: Broker, clear: Callable[[], object]) -> None:
@@ -46,7 +47,8 @@ class SumsTail:
         try:
             ids = self._broker.topic_ids([place.topic])
             bounds = self._bounds()
-            if ids != self._ids:
+            # Records may have been deleted, or the end cut off. The topic has all sums that are left.
+            if ids != self._ids or not bounds.first <= self._position <= bounds.end:
                 self.close()
                 self._clear()
                 self._ids, self._position = ids, bounds.first

@@ -51,8 +51,8 @@ def open_client(
     )
 
 
-class BadRequestError(TallystreamError):
-    """InfluxDB refuses what was sent."""
+REFUSED = {400, 413, 422}
+"""The statuses of a request that InfluxDB refuses because of what was sent."""
 
 
 class InfluxStore:
@@ -178,13 +178,15 @@ class InfluxStore:
     def _write(self, points: Sequence[Point]) -> str | None:
         """Write points in one request. Return why InfluxDB refuses it because of one of them, None if it does not."""
         lines = "\n".join(_line(point) for point in points) or "\n"  # an empty compressed body is a server error
-        try:
-            with self._errors():
+        with self._errors():
+            try:
                 _, status, _ = self._writes.post_write_with_http_info(
                     org=self._org, bucket=self._bucket, body=lines, precision=WritePrecision.MS
                 )
-        except BadRequestError as error:
-            return str(error)
+            except ApiException as error:
+                if error.status in REFUSED:
+                    return _reason(error)
+                raise
         if status != 204:  # a page of another server, as of a login
             raise self._no_influxdb(f"answers a write with {status}")
         return None
@@ -196,7 +198,7 @@ class InfluxStore:
         Raises:
             ConfigError: a setting is wrong.
             SinkUnavailableError: the server does not answer or is overloaded.
-            BadRequestError: the server refuses what was sent.
+            TallystreamError: the server refuses what was sent.
         """
         try:
             yield
@@ -205,12 +207,13 @@ class InfluxStore:
             if error.status in {401, 403}:
                 why = f"InfluxDB at {self._url} refuses it: {reason}"
                 raise ConfigError("INFLUXDB_TOKEN", "***", why) from error
-            if error.status == 404 or "organization name" in reason:  # a bad request for a query
+            is_refused = error.status in REFUSED
+            if error.status == 404 or (is_refused and "organization name" in reason):  # a bad request for a query
                 where = f"organization {self._org!r} at {self._url}"
                 why = f"there is no such bucket in the {where}: make it, or name another"
                 raise ConfigError("--bucket", self._bucket, why) from error
-            if error.status in {400, 413, 422}:
-                raise BadRequestError(reason) from error
+            if is_refused:
+                raise TallystreamError(f"InfluxDB {self._url}: {reason}") from error
             raise SinkUnavailableError(f"InfluxDB {self._url}: {reason}.") from error
         except (HTTPError, OSError) as error:
             ca, client = ("INFLUXDB_CA_FILE", self._ca_file), ("INFLUXDB_CERT_FILE", self._certificate.cert_file)

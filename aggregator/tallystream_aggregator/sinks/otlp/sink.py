@@ -53,7 +53,8 @@ class OtlpSink:
     Delivery: at least once, up to the receiver's acknowledgement. A receiver that refuses a request gets it again in
     halves, until the refused point is alone. It also gets a request in halves to which it answers an error of its own,
     such as 500. OTLP forbids to retry such a request, and a receiver that can't name a tag gives this answer every
-    time. But so does one whose disk is full. A single point is at fault if the receiver accepts the probe after it.
+    time. But so does one whose disk is full. A single point is at fault if the receiver accepts the probe after it, and
+    then gives this answer again.
 
     In a partial success the receiver has accepted the other data points and
     does not name those that it rejects: they are counted and logged, and sent nowhere else.
@@ -112,14 +113,17 @@ class OtlpSink:
 
     def _send(self, points: Sequence[Point]) -> str | None:
         """Send points in one request. Return why the receiver refuses it because of one of them, None otherwise."""
-        response = self._post(encode(points, buckets=self._buckets))
+        content = encode(points, buckets=self._buckets)
+        response = self._post(content)
+        if len(points) == 1 and response.status >= 500 and response.status not in TRANSIENT:
+            if not 200 <= self._post_probe().status < 300:
+                raise self._unavailable(_reason(response))
+            response = self._post(content)  # the first error may be of an outage that has just ended
         status = response.status
         if 200 <= status < 300:
             return self._rejected(response, points)
         if status not in REFUSED_DATA and (status < 500 or status in TRANSIENT):
             raise self._error(response)
-        if status >= 500 and len(points) == 1 and not 200 <= self._post_probe().status < 300:
-            raise self._unavailable(_reason(response))
         return _reason(response)
 
     def _post_probe(self) -> urllib3.BaseHTTPResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 import time
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ CREATE TABLE points (series INTEGER NOT NULL, ts INTEGER NOT NULL, field TEXT NO
     PRIMARY KEY (series, ts, field)) WITHOUT ROWID
 """
 _NOT_ALLOWED = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY}
-"""Primary result codes of SQLite where this user lacks a permission for the file or its folder."""
+"""Primary result codes of SQLite where this user may lack a permission for the file or its folder."""
 
 
 @contextmanager
@@ -44,7 +45,8 @@ def translated_errors(path: Path) -> Iterator[None]:
             raise _wrong(path, f"{error.strerror}: give a shorter path") from error
         raise SinkUnavailableError(f"local store {path}: {error}.") from error
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF in _NOT_ALLOWED:
+        code = getattr(error, "sqlite_errorcode", 0)  # Python's own errors have none, as of a text that is not UTF-8
+        if code & 0xFF in _NOT_ALLOWED and _lacks_permission(path):
             why = f"{error}: run as the owner of the file and of its folder, or name another file"
             raise _wrong(path, why) from error
         raise SinkUnavailableError(f"local store {path}: {error}.") from error
@@ -110,6 +112,16 @@ def _open(path: Path, busy_s: float) -> sqlite3.Connection:
 
 def _wrong(path: Path, why: str) -> ConfigError:
     return ConfigError("--store", f"local:{path}", why)
+
+
+def _lacks_permission(path: Path) -> bool:
+    """Return whether this user may not write the file or its folder. If so, an error is not one of too many files."""
+    effective = os.access in os.supports_effective_ids
+    places = ((path, os.R_OK | os.W_OK), (path.parent, os.W_OK | os.X_OK))
+    return any(
+        os.access(place, os.F_OK, effective_ids=effective) and not os.access(place, mode, effective_ids=effective)
+        for place, mode in places
+    )
 
 
 def _require_file(path: Path) -> None:

@@ -195,7 +195,6 @@ def _inner(error: BaseException) -> BaseException | None:
 
 def _require_url(url: str) -> None:
     if "@" in url:
-        scheme, _, _ = url.partition("://")
-        raise ConfigError(URL, f"{scheme}://***@…", f"remove user and password: the token is in {TOKEN}")
+        raise ConfigError(URL, "***", f"remove user and password: the token is in {TOKEN}")
     if not is_http_url(url) or "?" in url or "#" in url:
         raise ConfigError(URL, url, "give a URL, as in https://grafana.example.org or http://localhost:3000")

@@ -67,9 +67,25 @@ def test_a_record_that_the_broker_rejects_is_not_written(monkeypatch: pytest.Mon
     assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
-def test_a_full_queue_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has space for all records, unless the broker acknowledges nothing."""
+def test_a_full_queue_delays_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options may make the queue smaller than the number of records. It is emptied, and the record is produced."""
     producer = _use(FakeProducer(), monkeypatch)
+    produce = producer.produce
+    full = [BufferError("Local: Queue full")]
+
+    def refuse_once(*args: Any, **options: Any) -> None:
+        if len(producer.produced) == 2 and full:
+            raise full.pop()
+        produce(*args, **options)
+
+    monkeypatch.setattr(producer, "produce", refuse_once)
+    RecordProducer({}).deliver([RECORD] * 3)
+    assert len(producer.produced) == 3
+
+
+def test_a_queue_that_stays_full_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker acknowledges nothing."""
+    producer = _use(FakeProducer(left=1), monkeypatch)
     monkeypatch.setattr(producer, "produce", Mock(side_effect=BufferError("Local: Queue full")))
     with pytest.raises(KafkaException) as raised:
         RecordProducer({}).deliver([RECORD])

@@ -146,3 +146,17 @@ def test_a_command_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch, bench
     bench.direct.cluster.create(AGG.topic, 1)
     bench.publish(1, name="c")
     assert reader.refresh().measurements() == ["c"]
+
+
+def test_records_that_are_gone_do_not_stop_the_reading(bench: Bench) -> None:
+    """They were deleted before they were read, or the end was cut off. The topic has all sums that are left."""
+    bench.publish(1, name="gone")
+    assert bench.shipper.step()
+    bench.publish(2, 3, 4)
+    agg = bench.direct.cluster.partition(AGG)
+    agg.delete_before(2)
+    assert bench.shipper.step()
+    assert (" 4\n" in bench.text(), "gone" in bench.text()) == (True, False)
+    agg.truncate(3)
+    assert bench.shipper.step()
+    assert (" 3\n" in bench.text(), " 4\n" in bench.text()) == (True, False)

@@ -220,6 +220,16 @@ def test_many_points_are_written_in_pieces(bench: Bench, monkeypatch: pytest.Mon
     assert bench.log == ["0 1", "2 3", "4", "done"]
 
 
+def test_what_is_left_of_many_points_is_dropped_if_another_shipper_takes_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a pause of this process in a long write. An older point must not follow those of the other one."""
+    monkeypatch.setattr(module, "MAX_POINTS", 2)
+    bench.subscription.on_wait = [1]
+    assert not bench.step(*map(record, range(5)))
+    assert bench.log == ["0 1"]
+
+
 def test_a_stop_is_not_delayed_by_many_points(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is committed: the next start writes them again."""
     monkeypatch.setattr(module, "MAX_POINTS", 2)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import tempfile
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Point
+from tallystream_aggregator.sinks.base import LAG_MEASUREMENTS, Point, SinkUnavailableError
 from tallystream_aggregator.sinks.sqlite.database import SCHEMA_VERSION
 from tallystream_aggregator.sinks.sqlite.reader import LocalReader
 from tallystream_aggregator.sinks.sqlite.sink import SWEEP_EVERY_MS, LocalStore
@@ -237,6 +238,42 @@ def test_a_folder_in_which_this_user_may_not_create_files_is_a_wrong_setting(sha
     shared.chmod(0o555)
     with _another_user(), pytest.raises(ConfigError, match="run as the owner of the file and of its folder"):
         LocalStore(path).setup()
+
+
+def test_a_store_that_can_not_be_opened_now_is_unavailable(tmp_path: Path) -> None:
+    """The process may have too many open files. This user has all permissions."""
+    path = tmp_path / "store.db"
+    store = LocalStore(path, retention_ms=0)
+    store.setup()
+    store.close()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(one.name) for one in Path("/proc/self/fd").iterdir())
+    held: list[int] = []
+    while not held or held[-1] <= highest:  # no lower number is free
+        held.append(os.open(os.devnull, os.O_RDONLY))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1] + 2, limits[1]))
+        with pytest.raises(SinkUnavailableError, match="unable to open database file"):
+            store.write([_point("n", 1)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for one in held:
+            os.close(one)
+    store.write([_point("n", 2)])
+    store.close()
+    assert _hours(path, "n") == [2]
+
+
+def test_a_text_that_is_damaged_is_an_error_of_the_store(tmp_path: Path) -> None:
+    """The error names the file."""
+    path = tmp_path / "store.db"
+    store = LocalStore(path, retention_ms=0)
+    store.write([_point("n", 1)])
+    store.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE points SET value = CAST(X'FF' AS TEXT)")
+    with pytest.raises(SinkUnavailableError, match=r"store\.db: Could not decode to UTF-8"):
+        _hours(path, "n")
 
 
 def test_a_name_that_is_too_long_is_a_wrong_setting(tmp_path: Path) -> None:

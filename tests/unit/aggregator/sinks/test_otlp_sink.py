@@ -240,6 +240,15 @@ def test_a_receiver_that_fails_in_the_middle_of_a_write_is_unavailable(receiver:
         assert sink.refusals.number == 0
 
 
+@pytest.mark.parametrize("errors", [1, 2, 3, 4])
+def test_an_outage_that_ends_in_a_write_rejects_no_point(receiver: Receiver, sink: OtlpSink, errors: int) -> None:
+    """Also if it ends between the request of a single point and the probe after it."""
+    answers = [Response(500)] * errors
+    receiver.respond = lambda _: answers.pop() if answers else OK
+    sink.write(counters(*range(8)))
+    assert sink.refusals.number == 0
+
+
 def test_the_message_of_a_protobuf_error_is_the_reason(receiver: Receiver, sink: OtlpSink) -> None:
     """Errors of OTLP are a google.rpc.Status with code, message and details. The message is quoted."""
     status = b"\x08\x03\x12\x0csamples late\x1a\x07\x0a\x05other"

@@ -41,9 +41,10 @@ def test_an_invalid_url_is_refused(url: str) -> None:
     assert error_of(url).startswith(f"--grafana-url: {url!r} can't be used; give a URL, as in https://")
 
 
-def test_a_password_in_the_url_is_refused_and_not_shown() -> None:
+@pytest.mark.parametrize("scheme", ["https://", "//", ""])
+def test_a_password_in_the_url_is_refused_and_not_shown(scheme: str) -> None:
     """User and password do not belong into the URL: the token is the secret."""
-    message = error_of("https://admin:hunter2@grafana.example.org")
+    message = error_of(f"{scheme}admin:hunter2@grafana.example.org")
     assert "remove user and password" in message
     assert "hunter2" not in message
 
