@@ -96,6 +96,7 @@ class Dataset:
         for at, kind, instance in ((100, "restart", "orders-1"), (101, "retired", "orders-1"), (250, "restart", "i 2")):
             ts_ms = self.first_ms + at * 1000
             event = {"v": 1, "kind": kind, "app": "orders", "instance": instance, "life": "L", "ts": ts_ms}
+            event |= {"topic": "metrics", "partition": 0, "offset": at}
             if kind == "restart":
                 self.restarts.append((ts_ms, f"restart: {instance}"))
             yield event_point(json.dumps(event).encode())

@@ -78,7 +78,7 @@ class EpochReport:
 
     `records` were read, `sums` and `rows` (of `metrics-table`) were published.
     `restarts` counts how often the loop began at what is published. `positions` are those at the epoch's end, and
-    `state_bytes` is the size of the stored table.
+    `state_bytes` is the size of the stored table. `stopped` tells that a stop is requested: no step follows.
     """
 
     steps: int = 0
@@ -89,6 +89,7 @@ class EpochReport:
     seconds: float = 0.0
     waited_s: float = 0.0
     state_bytes: int = 0
+    stopped: bool = False
     positions: Positions = field(default_factory=dict)
 
 
@@ -186,6 +187,7 @@ class EpochLoop(ABC):
                 break
         report, before_s, self._reported_s = self._report, self._reported_s, self._timer.monotonic()
         report.seconds, self._report = self._reported_s - before_s, EpochReport()
+        report.stopped = self._stopped()
         return report
 
     def run_between(self, next_begins: Callable[[], bool], seconds: float) -> None:

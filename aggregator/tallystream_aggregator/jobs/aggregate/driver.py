@@ -140,6 +140,7 @@ class Driver:
         query: StreamingQuery | None = None
         try:
             try:
+                self._watch.follow()  # what earlier processes have counted
                 processor = EpochProcessor(self._epoch_settings(generation, stop_file), self._access)
                 query = start_query(self._session, processor, self._table_start.loops, settings.checkpoint)
                 self._follow(query)
@@ -217,12 +218,12 @@ class Driver:
 
 
 def finish(query: StreamingQuery, stop_file: Path, listener: EpochListener) -> None:
-    """Let the epoch of a query end, so that its state is stored, and stop the query."""
-    epochs, began_s = listener.epochs, time.monotonic()
+    """Let the last epoch of a query end, so that what is published is stored, and stop the query."""
+    began_s = time.monotonic()
     with suppress(OSError):  # without the file, the epoch is interrupted
         files.make_file(stop_file)
     with suppress(Py4JError, PySparkException):  # its JVM has ended
-        while query.isActive and listener.epochs == epochs and time.monotonic() - began_s < FINISH_S:
+        while query.isActive and not listener.stopped and time.monotonic() - began_s < FINISH_S:
             time.sleep(0.01)
         query.stop()
 

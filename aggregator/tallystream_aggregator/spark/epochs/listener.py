@@ -41,6 +41,8 @@ class EpochListener(StreamingQueryListener):
         self._health = health
         self.finished: deque[Epoch] = deque()
         self.epochs = 0
+        self.stopped = False
+        """Whether the last epoch saw the request to stop, so it has stored everything that was published."""
         self._java: JavaObject | None = None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -58,6 +60,7 @@ class EpochListener(StreamingQueryListener):
         ts_ms = int(datetime.fromisoformat(parsed["timestamp"]).timestamp() * 1000)
         self.finished.append(Epoch(int(parsed["batchId"]), ts_ms, rows))
         self.epochs += 1
+        self.stopped = bool(rows) and all(row.stopped for row in rows)
         numbers = EpochNumbers(
             steps=sum(row.steps for row in rows),
             restarts=sum(row.restarts for row in rows),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.spark.gc_pause import gc_paused
@@ -63,6 +63,7 @@ EPOCH_ROW = StructType(
         StructField("seconds", DoubleType()),
         StructField("waited_s", DoubleType()),
         StructField("state_bytes", LongType()),
+        StructField("stopped", BooleanType()),
         StructField("positions", StringType()),
     ]
 )
@@ -85,6 +86,7 @@ class EpochRow(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     waited_s: float = 0.0
     state_bytes: int = 0
+    stopped: bool = False
     positions: ByTopic = {}
 
     def cells(self) -> tuple[Any, ...]:
@@ -211,6 +213,7 @@ class EpochProcessor(StatefulProcessor):
             seconds=round(report.seconds, 3),
             waited_s=round(report.waited_s, 3),
             state_bytes=report.state_bytes,
+            stopped=report.stopped,
             positions=by_topic(report.positions),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQueryManager
 
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.spark.epochs.listener import Epoch, EpochListener
+from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, EpochRow
 
 if TYPE_CHECKING:
     import pytest
@@ -35,3 +37,14 @@ def test_the_jvm_calls_the_listener_with_the_progress_as_json(monkeypatch: pytes
     registered[0].onQueryProgress(event)
     assert list(listener.finished) == [Epoch(7, 2500, [])]
     assert registered[0].Java.implements == ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+
+
+def test_the_last_epoch_is_the_one_in_which_every_loop_saw_the_request_to_stop() -> None:
+    """One that had ended before it goes on with its steps, and the next epoch stores them."""
+    listener = EpochListener(Health("aggregate", HealthSettings()))
+    told = []
+    for stopped in ((False, False), (True, False), (True, True)):
+        rows = [dict(zip(EPOCH_ROW.names, EpochRow(0, stopped=one).cells(), strict=True)) for one in stopped]
+        listener.progressed(json.dumps(json.loads(PROGRESS) | {"observedMetrics": {"epochs": {"shards": rows}}}))
+        told.append(listener.stopped)
+    assert told == [False, False, True]
