@@ -26,6 +26,9 @@ LAST = 512
 READ_S = 0.1
 """How long a read waits for a record. An open transaction may hold back the end."""
 
+FIRST_READ_S = 2.0
+"""The same for the first record of all: the source has to connect first."""
+
 _decode_shard = json_decoder(ShardRow)
 
 
@@ -60,12 +63,13 @@ class TableTail:
             TallystreamError: another version wrote the newest positions.
         """
         at = {place: max(self._at[place], ends[place] - LAST) for place in self.places if ends[place] > self._at[place]}
-        found = False
+        found, wait_s = False, READ_S if any(self._at.values()) else FIRST_READ_S
         self._source.assign(at)
         while any(at[place] < ends[place] for place in at):
-            chunks = self._source.read(LAST, READ_S)
+            chunks = self._source.read(LAST, wait_s)
             if not chunks:
                 break
+            wait_s = READ_S
             for chunk in chunks:
                 at[chunk.place] = chunk.end
                 self._add(chunk.place.partition, list(chunk.rows))
