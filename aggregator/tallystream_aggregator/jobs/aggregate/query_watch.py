@@ -96,7 +96,8 @@ class QueryWatch:
             try:
                 ends = self._ends_of([*self._tail.places, *self._published])
                 self._watch(ends)
-                self._clock(ends, now_s)
+                if not last:  # else nothing reads a record that is appended now
+                    self._clock(ends, now_s)
             except (KafkaException, BrokerError, LostRecordsError) as error:
                 log.info("the positions can't be read now: %s", error)
         self._write()

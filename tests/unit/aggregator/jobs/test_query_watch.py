@@ -186,7 +186,10 @@ def test_the_combiner_has_no_row_in_the_ledger() -> None:
 
 
 def test_own_partitions_get_clock_records() -> None:
-    """Topics of OTLP metrics belong to others. With a catch-up, no record of our own may stay on a topic."""
+    """Topics of OTLP metrics belong to others. With a catch-up, no record of our own may stay on a topic.
+
+    None is appended after the end of the query.
+    """
     outside = Outside()
     outside.publish(0, 8)
     found = outside.newest[0].positions
@@ -194,9 +197,11 @@ def test_own_partitions_get_clock_records() -> None:
     found.positions["otlp"] = {"0": 3}
     for options in ({}, {"ends": {"metrics": {"0": 9}}}):
         watched, _ = watch(outside, **options)
-        watched.follow(last=True)
+        watched.follow()
         watched._timer.due({Place("metrics", 0): outside.end}, time.monotonic() - UNMOVED_S)
         watched.follow(last=True)
+        watched._watched_s = float("-inf")
+        watched.follow()
     assert outside.clocks == [[], [Place("metrics", 0)]]
 
 
