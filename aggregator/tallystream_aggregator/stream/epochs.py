@@ -1,7 +1,8 @@
 """The life of a loop in one task: claim the shard, run epochs, and begin again after an error.
 
 There is one procedure for starts, takeovers and errors: open a writer, which fences earlier ones; look up what is
-published; make the state of it again; publish a claim; go on. A loop whose writer is fenced ends for good.
+published; make the state of it again; publish a claim; go on. A loop whose writer is fenced begins again only in an
+epoch with a newer claim.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Identity(NamedTuple):
 
 
 class EpochLoop(ABC):
-    """A loop in one process, over several epochs. For one thread. After FencedError it can't be used any more.
+    """A loop in one process, over several epochs. For one thread at a time.
 
     Args:
         identity: who the loop is.
@@ -155,7 +156,7 @@ class EpochLoop(ABC):
         If what is published can't be reached by then, the state stays as it was.
 
         Raises:
-            FencedError: another writer has the shard. This object must not be used again.
+            FencedError: another writer has the shard.
             LostRecordsError: unread records were deleted, or a partition is gone for half a minute.
             StepFailedError: Kafka refuses the step of a single record.
             TallystreamError: what is published can't be continued; the message has the remedy.
