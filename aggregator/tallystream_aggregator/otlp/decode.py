@@ -7,7 +7,6 @@ complete: the Collector may divide the points of a resource over several records
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections import defaultdict
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from google.protobuf.json_format import Parse, ParseError
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
 from tallystream.record import Metric, Snapshot
 from tallystream.ulid import ulid
@@ -34,7 +34,7 @@ DAY_MS = 86_400_000
 """How long before the append time of its record the time of a point may be, and how far ahead it may be, in ms."""
 
 
-__all__ = ["OtlpError", "ResourceSnapshots", "instance", "instances", "read", "snapshots"]
+__all__ = ["OtlpError", "ResourceMetrics", "ResourceSnapshots", "instance", "read", "snapshots"]
 
 _scopes = RepeatedScopes()
 
@@ -50,7 +50,7 @@ class ResourceSnapshots(NamedTuple):
     rejected: list[tuple[str, str]]
 
 
-def read(value: bytes) -> list[pb.ResourceMetrics]:
+def read(value: bytes) -> list[ResourceMetrics]:
     """Return the resources in a record that have data, in protobuf or in JSON.
 
     Raises:
@@ -71,17 +71,7 @@ def read(value: bytes) -> list[pb.ResourceMetrics]:
     return [one for one in data.resource_metrics if any(scope.metrics for scope in one.scope_metrics)]
 
 
-def instances(value: bytes) -> set[str]:
-    """Return the instance IDs in a record, without those that can't be used. A record that can't be read has none."""
-    found = set[str]()
-    with contextlib.suppress(OtlpError):
-        for resource in read(value):
-            with contextlib.suppress(OtlpError):
-                found.add(instance(resource))
-    return found
-
-
-def instance(resource: pb.ResourceMetrics) -> str:
+def instance(resource: ResourceMetrics) -> str:
     """Return the instance ID of a resource.
 
     Raises:
@@ -90,7 +80,7 @@ def instance(resource: pb.ResourceMetrics) -> str:
     return instance_of(texts_of(resource.resource.attributes))
 
 
-def snapshots(resource: pb.ResourceMetrics, append_ms: int) -> ResourceSnapshots:
+def snapshots(resource: ResourceMetrics, append_ms: int) -> ResourceSnapshots:
     """Return the data of a resource. `append_ms` is the append time of its record, epoch ms.
 
     Raises:
