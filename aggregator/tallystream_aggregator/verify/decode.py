@@ -222,7 +222,9 @@ def _distribution(content: dict[str, Any]) -> dict[str, Any]:
     for own in ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"):
         _statistic(content, own)
     count = _count(content, "count")
-    found: dict[str, Any] = {"count": count, "sum": _zero_if_absent(content, "sum")}
+    found: dict[str, Any] = {"count": count, "sum": _number(content, "sum", optional=True)}
+    if not count and found["sum"] is None:
+        found["sum"] = 0.0
     found |= {name: _number(content, name, optional=True) for name in ("min", "max")}
     return found | {"sketch": _sketch(content, count)}
 

@@ -118,7 +118,8 @@ def _added(kind: str, rows: list[Row], now: list[Row]) -> dict[str, Any]:
     if kind in ("counter", "meter", "histogram", "timer"):
         exact["count"] = sum(row.numbers["count"] for row in rows)
     if kind in ("float_counter", "histogram", "timer"):
-        exact["sum"] = _add(rows, "sum") if rows else None
+        unknown = not rows or any(row.numbers["sum"] is None for row in rows)
+        exact["sum"] = None if unknown else _add(rows, "sum")
     if kind in ("meter", "timer") and now:
         exact |= {rate: _add(now, rate) for rate in RATES}
     if kind in ("gauge", "updown") and now:

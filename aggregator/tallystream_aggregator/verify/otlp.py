@@ -164,9 +164,9 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
     count = int(point.get("count", 0))
     if count > MAX_INT64:
         raise RejectedError("the count leaves 64 bits")
-    numbers: dict[str, Any] = {"count": count, "sum": _float(point.get("sum", 0.0)), "min": None, "max": None}
-    if kind != "summary":
-        numbers |= {field: _float(point[field]) for field in ("min", "max") if field in point}
+    absent = {"sum": 0.0 if kind == "summary" or not count else None, "min": None, "max": None}
+    given = ("sum",) if kind == "summary" else ("sum", "min", "max")
+    numbers: dict[str, Any] = {"count": count} | absent | {one: _float(point[one]) for one in given if one in point}
     numbers["sketch"] = _bins(point, count) if kind == "exponentialHistogram" else None
     metrics = [Metric((app, "histogram", name, tags), numbers)]
     if kind == "histogram" and point.get("bucketCounts"):
