@@ -3,6 +3,10 @@
 All points of a resource and a scope with the same start time are a life, whose ULID has that time. Gauges and sums that
 may fall have no use for a start time: they are the life of the time 0, whose newest point counts. The snapshots are not
 complete: the Collector may divide the points of a resource over several records, and each point counts by itself.
+
+A point whose start time is its own time is a baseline: its stream went on when somebody began to watch it, and what it
+has counted by then is not of this stream (OpenTelemetry's data model, "unknown start time"). An SDK begins its streams
+itself. So its points count even if their times are the same.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ EVERY_MS = 60_000
 DAY_MS = 86_400_000
 """How long before the append time of its record the time of a point may be, and how far ahead it may be, in ms."""
 
+SDK = "telemetry.sdk.language"
+"""An attribute that the resource of every SDK has."""
 
 __all__ = ["OtlpError", "ResourceMetrics", "ResourceSnapshots", "instance", "read", "snapshots"]
 
@@ -42,11 +48,12 @@ _scopes = RepeatedScopes()
 class ResourceSnapshots(NamedTuple):
     """The data of one resource: its snapshots in the order of their lives, and its rejected points.
 
-    A rejected point is (reason, name and tags as JSON).
+    The snapshots that are baselines are in `baselines`, too. A rejected point is (reason, name and tags as JSON).
     """
 
     instance: str
     snapshots: list[Snapshot]
+    baselines: list[Snapshot]
     rejected: list[tuple[str, str]]
 
 
@@ -101,8 +108,9 @@ def snapshots(resource: ResourceMetrics, append_ms: int) -> ResourceSnapshots:
                 rejected.append((reason, _text(point.metrics[0].name, point.metrics[0].tags)))
             else:
                 grouped[scope_id, point.start_ns, point.time_ns] += point.metrics
-    made = [
-        Snapshot(
+    made, baselines = list[Snapshot](), list[Snapshot]()
+    for (scope_id, start_ns, time_ns), metrics in grouped.items():
+        snapshot = Snapshot(
             app=app,
             life=_life(scope_id, start_ns),
             part=0,
@@ -114,10 +122,11 @@ def snapshots(resource: ResourceMetrics, append_ms: int) -> ResourceSnapshots:
             complete=False,
             metrics=metrics,
         )
-        for (scope_id, start_ns, time_ns), metrics in grouped.items()
-    ]
+        made.append(snapshot)
+        if start_ns == time_ns and SDK not in attributes:
+            baselines.append(snapshot)
     made.sort(key=lambda snapshot: (snapshot.life, snapshot.seq))
-    return ResourceSnapshots(name, made, rejected)
+    return ResourceSnapshots(name, made, baselines, rejected)
 
 
 def _out_of_bounds(point: Read, append_ms: int) -> str | None:

@@ -221,6 +221,8 @@ class Table:
                 over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
                 message = DecodedSnapshot(snapshot, (), over_limit)
                 refused += self._applier.apply_snapshot(instance, message, record)
+            for snapshot in found.baselines:
+                self._applier.apply_baseline(instance, snapshot)
         return refused
 
     def _apply_message(self, instance: str, message: Message, record: Record) -> list[Refusal]:

@@ -56,7 +56,7 @@ class Snapshot:
     """A snapshot. `prev` is in epoch ms. `metrics` has each metric in order, or the reason why it is refused.
 
     One that is not `complete` may lack metrics of its part. `over_limit` tells whether there were more metrics than a
-    record may have.
+    record may have, `baseline` that its numbers are from before its stream of OTLP began.
     """
 
     app: str
@@ -69,6 +69,7 @@ class Snapshot:
     complete: bool
     metrics: list[Metric | RejectedError]
     over_limit: bool
+    baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True)

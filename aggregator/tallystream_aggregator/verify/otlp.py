@@ -23,8 +23,8 @@ DAY_MS = 86_400_000
 CUMULATIVE = "AGGREGATION_TEMPORALITY_CUMULATIVE"
 NAMES = ("service.instance.id", "k8s.pod.uid", "k8s.pod.name", "container.id", "host.id", "host.name")
 
-Group = tuple[str, int]
-"""(life, time of the points in ns)"""
+Group = tuple[str, int, bool]
+"""(life, time of the points in ns, whether they are baselines)"""
 
 
 def read(value: bytes) -> list[dict[str, Any]]:
@@ -85,8 +85,9 @@ def snapshots(
             complete=False,
             metrics=metrics[:max_metrics],
             over_limit=len(metrics) > max_metrics,
+            baseline=baseline and "telemetry.sdk.language" not in attributes,
         )
-        for (life, ns), metrics in sorted(groups.items())
+        for (life, ns, baseline), metrics in sorted(groups.items())
     ]
     return instance, made, refused
 
@@ -108,7 +109,7 @@ def _instance(attributes: dict[str, str]) -> str:
 def _points(
     app: str, metric: dict[str, Any], scope: str, append_ms: int
 ) -> Iterator[tuple[Group, list[Metric] | RejectedError]]:
-    nowhere = ("", 0)
+    nowhere = ("", 0, False)
     kind = next((k for k in ("sum", "gauge", "histogram", "exponentialHistogram", "summary") if k in metric), None)
     name = metric.get("name", "")
     if kind is None or not 1 <= len(name) <= 512 or "\0" in name:
@@ -132,7 +133,7 @@ def _points(
         except RejectedError as error:
             yield nowhere, error
         else:
-            yield (_life(0 if falls else start_ns, scope), time_ns), found
+            yield (_life(0 if falls else start_ns, scope), time_ns, not falls and start_ns == time_ns), found
 
 
 def _life(start_ns: int, scope: str) -> str:

@@ -140,7 +140,7 @@ class Replay(Rules):
         """Yield each life that has a metric of the sum, with its row, once for each such metric."""
         for metric in self._index(tags or self.tags).get(identity, ()):
             for life in self._lives_by_metric[metric]:
-                yield life, life.rows[metric]
+                yield life, life.counted(metric)
 
     def sum(self, identity: Identity, tags: Tags | None = None) -> dict[str, Any]:
         """Return the fields of one sum with these tags. `retired` is the number of its lives that were forgotten."""
