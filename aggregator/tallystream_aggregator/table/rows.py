@@ -176,10 +176,9 @@ def life_row(life: Life, part: int, metrics: PartMetrics) -> TableRecord:
         **dict(zip(COMMON, _common(life), strict=True)),
     )
     content = f"[{metrics.text}]".encode()
-    baselines = f"[{metrics.baselines}]".encode()
-    if len(baselines) > 2:
-        row.baselines = msgspec.Raw(baselines)  # type: ignore[assignment]  # is written as it is
-    if len(content) + len(baselines) > MAX_ROW_BYTES:
+    if metrics.baselines:
+        row.baselines = msgspec.Raw(f"[{metrics.baselines}]".encode())  # type: ignore[assignment]  # written as it is
+    if len(content) + len(metrics.baselines) > MAX_ROW_BYTES:
         row.omitted = metrics.number
     elif metrics.number:
         row.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # is written as it is

@@ -257,7 +257,7 @@ class Table:
             self._dead.append(letter)
 
 
-def _instance(resource: otlp.ResourceMetrics) -> str | Refusal:
+def _instance(resource: otlp.ResourceData) -> str | Refusal:
     """Return the instance of an OTLP resource, or why it has none."""
     try:
         return otlp.instance(resource)

@@ -137,7 +137,8 @@ def _points(
 
 
 def _life(start_ns: int, scope: str) -> str:
-    digest = hashlib.blake2b(f"{start_ns} {scope}".encode(), digest_size=10).digest()
+    named = hashlib.blake2b(scope.encode(), digest_size=16).digest()
+    digest = hashlib.blake2b(str(start_ns).encode() + b" " + named, digest_size=10).digest()
     number = (start_ns // 10**6 << 80) + int.from_bytes(digest)
     letters = ""
     for _ in range(26):

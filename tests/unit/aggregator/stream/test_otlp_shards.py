@@ -14,7 +14,7 @@ from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import State, Table, TableSettings
 
 if TYPE_CHECKING:
-    from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
+    from tallystream_aggregator.otlp.decode import ResourceData
 
 SHARDS = 3
 SETTINGS = TableSettings(otlp_topics=("otlp",))
@@ -49,7 +49,7 @@ def test_each_shard_decodes_a_record_once_at_most(value: bytes, monkeypatch: pyt
     decoded: list[int] = []
     original = decode.read
 
-    def counting(content: bytes) -> list[ResourceMetrics]:
+    def counting(content: bytes) -> list[ResourceData]:
         decoded.append(len(content))
         return original(content)
 
