@@ -83,7 +83,7 @@ class Life:
         if row.numbers[main] <= base[main]:
             none = {"count": 0, "sum": 0.0, "min": None, "max": None, "sketch": None}
             return Row({name: none[name] for name in row.numbers}, row.part, row.seq)
-        rest = {
+        rest: dict[str, Any] = {
             name: None if row.numbers[name] is None or base[name] is None else row.numbers[name] - base[name]
             for name in ("count", "sum")
             if name in base
