@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from functools import lru_cache
 from operator import le
-from struct import Struct, unpack
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
@@ -22,9 +21,10 @@ from tallystream.record import MAX_COUNT, Counter, FloatCounter, Gauge, Metric, 
 from tallystream.ulid import ulid
 from tallystream_aggregator.otlp.identity import texts_of
 from tallystream_aggregator.otlp.points import Read, RejectedPoint, read_metric
+from tallystream_aggregator.otlp.wire import BYTES, FIXED64, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 
@@ -35,11 +35,18 @@ POINT_BYTES = 600
 """What is kept of a point beside its constant bytes. These are kept twice: as names and tags, and as a mask."""
 
 _LARGEST = sys.float_info.max
-_PATTERN = 0x3FF0F0F0F0F0F0F0
-"""Eight bytes for a value. They and their complement are floats, too, and differ in every byte."""
-_COMPLEMENT = _PATTERN ^ 0xFFFFFFFFFFFFFFFF
-_VALUE = re.compile(rb"\xff{8}")
-"""The difference of the two."""
+_MAX_MASKS = 4
+"""How many masks are tried for scopes of one length."""
+
+_METRICS = pb.ScopeMetrics.METRICS_FIELD_NUMBER
+_ANY_DATA = range(pb.Metric.GAUGE_FIELD_NUMBER, pb.Metric.METADATA_FIELD_NUMBER)
+_DATA = {pb.Metric.SUM_FIELD_NUMBER, pb.Metric.GAUGE_FIELD_NUMBER}
+_POINTS = pb.Sum.DATA_POINTS_FIELD_NUMBER
+_START = pb.NumberDataPoint.START_TIME_UNIX_NANO_FIELD_NUMBER
+_TIME = pb.NumberDataPoint.TIME_UNIX_NANO_FIELD_NUMBER
+_EXEMPLARS = pb.NumberDataPoint.EXEMPLARS_FIELD_NUMBER
+_NUMBERS = {pb.NumberDataPoint.AS_INT_FIELD_NUMBER: "q", pb.NumberDataPoint.AS_DOUBLE_FIELD_NUMBER: "d"}
+"""The field of a point's value → its format."""
 
 
 class Group(NamedTuple):
@@ -69,65 +76,84 @@ class _Mask(NamedTuple):
 class KnownScopes:
     """The scopes that were read before.
 
-    `_masks` maps the length and the begin of a serialized scope → the mask of the last such scope, `_scopes` maps the
-    mask's number and the constant bytes → what they determine.
+    `_masks` maps the length of a serialized scope → the masks of such scopes, `_scopes` maps the mask's number and the
+    constant bytes → what they determine.
     """
 
     def __init__(self) -> None:
-        self._masks: dict[tuple[int, bytes], _Mask] = {}
+        self._masks: dict[int, list[_Mask]] = {}
         self._numbers: dict[int, int] = {}
         self._scopes: dict[tuple[int, bytes], KnownScope] = {}
         self._bytes = 0
 
     def find(self, raw: bytes) -> KnownScope | None:
         """Return what is known of a serialized scope."""
-        mask = self._masks.get(_begin(raw))
-        return None if mask is None else self._scopes.get(_key(mask, raw))
+        for mask in self._masks.get(len(raw), ()):
+            known = self._scopes.get(_key(mask, raw))
+            if known is not None:
+                return known
+        return None
 
-    def read(self, scope: pb.ScopeMetrics) -> ScopePoints:
-        """Return the points of a scope, and keep what `find` returns of it."""
-        raw = scope.SerializeToString()
+    def read(self, scope: pb.ScopeMetrics, raw: bytes) -> ScopePoints:
+        """Return the points of a scope, which is `raw` when serialized, and keep what `find` returns of it."""
         known = self.find(raw)
         if known is not None:
             return known.read(raw)
         scope_id = _id(scope.scope)
         points = [point for metric in scope.metrics for point in read_metric(metric)]
-        streams = _streams(scope, points)
-        size = 3 * len(raw) + POINT_BYTES * len(streams)
-        if streams and size <= MAX_BYTES // 4:
+        size = 3 * len(raw) + POINT_BYTES * len(points)
+        places = _places(raw) if size <= MAX_BYTES // 4 and all(isinstance(point, Read) for point in points) else None
+        if places is not None and points and len(places) == len(points):
             if self._bytes + size > MAX_BYTES:
                 self._masks, self._numbers, self._scopes, self._bytes = {}, {}, {}, 0
-            layout, bits = _layout(scope, raw)
-            mask = _Mask(bits, self._numbers.setdefault(bits, len(self._numbers)))
-            self._masks[_begin(raw)] = mask
-            self._scopes[_key(mask, raw)] = KnownScope(scope_id, layout, streams)
+            known = KnownScope(scope_id, raw, points, places)
+            mask = _Mask(known.constant_bits, self._numbers.setdefault(known.constant_bits, len(self._numbers)))
+            masks = self._masks.setdefault(len(raw), [])
+            if mask not in masks:
+                masks.insert(0, mask)
+                del masks[_MAX_MASKS:]
+            self._scopes[_key(mask, raw)] = known
             self._bytes += size
         return _grouped(scope_id, points)
 
 
-class _Stream(NamedTuple):
-    """A point without its times and its value. `metric` returns the metric with a value, which is at least `lowest`.
+class _Places(NamedTuple):
+    """Where a serialized scope has the start time, the time and the value of a point, and the value's format.
 
-    Among the values of the scope, `time` is the place of the point's time, followed by its value. `start` is the place
-    of its start time, -1 if that does not matter.
+    The start is -1 if it has none.
     """
 
-    metric: Callable[[Any], Metric]
-    lowest: float
     start: int
     time: int
+    value: int
+    format: str
 
 
 class KnownScope:
-    """What the constant bytes of a scope determine. `layout` tells where the times and values of the points are."""
+    """What the constant bytes of a scope determine: its points without their times and values.
 
-    def __init__(self, scope_id: bytes, layout: Struct, streams: Sequence[_Stream]) -> None:
-        self._id, self._layout = scope_id, layout
-        self._metrics = [stream.metric for stream in streams]
-        self._lowest = [stream.lowest for stream in streams]
-        self._start_places = [stream.start for stream in streams]
-        self._lowest_starts = [stream.start >= 0 for stream in streams]
-        self._time_places = [stream.time for stream in streams]
+    `constant_bits` has the bits 1 where the serialized scope, as a little-endian number, has constant bytes.
+    """
+
+    def __init__(self, scope_id: bytes, raw: bytes, points: Sequence[Read], places: Sequence[_Places]) -> None:
+        self._id = scope_id
+        self._metrics = [_with_value(point.metrics[0]) for point in points]
+        lasting = [point.start_ns > 0 for point in points]
+        self._lowest_starts = lasting
+        self._lowest = [0 if lasts else -_LARGEST for lasts in lasting]
+        formats = {place: "Q" for one in places for place in (one.start, one.time) if place >= 0}
+        formats |= {one.value: one.format for one in places}
+        layout, end, constant = "<", 0, bytearray(b"\xff" * len(raw))
+        for place in sorted(formats):
+            layout += f"{place - end}x{formats[place]}"
+            end = place + 8
+            constant[place:end] = bytes(8)
+        self.constant_bits = int.from_bytes(constant, "little")
+        self._layout = Struct(layout + f"{len(raw) - end}x")
+        order = {place: number for number, place in enumerate(sorted(formats))}
+        self._start_places = [order[one.start] if lasts else -1 for one, lasts in zip(places, lasting, strict=True)]
+        self._time_places = [order[one.time] for one in places]
+        self._value_places = [order[one.value] for one in places]
 
     def read(self, raw: bytes) -> ScopePoints:
         """Return the points of a serialized scope with these constant bytes."""
@@ -142,7 +168,7 @@ class KnownScope:
         values = (*self._layout.unpack(raw), 0)
         starts = [values[place] for place in self._start_places]
         times = [values[place] for place in self._time_places]
-        numbers = [values[place + 1] for place in self._time_places]
+        numbers = [values[place] for place in self._value_places]
         if not (
             min(times) > 0
             and max(times) <= MAX_COUNT
@@ -159,11 +185,6 @@ class KnownScope:
                 own = found[at] = []
             own.append(metric(number))
         return [Group(_life(self._id, at[0]), *at, own, own) for at, own in found.items()]
-
-
-def _begin(raw: bytes) -> tuple[int, bytes]:
-    """Return the length of a serialized scope and its first field, the name of the scope, if that is short."""
-    return len(raw), raw[: raw[1] + 2] if raw[:1] == b"\n" and raw[1] < 0x80 else b""
 
 
 def _key(mask: _Mask, raw: bytes) -> tuple[int, bytes]:
@@ -199,62 +220,34 @@ def _life(scope_id: bytes, start_ns: int) -> str:
     return ulid(start_ns // 1_000_000, int.from_bytes(digest))
 
 
-def _streams(scope: pb.ScopeMetrics, points: Sequence[Read | RejectedPoint]) -> list[_Stream]:
-    """Return the streams of these points, or none if one is refused or the scope has other metrics."""
-    streams: list[_Stream] = []
-    place = 0
-    kept = iter(points)
-    for metric in scope.metrics:
-        kind = metric.WhichOneof("data")
-        if kind not in ("sum", "gauge"):
-            return []
-        lasting = metric.sum.is_monotonic
-        for data_point in getattr(metric, kind).data_points:
-            point = next(kept, None)
-            if not isinstance(point, Read):
-                return []
-            place += data_point.start_time_unix_nano > 0
-            lowest = 0 if lasting else -_LARGEST
-            streams.append(_Stream(_with_value(point.metrics[0]), lowest, place - 1 if lasting else -1, place))
-            place += 2
-    return streams if len(streams) == len(points) else []
+def _places(raw: bytes) -> list[_Places] | None:
+    """Return the places of each point of a serialized scope, or None if it has other metrics than sums and gauges."""
+    found: list[_Places] = []
+    for number, kind, *at in fields_of(raw, 0, len(raw)):
+        if number != _METRICS:
+            continue
+        data = [field for field in fields_of(raw, *at) if field[0] in _ANY_DATA]
+        if len(data) != 1 or data[0][0] not in _DATA or kind != BYTES:
+            return None
+        for part, _, *point in fields_of(raw, *data[0][2:]):
+            if part == _POINTS:
+                places = _places_of_point(raw, *point)
+                if places is None:
+                    return None
+                found.append(places)
+    return found
 
 
-def _layout(scope: pb.ScopeMetrics, raw: bytes) -> tuple[Struct, int]:
-    """Return the layout of a serialized scope, which skips the constant bytes, and the bits of its mask."""
-    patterns, complements = (int.from_bytes(_filled(scope, one), "little") for one in (_PATTERN, _COMPLEMENT))
-    differences = (patterns ^ complements).to_bytes(len(raw), "little")
-    formats = ""
-    for point in _data_points(scope):
-        formats += "QQ" if point.start_time_unix_nano else "Q"
-        formats += "q" if point.WhichOneof("value") == "as_int" else "d"
-    layout, end = "<", 0
-    for place, format_ in zip(_VALUE.finditer(differences), formats, strict=True):
-        layout += f"{place.start() - end}x{format_}"
-        end = place.end()
-    constant = (1 << 8 * len(raw)) - 1 ^ patterns ^ complements
-    return Struct(f"{layout}{len(raw) - end}x"), constant
-
-
-def _filled(scope: pb.ScopeMetrics, pattern: int) -> bytes:
-    """Return a scope as bytes, with this pattern as every time and value."""
-    filled = pb.ScopeMetrics()
-    filled.CopyFrom(scope)
-    raw = pattern.to_bytes(8, "little")
-    for point in _data_points(filled):
-        point.time_unix_nano = pattern
-        if point.start_time_unix_nano:
-            point.start_time_unix_nano = pattern
-        if point.WhichOneof("value") == "as_int":
-            (point.as_int,) = unpack("<q", raw)
-        else:
-            (point.as_double,) = unpack("<d", raw)
-    return filled.SerializeToString()
-
-
-def _data_points(scope: pb.ScopeMetrics) -> Iterator[pb.NumberDataPoint]:
-    for metric in scope.metrics:
-        yield from metric.sum.data_points or metric.gauge.data_points
+def _places_of_point(raw: bytes, begin: int, end: int) -> _Places | None:
+    """Return the places of a point, or None if it has a field twice, no time or value, or an exemplar: these change."""
+    fields = list(fields_of(raw, begin, end))
+    fixed = [(number, place) for number, kind, place, _ in fields if kind == FIXED64]
+    places = dict(fixed)
+    values = [number for number in _NUMBERS if number in places]
+    has_exemplar = any(number == _EXEMPLARS for number, *_ in fields)
+    if has_exemplar or len(places) != len(fixed) or len(values) != 1 or _TIME not in places:
+        return None
+    return _Places(places.get(_START, -1), places[_TIME], places[values[0]], _NUMBERS[values[0]])
 
 
 def _with_value(metric: Metric) -> Callable[[Any], Metric]:
