@@ -2,6 +2,8 @@
 
     python tests/support/without_spark.py aggregate …
 
+`up` and `demo` start this `aggregate`.
+
 A thread runs each loop for an epoch and keeps its state in files, as a task of Spark does. What only Spark can break,
 such as a killed worker, is in tests/integration/test_aggregate_faults.py.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -114,7 +117,17 @@ def replace_spark() -> None:
     of_driver.start_query = Query
 
 
+class Process(subprocess.Popen[Any]):
+    """A process. `aggregate`, and `up` in the background, are started by this program."""
+
+    def __init__(self, args: Any, *others: Any, **options: Any) -> None:
+        if args[1:4] in (["-m", "tallystream_cli.main", "aggregate"], ["-m", "tallystream_cli.main", "up"]):
+            args = [args[0], __file__, *args[3:]]
+        super().__init__(args, *others, **options)
+
+
 if __name__ == "__main__":
     replace_spark()
+    subprocess.Popen = Process  # type: ignore[misc]
     sys.argv[0] = "tallystream"
     main.main()
