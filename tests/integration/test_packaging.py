@@ -1,4 +1,4 @@
-"""The four distributions: built with `python -m build`, checked, and installed by name in an empty environment."""
+"""The four distributions: built, checked, and installed by name in an empty environment."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel and the sdist of each distribution as a packager does: the wheel is made from the sdist."""
     folder = tmp_path_factory.mktemp("dist")
     for source in PACKAGES:
-        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT / source]
-        built = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert built.returncode == 0, built.stdout + built.stderr
+        uv("build", "-q", "--no-build-isolation", "--python", sys.executable, ROOT / source, "-o", folder)
     return folder
 
 
