@@ -62,7 +62,12 @@ def test_doctor_names_a_missing_permission(acl_broker: AclBroker) -> None:
     assert before.lines["transactions"].status == "not checked"  # to ask would create the topic of transactions
     # As an aggregator that has run.
     servers = acl_broker.broker.bootstrap_servers
-    Producer({"bootstrap.servers": servers, "transactional.id": "any", "log_level": 0}).init_transactions(60)
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "any", "log_level": 0})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(TOPICS.ledger, b"{}")
+    producer.flush(60)
+    producer.abort_transaction(60)  # nobody reads the record
     own = doctor("--command", "aggregate", env=acl_broker.env("aggregate"))
     assert own.code == 0, own.failed
     assert own.lines["permissions of aggregate"].status == "ok"

@@ -88,7 +88,7 @@ def random_kills(
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed, shares=shares)
     fleet.publish(300)
     kinds: tuple[Victim, ...] = get_args(Victim) if spark else ("tree",)
-    victims = itertools.chain(kinds, iter(lambda: chance.choice(kinds), None))
+    victims = itertools.chain(kinds, (chance.choice(kinds) for _ in itertools.count()))
     recovery_s: dict[str, list[float]] = defaultdict(list)
     options = ("--latency", "low", "--shards", str(shards))
     with Aggregator(broker.bootstrap_servers, topics.prefix, folder, *options, spark=spark) as aggregator:
