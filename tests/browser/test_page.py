@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from support.stores import Influx
     from tallystream_aggregator.sinks.base import Sink
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(700)]
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tallystream_cli.servers.broker import KafkaBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 
 @pytest.fixture
