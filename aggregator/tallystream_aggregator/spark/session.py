@@ -165,6 +165,8 @@ def end_session(session: SparkSession) -> None:
     except (OSError, Py4JError) as error:
         raise TallystreamError(why_ended(_wait(gateway.proc, TIMEOUT_S))) from error
     gateway.shutdown()
+    # Its thread would print a traceback when the JVM's connection breaks.
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
     gateway.proc.kill()
     gateway.proc.wait()
 

@@ -153,8 +153,10 @@ class Driver:
             except (Py4JJavaError, PySparkException) as error:
                 return failure_of(error, settings.checkpoint)
             finally:
-                if query is not None:
-                    finish(query, stop_file if self._watch.is_ready else None, self._epochs)
+                # Loops that make their tables again have published nothing, and end with the session. It would take a
+                # cold Spark seconds to end their first epoch.
+                if query is not None and self._watch.is_ready:
+                    finish(query, stop_file, self._epochs)
         finally:
             stop_file.unlink(missing_ok=True)
         self._epochs.look(query)
@@ -226,15 +228,11 @@ class Driver:
             self._lease.check()
 
 
-def finish(query: StreamingQuery, stop_file: Path | None, epochs: Epochs) -> None:
-    """Let the last epoch of a query end, so that what is published is stored, and stop the query.
-
-    Without `stop_file` it is interrupted: it has published nothing yet, and a cold Spark takes seconds to end it.
-    """
-    until_s = time.monotonic() + (0.0 if stop_file is None else FINISH_S)
-    if stop_file is not None:
-        with suppress(OSError):  # without the file, the epoch is interrupted
-            files.make_file(stop_file)
+def finish(query: StreamingQuery, stop_file: Path, epochs: Epochs) -> None:
+    """Let the last epoch of a query end, so that what is published is stored, and stop the query."""
+    until_s = time.monotonic() + FINISH_S
+    with suppress(OSError):  # without the file, the epoch is interrupted
+        files.make_file(stop_file)
     with suppress(Py4JError, PySparkException):  # its JVM has ended
         while query.isActive and not epochs.stopped and time.monotonic() < until_s:
             time.sleep(0.01)
