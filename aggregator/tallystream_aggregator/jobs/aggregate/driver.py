@@ -235,7 +235,7 @@ def finish(query: StreamingQuery, stop_file: Path, epochs: Epochs) -> None:
         files.make_file(stop_file)
     with suppress(Py4JError, PySparkException):  # its JVM has ended
         while query.isActive and not epochs.stopped and time.monotonic() < until_s:
-            time.sleep(0.01)
+            time.sleep(0.05)
             epochs.look(query)
         query.stop()
 
