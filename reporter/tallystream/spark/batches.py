@@ -102,11 +102,11 @@ def starts_of(batch: Batch, beginnings: Mapping[Partition, int]) -> dict[Partiti
     starts = dict(batch.starts or {})
     rows = max(batch.kafka_rows - sum(batch.ends.get(at, start) - start for at, start in starts.items()), 0)
     for at in sorted(batch.without_start):
-        end, beginning = batch.ends[at], beginnings.get(at, 0)
+        end, first = batch.ends[at], beginnings.get(at, 0)
         if batch.starts is not None and at in beginnings:
-            starts[at] = beginning
+            starts[at] = first
         else:
-            taken = min(max(end - beginning, 0), rows)
+            taken = min(max(end - first, 0), rows)
             starts[at] = end - taken
             rows -= taken
     return starts

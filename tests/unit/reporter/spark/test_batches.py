@@ -163,8 +163,8 @@ def test_a_partition_that_is_added_and_a_topic_that_is_made_again() -> None:
     assert again.spans == {("a", 1): (4, 5)}
 
 
-@pytest.mark.parametrize(("rows", "beginning"), [(12, 5000), (24, 5000), (2, 5010), (12, None)])
-def test_a_topic_that_a_pattern_finds_starts_at_its_first_offset(rows: int, beginning: int | None) -> None:
+@pytest.mark.parametrize(("rows", "first"), [(12, 5000), (24, 5000), (2, 5010), (12, None)])
+def test_a_topic_that_a_pattern_finds_starts_at_its_first_offset(rows: int, first: int | None) -> None:
     """Records that retention deleted before the query found the topic are not counted, however often a row is read.
 
     If the broker is not asked, the rows tell how many there were.
@@ -172,9 +172,9 @@ def test_a_topic_that_a_pattern_finds_starts_at_its_first_offset(rows: int, begi
     counted = CountedOffsets()
     counted.add(read_progress(progress(source(None, {"f": {"0": 10}}, 10), batchId=0)), {("f", 0): 0})
     found = source({"f": {"0": 10}}, {"f": {"0": 12}, "g": {"0": 5010}}, rows)
-    added = counted.add(read_progress(progress(found, batchId=1)), {} if beginning is None else {("g", 0): beginning})
+    added = counted.add(read_progress(progress(found, batchId=1)), {} if first is None else {("g", 0): first})
     assert added is not None
-    assert added.spans == {("f", 0): (10, 12), ("g", 0): (beginning or 5000, 5010)}
+    assert added.spans == {("f", 0): (10, 12), ("g", 0): (first or 5000, 5010)}
 
 
 @settings(max_examples=300)
