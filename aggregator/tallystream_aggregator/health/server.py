@@ -8,11 +8,13 @@ import logging
 import socket
 import sys
 import time
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.health.hosts import AllowedHosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -117,7 +119,8 @@ class HealthServer:
     """Serves GET and HEAD on `paths` until `close`. A `port` of 0 takes a free one.
 
     `other` is called for all other paths, with the query string. It returns a response, or None for 404. `option` is
-    the name of the port in errors, `clock` is monotonic. Connections are limited in number and time (`BoundedServer`).
+    the name of the port in errors, `clock` is monotonic. Connections are limited in number and time (`BoundedServer`),
+    and requests in the hosts that they name (`AllowedHosts`).
 
     Raises:
         ConfigError: the server can't listen on the address.
@@ -134,7 +137,7 @@ class HealthServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         try:
-            self._server = BoundedServer((address, port), _handler(paths, other), clock)
+            self._server = BoundedServer((address, port), _handler(paths, other, AllowedHosts(address)), clock)
         except (OSError, OverflowError) as error:
             raise ConfigError(
                 option, port, f"cannot listen on {address} ({error}): give another port, or 0 for a free one"
@@ -151,16 +154,14 @@ class HealthServer:
 
 
 def _handler(
-    paths: Mapping[str, Callable[[], Response]], other: Callable[[str], Response | None]
+    paths: Mapping[str, Callable[[], Response]], other: Callable[[str], Response | None], hosts: AllowedHosts
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "tallystream", ""
 
         def do_GET(self) -> None:
             """Send the response."""
-            make = paths.get(self.path.partition("?")[0])
-            missing = Response(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
-            response = make() if make is not None else other(self.path) or missing
+            response = self._respond()
             body = response.body if isinstance(response.body, bytes) else response.body.encode()
             self.send_response(response.status)
             self.send_header("Content-Type", response.content_type)
@@ -168,6 +169,14 @@ def _handler(
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(body)
+
+        def _respond(self) -> Response:
+            refusal = hosts.refusal(self.headers.get("Host", ""))
+            if refusal is not None:
+                return Response(HTTPStatus.MISDIRECTED_REQUEST, "text/plain; charset=utf-8", refusal)
+            make = paths.get(self.path.partition("?")[0])
+            missing = Response(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
+            return make() if make is not None else other(self.path) or missing
 
         do_HEAD = do_GET  # noqa: N815 (the library's name)
 
