@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from confluent_kafka.admin import NewTopic
 
 from support.lag_broker import commit, commit_without_group_id, delete_group_without_id, fill, member
 from support.wait import wait_until
-from tallystream_dashboards.lag.collector.kafka_admin import NAMELESS, OffsetFetcher
+from tallystream_dashboards.lag.collector.kafka_admin import NAMELESS, BrokerUnavailableError, OffsetFetcher
 from tallystream_dashboards.lag.collector.record_timestamps import RecordReader
 from tallystream_dashboards.lag.collector.settings import Patterns
 from tallystream_dashboards.lag.collector.tracker import LagTracker
@@ -52,11 +53,19 @@ class Collecting:
         )
 
     def state(self) -> GroupState:
-        """Return the group after rounds of more than a window."""
-        for _ in range(4):
-            (state,) = self._tracker.round().states
+        """Return the group after rounds of more than a window. The first waits for a coordinator that is loading."""
+        wait_until(self._is_read, 60, "the group is read")
+        for _ in range(3):
             self._now += 40
+            (state,) = self._tracker.round().states
         return state
+
+    def _is_read(self) -> bool:
+        self._now += 1
+        with suppress(BrokerUnavailableError):
+            found = self._tracker.round()
+            return not found.problems and len(found.states) == 1
+        return False
 
 
 def transactional(broker: KafkaBroker, admin: AdminClient, topic: str) -> Producer:
