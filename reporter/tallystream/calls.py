@@ -7,16 +7,14 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Generator
     from contextlib import AbstractContextManager
 
     Around = Callable[[], AbstractContextManager[object]]
     Result = Callable[[Any], Any]
 
-_CONTEXT_MANAGERS: dict[Any, Any] = {
-    make(lambda: None).__code__: make  # type: ignore[attr-defined,arg-type,operator]  # it is a function
-    for make in (contextmanager, asynccontextmanager)
-}
+_MAKERS: tuple[Any, ...] = (contextmanager, asynccontextmanager)
+_CONTEXT_MANAGERS = {make(print).__code__: make for make in _MAKERS}
 """The two decorators of contextlib, by the code that all functions have which they return."""
 
 
@@ -69,7 +67,7 @@ def _coroutine(function: Any, around: Around, result: Result) -> Any:
 
 
 def _generator(function: Any, around: Around, result: Result) -> Any:
-    def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    def generate(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         with around():
             return result((yield from function(*args, **kwargs)))
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from support.wait import wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,8 +33,12 @@ def fill(broker: KafkaBroker, admin: AdminClient, topic: str, *, partitions: int
 def commit(admin: AdminClient, group: str, topic: str, offsets: dict[int, int]) -> None:
     """Commit offsets for a group without members, as the aggregator does."""
     wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-    for future in admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]).values():
-        future.result(30)
+
+    def is_committed() -> bool:
+        (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]).values()
+        return all(one.error is None for one in future.result(30).topic_partitions)
+
+    wait_until(is_committed, 60, "the coordinator has loaded")
 
 
 @contextmanager
