@@ -11,9 +11,9 @@ import hashlib
 import json
 import sys
 from functools import lru_cache
-from operator import le
+from operator import itemgetter, le
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
@@ -24,9 +24,11 @@ from tallystream_aggregator.otlp.points import Read, RejectedPoint, read_metric
 from tallystream_aggregator.otlp.wire import BYTES, FIXED64, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+
+K = TypeVar("K")
 
 MAX_BYTES = 64 << 20
 """The most bytes that are kept, about. When there are more, all are dropped."""
@@ -66,33 +68,45 @@ class ScopePoints(NamedTuple):
     rejected: list[RejectedPoint]
 
 
-class _Mask(NamedTuple):
-    """The constant bytes of a serialized scope have the bits 1, as a little-endian number. Each mask has a number."""
+class _Mask:
+    """The constant bytes of a serialized scope have the bits 1, as a little-endian number.
 
-    bits: int
-    number: int
+    `scopes` maps the constant bytes → what they determine. `newest` is the last one that was found, with these bytes as
+    a number: most scopes are equal to it.
+    """
+
+    __slots__ = ("bits", "newest", "scopes")
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self.newest: tuple[int, KnownScope | None] = (-1, None)
+        self.scopes: dict[bytes, KnownScope] = {}
+
+    def find(self, raw: bytes) -> KnownScope | None:
+        """Return what the constant bytes of a serialized scope determine."""
+        number = int.from_bytes(raw, "little") & self.bits
+        if number != self.newest[0]:
+            self.newest = number, self.scopes.get(number.to_bytes(len(raw), "little"))
+        return self.newest[1]
+
+    def add(self, raw: bytes, known: KnownScope) -> None:
+        """Keep what the constant bytes of a serialized scope determine."""
+        number = int.from_bytes(raw, "little") & self.bits
+        self.scopes[number.to_bytes(len(raw), "little")] = known
+        self.newest = number, known
 
 
 class KnownScopes:
-    """The scopes that were read before.
-
-    `_masks` maps the length of a serialized scope → the masks of such scopes, `_scopes` maps the mask's number and the
-    constant bytes → what they determine.
-    """
+    """The scopes that were read before. `_masks` maps the length of a serialized scope → the masks of such scopes."""
 
     def __init__(self) -> None:
         self._masks: dict[int, list[_Mask]] = {}
-        self._numbers: dict[int, int] = {}
-        self._scopes: dict[tuple[int, bytes], KnownScope] = {}
         self._bytes = 0
 
     def find(self, raw: bytes) -> KnownScope | None:
         """Return what is known of a serialized scope."""
-        for mask in self._masks.get(len(raw), ()):
-            known = self._scopes.get(_key(mask, raw))
-            if known is not None:
-                return known
-        return None
+        found = (mask.find(raw) for mask in self._masks.get(len(raw), ()))
+        return next((known for known in found if known is not None), None)
 
     def read(self, scope: pb.ScopeMetrics, raw: bytes) -> ScopePoints:
         """Return the points of a scope, which is `raw` when serialized, and keep what `find` returns of it."""
@@ -105,14 +119,15 @@ class KnownScopes:
         places = _places(raw) if size <= MAX_BYTES // 4 and all(isinstance(point, Read) for point in points) else None
         if places is not None and points and len(places) == len(points):
             if self._bytes + size > MAX_BYTES:
-                self._masks, self._numbers, self._scopes, self._bytes = {}, {}, {}, 0
+                self._masks, self._bytes = {}, 0
             known = KnownScope(scope_id, raw, points, places)
-            mask = _Mask(known.constant_bits, self._numbers.setdefault(known.constant_bits, len(self._numbers)))
             masks = self._masks.setdefault(len(raw), [])
-            if mask not in masks:
+            mask = next((one for one in masks if one.bits == known.constant_bits), None)
+            if mask is None:
+                mask = _Mask(known.constant_bits)
                 masks.insert(0, mask)
                 del masks[_MAX_MASKS:]
-            self._scopes[_key(mask, raw)] = known
+            mask.add(raw, known)
             self._bytes += size
         return _grouped(scope_id, points)
 
@@ -137,10 +152,13 @@ class KnownScope:
 
     def __init__(self, scope_id: bytes, raw: bytes, points: Sequence[Read], places: Sequence[_Places]) -> None:
         self._id = scope_id
-        self._metrics = [_with_value(point.metrics[0]) for point in points]
+        first = [point.metrics[0] for point in points]
+        self._metrics = [_with_value(metric) for metric in first]
+        self._counters = [(metric.name, metric.tags) for metric in first if isinstance(metric, Counter)]
         lasting = [point.start_ns > 0 for point in points]
-        self._lowest_starts = lasting
+        self._without_start = lasting.count(False)
         self._lowest = [0 if lasts else -_LARGEST for lasts in lasting]
+        self._are_counts = all(lasting) and all(one.format == "q" for one in places)
         formats = {place: "Q" for one in places for place in (one.start, one.time) if place >= 0}
         formats |= {one.value: one.format for one in places}
         layout, end, constant = "<", 0, bytearray(b"\xff" * len(raw))
@@ -151,9 +169,9 @@ class KnownScope:
         self.constant_bits = int.from_bytes(constant, "little")
         self._layout = Struct(layout + f"{len(raw) - end}x")
         order = {place: number for number, place in enumerate(sorted(formats))}
-        self._start_places = [order[one.start] if lasts else -1 for one, lasts in zip(places, lasting, strict=True)]
-        self._time_places = [order[one.time] for one in places]
-        self._value_places = [order[one.value] for one in places]
+        starts = [order[one.start] if lasts else -1 for one, lasts in zip(places, lasting, strict=True)]
+        self._starts, self._times = _getter(starts), _getter([order[one.time] for one in places])
+        self._numbers = _getter([order[one.value] for one in places])
 
     def read(self, raw: bytes) -> ScopePoints:
         """Return the points of a serialized scope with these constant bytes."""
@@ -166,29 +184,43 @@ class KnownScope:
     def _groups(self, raw: bytes) -> list[Group] | None:
         """Return the points, or None if one is to be refused."""
         values = (*self._layout.unpack(raw), 0)
-        starts = [values[place] for place in self._start_places]
-        times = [values[place] for place in self._time_places]
-        numbers = [values[place] for place in self._value_places]
+        starts, times, numbers = self._starts(values), self._times(values), self._numbers(values)
         if not (
             min(times) > 0
             and max(times) <= MAX_COUNT
             and max(starts) <= MAX_COUNT
-            and all(map(le, self._lowest_starts, starts))
-            and all(map(le, self._lowest, numbers))  # NaN is not
+            and starts.count(0) == self._without_start
+            and (min(numbers) >= 0 if self._are_counts else all(map(le, self._lowest, numbers)))  # NaN is not
             and max(numbers) <= _LARGEST
         ):
             return None
-        found: dict[tuple[int, int], list[Metric]] = {}
-        for at, metric, number in zip(zip(starts, times, strict=True), self._metrics, numbers, strict=True):
-            own = found.get(at)
-            if own is None:
-                own = found[at] = []
-            own.append(metric(number))
-        return [Group(_life(self._id, at[0]), *at, own, own) for at, own in found.items()]
+        metrics: list[Metric]
+        if len(self._counters) == len(numbers):  # as most scopes are
+            named = zip(self._counters, numbers, strict=True)
+            metrics = [Counter(name=name, tags=tags, count=number) for (name, tags), number in named]
+        else:
+            metrics = [metric(number) for metric, number in zip(self._metrics, numbers, strict=True)]
+        if times.count(times[0]) == len(times):
+            by_start = _divided(starts, metrics)
+            return [Group(_life(self._id, start), start, times[0], own, own) for start, own in by_start.items()]
+        by_both = _divided(zip(starts, times, strict=True), metrics)
+        return [Group(_life(self._id, at[0]), *at, own, own) for at, own in by_both.items()]
 
 
-def _key(mask: _Mask, raw: bytes) -> tuple[int, bytes]:
-    return mask.number, (int.from_bytes(raw, "little") & mask.bits).to_bytes(len(raw), "little")
+def _divided(keys: Iterable[K], metrics: Iterable[Metric]) -> dict[K, list[Metric]]:
+    """Return the metrics of each key."""
+    found: dict[K, list[Metric]] = {}
+    for key, metric in zip(keys, metrics, strict=True):
+        own = found.get(key)
+        if own is None:
+            own = found[key] = []
+        own.append(metric)
+    return found
+
+
+def _getter(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return a function that returns the values at these places."""
+    return itemgetter(*places) if len(places) > 1 else lambda values: [values[place] for place in places]
 
 
 def _grouped(scope_id: bytes, points: Sequence[Read | RejectedPoint]) -> ScopePoints:
