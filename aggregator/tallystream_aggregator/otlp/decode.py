@@ -61,7 +61,6 @@ class ResourceSnapshots(NamedTuple):
     The snapshots that are baselines are in `baselines`, too. A rejected point is (reason, name and tags as JSON).
     """
 
-    instance: str
     snapshots: list[Snapshot]
     baselines: list[Snapshot]
     rejected: list[tuple[str, str]]
@@ -156,10 +155,10 @@ def snapshots(resource: ResourceData, append_ms: int) -> ResourceSnapshots:
     """Return the data of a resource. `append_ms` is the append time of its record, epoch ms.
 
     Raises:
-        OtlpError: its app or its instance can't be used.
+        OtlpError: its app can't be used.
     """
     attributes = resource.attributes
-    app, name = app_of(attributes), instance_of(attributes)
+    app = app_of(attributes)
     grouped: dict[tuple[str, int], Snapshot] = {}
     baselines: list[Snapshot] = []
     rejected: list[tuple[str, str]] = []
@@ -190,7 +189,7 @@ def snapshots(resource: ResourceData, append_ms: int) -> ResourceSnapshots:
             if group.start_ns == group.time_ns and SDK not in attributes:
                 baselines.append(made)
     in_order = [grouped[at] for at in sorted(grouped)]
-    return ResourceSnapshots(name, in_order, baselines, rejected)
+    return ResourceSnapshots(in_order, baselines, rejected)
 
 
 def _out_of_bounds(points: Group, append_ms: int) -> str | None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
-from tallystream.record import MAX_COUNT, Counter, FloatCounter, Gauge, Metric, UpDown
+from tallystream.metric_types import NAMES
+from tallystream.record import MAX_COUNT, Counter, Metric
 from tallystream.ulid import ulid
 from tallystream_aggregator.otlp.identity import texts_of
 from tallystream_aggregator.otlp.points import Read, RejectedPoint, read_metric
@@ -115,12 +116,13 @@ class KnownScopes:
             return known.read(raw)
         scope_id = _id(scope.scope)
         points = [point for metric in scope.metrics for point in read_metric(metric)]
+        taken = [point for point in points if isinstance(point, Read)]
         size = 3 * len(raw) + POINT_BYTES * len(points)
-        places = _places(raw) if size <= MAX_BYTES // 4 and all(isinstance(point, Read) for point in points) else None
-        if places is not None and points and len(places) == len(points):
+        places = _places(raw) if taken and len(taken) == len(points) and size <= MAX_BYTES // 4 else None
+        if places is not None and len(places) == len(taken):
             if self._bytes + size > MAX_BYTES:
                 self._masks, self._bytes = {}, 0
-            known = KnownScope(scope_id, raw, points, places)
+            known = KnownScope(scope_id, raw, taken, places)
             masks = self._masks.setdefault(len(raw), [])
             mask = next((one for one in masks if one.bits == known.constant_bits), None)
             if mask is None:
@@ -284,11 +286,5 @@ def _places_of_point(raw: bytes, begin: int, end: int) -> _Places | None:
 
 def _with_value(metric: Metric) -> Callable[[Any], Metric]:
     """Return a function that returns this metric with another value."""
-    name, tags = metric.name, metric.tags
-    if isinstance(metric, Counter):
-        return lambda value: Counter(name=name, tags=tags, count=value)
-    if isinstance(metric, FloatCounter):
-        return lambda value: FloatCounter(name=name, tags=tags, sum=value)
-    if isinstance(metric, Gauge):
-        return lambda value: Gauge(name=name, tags=tags, value=value)
-    return lambda value: UpDown(name=name, tags=tags, value=value)
+    kind, name, tags, field = type(metric), metric.name, metric.tags, NAMES[metric.type][0]
+    return lambda value: kind(name=name, tags=tags, **{field: value})

@@ -107,8 +107,9 @@ def test_a_known_record_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
         return encode(one, resource_metrics([counter("m", number(value, *times))]))
 
     def snapshots(value: int) -> list[Any]:
-        read = [decode.snapshots(one, BEGIN_NS // 1_000_000) for one in decode.read(export(value))]
-        return [(one.instance, one.rejected, [snapshot.metrics for snapshot in one.snapshots]) for one in read]
+        read = decode.read(export(value))
+        found = [(decode.instance(one), decode.snapshots(one, BEGIN_NS // 1_000_000)) for one in read]
+        return [(name, one.rejected, [snapshot.metrics for snapshot in one.snapshots]) for name, one in found]
 
     first = snapshots(5)
     monkeypatch.setattr(scopes, "read_metric", None)
