@@ -25,13 +25,11 @@ from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.between import Between
 from tallystream_aggregator.stream.broker import FencedError
-from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
-from tallystream_aggregator.stream.layout import loop_id
+from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.restore import Begin
-from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from tallystream_aggregator.stream.epochs import EpochLoop
@@ -70,14 +68,10 @@ class Task:
 
     def loop(self, broker: KafkaBroker, stopped: SignalSafeEvent) -> EpochLoop:
         """Return a new loop."""
-        topics = Topics(self.prefix)
-        id_ = loop_id(topics, self.shard)
+        loop = LoopId(Topics(self.prefix), self.shard, self.shards)
         if self.shard == self.shards:
-            return CombinerLoop(
-                CombinerSettings(topics, self.shards, id_, self.spacing_s), broker, time, stopped.is_set
-            )
-        begin = Begin(self.shard, self.shards, SumTags(), {})
-        return ShardLoop(LoopSettings(topics, begin, id_, spacing_s=self.spacing_s), broker, time, stopped.is_set)
+            return CombinerLoop(loop, broker, time, stopped.is_set, spacing_s=self.spacing_s)
+        return ShardLoop(LoopSettings(loop, spacing_s=self.spacing_s), broker, time, stopped.is_set)
 
 
 class FileCheckpoint:

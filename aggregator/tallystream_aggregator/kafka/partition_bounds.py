@@ -64,23 +64,6 @@ def partitions_of(consumer: Consumer, topic: str, *, timeout: float) -> list[int
     return _retry(query, timeout)
 
 
-def at_times(consumer: Consumer, times: list[TopicPartition], *, timeout: float) -> list[TopicPartition]:
-    """Return the offset of the first record appended at or after a time, -1 if there is none. `times` has epoch ms.
-
-    Raises:
-        KafkaException: the broker did not answer in time, has no such topic, or rejects the request.
-    """
-
-    def query(left_s: float) -> list[TopicPartition]:
-        found = consumer.offsets_for_times(times, timeout=left_s)
-        for partition in found:
-            if partition.error is not None:  # its offset of -1 does not mean that there is no record
-                raise KafkaException(partition.error)
-        return found
-
-    return _retry(query, timeout)
-
-
 def _retry(query: Callable[[float], Found], timeout: float) -> Found:
     deadline = time.monotonic() + timeout
     while True:

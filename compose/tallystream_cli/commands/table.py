@@ -17,7 +17,7 @@ class AggregateCommand(o.Sections):
 
     sections = {  # noqa: RUF012 (a constant of the class)
         "Start": (
-            *("checkpoint", "start", "accept_partial", "standby", "catch_up", "ready_file"),
+            *("checkpoint", "start", "standby", "catch_up", "ready_file"),
             *("topic_pattern", "partitions", "otlp_topic", "shards", "drop_tag", "keep_tags"),
         ),
         "Latency and limits": (
@@ -48,12 +48,9 @@ def aggregate(
         typer.Option(
             "--from",
             help="Where a new table starts: earliest, latest, group, a time in UTC, ledger:TIME, or offsets as JSON; "
-            "by default earliest, if there never was a table.",
+            "by default earliest, if no record was deleted yet.",
         ),
     ] = None,
-    accept_partial: Annotated[
-        bool, typer.Option("--accept-partial", help="Let a new table start in the middle of the topic.")
-    ] = False,
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait while another aggregator writes, and take over when it ends.")
     ] = False,
@@ -113,7 +110,6 @@ def aggregate(
         epoch_s=epoch,
         max_rate=max_rate,
         start=start,
-        accept_partial=accept_partial,
         standby=standby,
         catch_up=catch_up,
         on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # one_of checks it
@@ -149,9 +145,6 @@ def rebuild(
         str | None, typer.Option(help="The only tags that the sums have from now on, as in region,topic.")
     ] = None,
     all_tags: Annotated[bool, typer.Option("--all-tags", help="Give the sums all tags again.")] = False,
-    accept_partial: Annotated[
-        bool, typer.Option("--accept-partial", help="Continue although the rows of some lives were too large to write.")
-    ] = False,
     timeout: Annotated[
         float,
         typer.Option(help="Seconds for writing the table; at most transaction.max.timeout.ms of the brokers."),
@@ -174,7 +167,7 @@ def rebuild(
     if all_tags and sum_tags is not None:
         raise ConfigError("--all-tags", str(sum_tags), "give it without --drop-tag and --keep-tags")
     cluster = Cluster(bootstrap_servers, topic_prefix, o.kafka_options(kafka, os.environ))
-    settings = RebuildSettings(cluster, shards, SumTags() if all_tags else sum_tags, timeout, accept_partial)
+    settings = RebuildSettings(cluster, shards, SumTags() if all_tags else sum_tags, timeout)
 
     def say(line: str) -> None:
         typer.echo(printable(line))

@@ -97,19 +97,21 @@ class Driver:
         return 0
 
     def _take(self) -> int | None:
-        """Take a generation as soon as the lease is held. Return None if it failed, and the next call may succeed."""
+        """Take a generation as soon as the lease is held. Return None if it failed, and the next call may succeed.
+
+        Raises:
+            LeaseError: another aggregator has taken over.
+        """
         self._lease.check()
-        if self._lease.held:
-            try:
+        try:
+            if self._lease.held:
                 generation = self._generations.take(self._opened)
-            except (FencedError, BrokerError) as error:
-                log.warning("no generation was taken yet: %s", error)
-                if self._generations.now:  # else the broker was away before a number was tried
-                    self._lease.set_generation(self._generations.now)  # it may be in the ledger
-            else:
-                self._lease.set_generation(generation)
                 log.info("aggregating into %s, generation %d", self._settings.topics.agg, generation)
                 return generation
+            if self._generations.now:  # else nothing tells a successor from the aggregators before
+                self._generations.require_newest()
+        except (FencedError, BrokerError) as error:
+            log.warning("no generation was taken yet: %s", error)
         self._wait()
         return None
 

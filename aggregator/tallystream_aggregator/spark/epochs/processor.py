@@ -24,11 +24,10 @@ from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, St
 from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.spark.gc_pause import gc_paused
 from tallystream_aggregator.stream.between import Between
-from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
-from tallystream_aggregator.stream.layout import loop_id
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop
+from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.positions import ByTopic, Claim, by_topic
-from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -124,18 +123,14 @@ class EpochSettings:
     def shard(self, number: int) -> LoopSettings:
         """Return the settings of a shard's loop."""
         return LoopSettings(
-            self.topics,
-            Begin(number, self.shards, self.sum_tags, dict(self.begin)),
-            loop_id(self.topics, number),
+            LoopId(self.topics, number, self.shards),
+            self.sum_tags,
+            dict(self.begin),
             self.table,
             self.spacing_s,
             max_rate=self.max_rate,
             skip_lost=self.skip_lost,
         )
-
-    def combiner(self) -> CombinerSettings:
-        """Return the settings of the combiner's loop."""
-        return CombinerSettings(self.topics, self.shards, loop_id(self.topics, self.shards), self.spacing_s)
 
 
 class _Loop(NamedTuple):
@@ -219,10 +214,11 @@ class EpochProcessor(StatefulProcessor):
 
     def _new_loop(self, number: int) -> EpochLoop:
         settings, stopped = self._settings, StopFile(self._settings.stop_file)
-        broker, timer = self._broker(stopped), SystemTimer()
+        broker = self._broker(stopped)
         if number < settings.shards:
-            return ShardLoop(settings.shard(number), broker, timer, stopped)
-        return CombinerLoop(settings.combiner(), broker, timer, stopped)
+            return ShardLoop(settings.shard(number), broker, time, stopped)
+        loop = LoopId(settings.topics, number, settings.shards)
+        return CombinerLoop(loop, broker, time, stopped, spacing_s=settings.spacing_s)
 
 
 def task_claim(generation: int) -> Claim:
@@ -237,18 +233,6 @@ def task_claim(generation: int) -> Claim:
     if context is None:
         raise RuntimeError("the ID of the attempt is only known in a task of Spark")
     return generation, context.taskAttemptId()
-
-
-class SystemTimer:
-    """`stream.loop.Timer` of this process."""
-
-    def monotonic(self) -> float:
-        """Return seconds that never decrease."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
 
 
 class StopFile:

@@ -36,7 +36,7 @@ class ScriptedSystem:
         self.script, self.finishes = script, finishes
         self.generations: list[int] = []
         self.stop = StopRequest()
-        self.now = self.epochs = self.generation = 0
+        self.now = self.epochs = 0
         self.held, self.takes_fail = True, list[Exception]()
         self.stopped = False
 
@@ -65,12 +65,12 @@ class ScriptedSystem:
 
     def check(self) -> None:
         """Keep the lease."""
-        if not self.held:
-            raise LeaseError("another aggregator took over")
 
-    def set_generation(self, generation: int) -> None:
-        """Note the generation."""
-        self.generation = generation
+    def require_newest(self) -> None:
+        """Find another aggregator, unless the broker is away."""
+        if self.takes_fail:
+            raise self.takes_fail.pop()
+        raise LeaseError("another aggregator took over")
 
     def take(self, _opened: object) -> int:
         """Take a generation."""
@@ -143,30 +143,29 @@ def test_a_generation_is_tried_again_while_the_lease_is_held(tmp_path: Path, mon
     system = ScriptedSystem([])
     system.takes_fail = [BrokerError("no answer"), FencedError("another one")]
     assert run(system, tmp_path / "checkpoint", monkeypatch) == 0
-    assert (system.generations, system.generation) == ([3], 3)
-
-
-def test_a_generation_that_was_not_even_tried_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker is away. A driver that forgot the newest generation would take it for that of another driver."""
-    system, generations = ScriptedSystem([]), list[int]()
-    system.now, away = 0, [BrokerError("no answer")]
-
-    def take(_opened: object) -> int:
-        if away:
-            raise away.pop()
-        system.now = 6
-        return system.now
-
-    monkeypatch.setattr(system, "take", take)
-    monkeypatch.setattr(system, "set_generation", generations.append)
-    assert run(system, tmp_path / "checkpoint", monkeypatch) == 0
-    assert generations == [6]
+    assert system.generations == [3]
 
 
 def test_without_the_lease_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver ends, as another one has taken over."""
+    """The driver ends as soon as the ledger says that another one has taken over."""
     system = ScriptedSystem([])
-    system.held = False
+    system.held, system.now, system.takes_fail = False, 4, [BrokerError("no answer")]
     with pytest.raises(LeaseError):
         run(system, tmp_path / "checkpoint", monkeypatch)
     assert not system.generations
+    assert not system.takes_fail
+
+
+def test_a_driver_that_has_tried_no_generation_waits_for_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take the newest generation, of an aggregator before it, for that of a successor."""
+    system, checks = ScriptedSystem([]), list[None]()
+
+    def check() -> None:
+        checks.append(None)
+        system.held = len(checks) > 2
+
+    monkeypatch.setattr(system, "check", check)
+    assert run(system, tmp_path / "checkpoint", monkeypatch) == 0
+    assert system.generations == [1]

@@ -26,12 +26,12 @@ REGION = SumTags(drop=("region",))
 def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
     """The first offsets of the topics that are read."""
     firsts = {"metrics": {"0": 0, "1": 0}}
-    rows = [LedgerRow(kind="epoch", generation=1, batch=0, ts=0, otlp=["otlp"])]
+    last = LedgerRow(kind="epoch", generation=1, batch=0, ts=0, otlp=["otlp"])
     monkeypatch.setattr(Selection, "find", lambda *_: {"metrics": [0, 1]})
     monkeypatch.setattr(module, "require_append_time", lambda *_: None)
     monkeypatch.setattr(module.clients, "admin", lambda *_: None)
     monkeypatch.setattr(module, "resolve", lambda *_: firsts)
-    monkeypatch.setattr(module.ledger, "read_rows", lambda *_: rows)
+    monkeypatch.setattr(module, "newest_row", lambda *_: last)
     return firsts
 
 
@@ -57,9 +57,9 @@ def test_a_new_table_is_as_the_settings_say(tmp_path: Path, topics: dict[str, di
 def test_a_new_table_begins_in_the_middle_only_by_an_option(tmp_path: Path, topics: dict[str, dict[str, int]]) -> None:
     """Its sums would lack the records before. Then it is marked as partial."""
     topics["metrics"]["1"] = 7
-    with pytest.raises(ConfigError, match="accept that with --accept-partial"):
+    with pytest.raises(ConfigError, match=r"^--from.*give the option to accept that"):
         start(tmp_path)
-    assert start(tmp_path, accept_partial=True) == TableStart(topics, 1, SumTags(), partial=True)
+    assert start(tmp_path, start="earliest") == TableStart(topics, 1, SumTags(), partial=True)
 
 
 def test_a_table_goes_on_as_it_is(tmp_path: Path) -> None:

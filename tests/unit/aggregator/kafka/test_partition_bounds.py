@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tallystream.testing import ManualClock
 from tallystream_aggregator.kafka import partition_bounds
-from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
+from tallystream_aggregator.kafka.partition_bounds import bounds_of
 
 PARTITION = TopicPartition("metrics", 0)
 
@@ -34,7 +34,7 @@ class Broker:
             raise result
         return result
 
-    get_watermark_offsets = offsets_for_times = _request
+    get_watermark_offsets = _request
 
 
 def error(code: int) -> KafkaException:
@@ -45,14 +45,6 @@ def test_a_query_is_retried_while_a_partition_has_no_leader() -> None:
     """A topic that was just created does not fail the command."""
     broker: Any = Broker(error(KafkaError.NOT_LEADER_FOR_PARTITION), error(KafkaError.OFFSET_NOT_AVAILABLE), (3, 7))
     assert bounds_of(broker, PARTITION, timeout=5) == (3, 7)
-
-
-def test_a_query_by_time_is_retried_if_one_partition_has_no_leader() -> None:
-    """Its offset of -1 does not mean that no record was appended since."""
-    leaderless = SimpleNamespace(offset=-1, error=KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
-    found = [TopicPartition("metrics", 0, 4)]
-    broker: Any = Broker([leaderless], found)
-    assert at_times(broker, [PARTITION], timeout=5) is found
 
 
 def test_the_error_is_raised_after_the_timeout() -> None:

@@ -23,7 +23,6 @@ from tallystream_aggregator.spark.epochs.processor import (
 from tallystream_aggregator.spark.epochs.query import import_modules, rows_of, with_slots
 from tallystream_aggregator.stream.broker import FencedError, Place
 from tallystream_aggregator.stream.epochs import EpochReport
-from tallystream_aggregator.stream.layout import loop_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,7 +112,7 @@ def test_a_loop_stays_in_memory_and_its_first_epoch_is_short(loops: list[NotedLo
     (loop,) = loops
     assert [seconds for _, seconds in loop.epochs] == [1, 5, 5]
     assert [claim for claim, _ in loop.epochs] == [(3, number) for number in range(1, 4)]
-    assert loop.settings.transactional_id == loop_id(TOPICS, 0) == "t-tallystream-aggregator-0"
+    assert loop.settings.loop.transactional_id == "t-tallystream-aggregator-0"
 
 
 def test_a_loop_goes_on_between_epochs(loops: list[NotedLoop]) -> None:
