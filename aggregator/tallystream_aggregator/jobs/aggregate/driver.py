@@ -46,6 +46,9 @@ POLL_S = 0.1
 FINISH_S = 10.0
 """How long a requested stop waits for the end of the epoch. What it interrupts is done again at the next start."""
 
+STEP_S = 2.0
+"""How long the step of a loop may take that goes on though its query has failed."""
+
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
 MAX_FAILURES = 3
 """After so many failures of Spark without a finished epoch between them, the checkpoint is set aside: it may be
@@ -75,6 +78,8 @@ class Driver:
         self._lease, self._generations, self._watch = lease, generations, watch
         self._listener, self._stop = listener, stop
         self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
+        self._failed: int | None = None
+        """The generation of the last query, if it has failed."""
 
     def run(self) -> int:
         """Run the query until it ends, again after failures that this helps against. Return the exit code 0.
@@ -83,6 +88,12 @@ class Driver:
             LeaseError: another aggregator has taken over, or the table was changed meanwhile.
             TallystreamError: a person must decide; the message has the remedy.
         """
+        try:
+            return self._run_queries()
+        finally:
+            self._end_steps()
+
+    def _run_queries(self) -> int:
         while not self._stop.is_set():
             generation = self._take()
             if generation is None:
@@ -91,10 +102,23 @@ class Driver:
             failure = self._run(generation)
             if failure is None:
                 return 0
+            self._failed = generation
             if self._listener.epochs > epochs:
                 self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
             self._recover(failure)
         return 0
+
+    def _end_steps(self) -> None:
+        """Let the loops of a query that has failed end their steps, between two epochs as they are.
+
+        This process ends theirs. Within a transaction, that would hold up readers for half a minute.
+        """
+        if self._failed is not None:
+            stop_file = stop_path(self._settings.checkpoint, self._failed)
+            with suppress(OSError):
+                files.make_file(stop_file)
+                time.sleep(STEP_S)
+                stop_file.unlink()
 
     def _take(self) -> int | None:
         """Take a generation as soon as the lease is held. Return None if it failed, and the next call may succeed.
@@ -142,6 +166,7 @@ class Driver:
         query: StreamingQuery | None = None
         try:
             try:
+                self._failed = None
                 self._watch.follow()  # what earlier processes have counted
                 processor = EpochProcessor(self._epoch_settings(generation, stop_file), self._access)
                 query = start_query(self._session, processor, self._table_start.loops, settings.checkpoint)

@@ -192,6 +192,16 @@ def test_a_table_is_not_made_of_a_part_of_its_rows() -> None:
     assert b'"count":7' in direct.values()[-1]
 
 
+def test_a_table_without_the_row_of_its_shard_names_the_remedy() -> None:
+    """Its other rows are there. They can't be used without the offsets that they include."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    direct.broker.writer("tallystream-aggregator-0").commit([Output(ROWS, b'["shard",0]', None)])
+    with pytest.raises(MissingRowsError, match=r"metrics-table, partition 0: it has positions.* begin a new table"):
+        direct.loop().run_epoch(Batch(0), (2, 0), 1)
+
+
 def test_rows_that_do_not_lead_to_what_is_published_stop_the_loop() -> None:
     """Somebody has changed records or rows. A table that counts something else must not go on."""
     direct = Direct()
