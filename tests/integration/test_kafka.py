@@ -17,9 +17,11 @@ from tallystream_aggregator.jobs.aggregate.query_watch import commit_offsets
 from tallystream_aggregator.jobs.aggregate.start_position import GROUP
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
-from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.kafka import KafkaBroker as Access
+from tallystream_aggregator.stream.reading import committed_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,9 +80,9 @@ def test_a_topic_that_keeps_growing_is_read_to_its_end(broker: KafkaBroker, topi
     for _ in range(50):
         producer.produce(topics.agg, key=b"k", value=b'{"epoch":2}')
     producer.flush(30)
-    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    access = Access({"bootstrap.servers": broker.bootstrap_servers}, Selection(topics.metrics), "tests")
     with writing(broker.bootstrap_servers, topics.agg):
-        assert len(list(read_topic(topics.agg, kafka))) >= 50
+        assert len(list(committed_records(access, Place(topics.agg, 0)))) >= 50
         assert len(read_for_tests(broker.bootstrap_servers, topics.agg)) >= 50
 
 

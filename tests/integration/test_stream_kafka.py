@@ -17,7 +17,7 @@ from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Output, Place
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
-from tallystream_aggregator.stream.reading import committed_records
+from tallystream_aggregator.stream.reading import committed_records, read_range
 from tallystream_cli.servers import broker as servers
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def test_committed_returns_neither_aborted_nor_open_records(topic: Topic) -> Non
     topic.wait_bounds(0, 8, 9)  # a b marker, x y marker, c marker, open
 
     def values(first: int, end: int) -> list[tuple[int, bytes | None]]:
-        records = committed_records(topic.broker, topic.place, bounds=Bounds(first, end, end))
+        records = read_range(topic.broker, topic.place, Bounds(first, end, end))
         return [(offset, value) for offset, _, _, value in records]
 
     assert values(0, 8) == [(0, b"a"), (1, b"b"), (6, b"c")]
@@ -323,7 +323,7 @@ def test_a_commit_fails_within_its_limit_while_the_broker_is_away(topic: Topic, 
             broker.partitions,
             lambda: broker.topic_ids([topic.name]),
             lambda: broker.bounds([topic.place]),
-            lambda: list(committed_records(broker, topic.place, bounds=Bounds(0, 1, 1))),
+            lambda: list(read_range(broker, topic.place, Bounds(0, 1, 1))),
         ):
             with pytest.raises(BrokerError, match=f"broker {topic.servers}: "):
                 query()

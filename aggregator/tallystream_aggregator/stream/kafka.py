@@ -10,9 +10,16 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import OffsetSpec
 
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.partition_bounds import LEADERLESS
 from tallystream_aggregator.stream.broker import Bounds, Place
-from tallystream_aggregator.stream.kafka_calls import MISSING, PAUSE_S, SLICE_S, TRANSIENT, Timeouts, error_of
+from tallystream_aggregator.stream.kafka_calls import (
+    LEADERLESS,
+    MISSING,
+    PAUSE_S,
+    SLICE_S,
+    TRANSIENT,
+    Timeouts,
+    error_of,
+)
 from tallystream_aggregator.stream.kafka_source import KafkaSource
 from tallystream_aggregator.stream.kafka_writer import open_writer
 
@@ -77,6 +84,15 @@ class KafkaBroker:
     def partitions(self) -> dict[str, Collection[int]]:
         """Return the partitions that exist now of the topics that the table reads: topic → partitions."""
         return dict(self._selection.among(self._topics()))
+
+    def partitions_of(self, topic: str) -> list[int]:
+        """Return the partitions of any topic, none if it does not exist.
+
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
+        found = self._topics().get(topic)
+        return [] if found is None else sorted(found.partitions)
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the IDs of those of these topics that exist. A topic that is created again has another one."""

@@ -23,23 +23,25 @@ FIRST_READ = 64
 """How many offsets at the end of a partition are searched first."""
 
 
-def committed_records(
-    broker: Broker, place: Place, stopped: Callable[[], bool] = lambda: False, bounds: Bounds | None = None
+def read_range(
+    broker: Broker,
+    place: Place,
+    bounds: Bounds,
+    stopped: Callable[[], bool] = lambda: False,
+    *,
+    committed: bool = True,
 ) -> Iterator[RawRecord]:
-    """Yield the committed records of a partition within these bounds, by default up to what is its end now.
+    """Yield the records of a partition from its first offset to its stable end, as in `bounds`, or else to its end.
 
-    Compaction leaves few of the offsets, so they are not asked for range by range.
+    Without `committed`, those of transactions that are open or were aborted are among them.
 
     Raises:
         StoppedError: a stop was requested.
         BrokerError: the broker did not answer in time, or does not know the partition, or records were deleted
             meanwhile.
     """
-    known = bounds or broker.bounds([place]).get(place)
-    if known is None:
-        raise BrokerError(f"topic {place.topic}: the partition {place.partition} is not known now.")
-    at, end, empty = known.first, known.stable, 0
-    with closing(broker.source(committed=True)) as source:
+    at, end, empty = bounds.first, bounds.stable if committed else bounds.end, 0
+    with closing(broker.source(committed=committed)) as source:
         source.assign({place: at})
         while at < end:
             if stopped():
@@ -47,16 +49,34 @@ def committed_records(
             try:
                 chunks = source.read(READ_AT_ONCE, READ_S)
             except LostRecordsError as error:
-                raise BrokerError(str(error)) from error
+                raise BrokerError(
+                    f"topic {place.topic}, partition {place.partition}: the records from offset {at} on were deleted "
+                    f"before they were read; it has {error.bounds} now."
+                ) from error
             if not chunks:
                 empty += 1
                 # Also an outage ends the wait here. Without its end, an older record would be taken for the newest one.
                 found = broker.bounds([place]).get(place)
-                if found is None or found.stable < end or empty == MAX_EMPTY_READS:
+                now = -1 if found is None else found.stable if committed else found.end
+                if now < end or empty == MAX_EMPTY_READS:
                     raise BrokerError(f"{place} sends nothing from {at} to its end of {end}; it has {found} now.")
             for chunk in chunks:
                 at, empty = chunk.end, 0
                 yield from (row for row in chunk.rows if row[0] < end)
+
+
+def committed_records(broker: Broker, place: Place, stopped: Callable[[], bool] = lambda: False) -> Iterator[RawRecord]:
+    """Yield the committed records of a partition up to what is its end now.
+
+    Compaction leaves few of the offsets, so they are not asked for range by range.
+
+    Raises:
+        StoppedError, BrokerError: as `read_range`.
+    """
+    bounds = broker.bounds([place]).get(place)
+    if bounds is None:
+        raise BrokerError(f"topic {place.topic}: the partition {place.partition} is not known now.")
+    yield from read_range(broker, place, bounds, stopped)
 
 
 def backwards(broker: Broker, place: Place, bounds: Bounds) -> Iterator[list[RawRecord]]:
@@ -70,5 +90,5 @@ def backwards(broker: Broker, place: Place, bounds: Bounds) -> Iterator[list[Raw
     end, size = bounds.stable, FIRST_READ
     while end > bounds.first:
         begin = max(bounds.first, end - size)
-        yield list(committed_records(broker, place, bounds=bounds._replace(first=begin, stable=end)))
+        yield list(read_range(broker, place, bounds._replace(first=begin, stable=end)))
         end, size = begin, 2 * size

@@ -12,7 +12,7 @@ from support.simulation.client import SimulatedSource
 from support.simulation.direct import METRICS, ROWS, Direct
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Output, Place, StoppedError
 from tallystream_aggregator.stream.positions import lowest
-from tallystream_aggregator.stream.reading import committed_records
+from tallystream_aggregator.stream.reading import committed_records, read_range
 
 
 def written(number: int) -> Direct:
@@ -27,15 +27,15 @@ def test_a_range_ends_before_its_end() -> None:
     """A marker, and records after the range, are left out."""
     direct = written(3)
     assert [record[0] for record in committed_records(direct.broker, ROWS)] == [0, 1, 2]
-    assert [record[0] for record in committed_records(direct.broker, ROWS, bounds=Bounds(1, 2, 2))] == [1]
+    assert [record[0] for record in read_range(direct.broker, ROWS, Bounds(1, 2, 2))] == [1]
 
 
 @pytest.mark.parametrize(("place", "end"), [(Place("other", 0), 3), (ROWS, 5)])
 def test_records_that_were_there_a_moment_ago_are_not_taken_for_none(place: Place, end: int) -> None:
     """The partition is missing in an answer, or shorter. An older positions row would be taken for the newest one."""
     direct = written(3)
-    with pytest.raises(BrokerError, match=r"sends nothing|is gone"):
-        list(committed_records(direct.broker, place, bounds=Bounds(0, end, end)))
+    with pytest.raises(BrokerError, match=r"sends nothing|were deleted"):
+        list(read_range(direct.broker, place, Bounds(0, end, end)))
 
 
 def test_deleted_records_are_an_error() -> None:
@@ -43,7 +43,7 @@ def test_deleted_records_are_an_error() -> None:
     direct = written(3)
     direct.cluster.partition(ROWS).delete_before(2)
     with pytest.raises(BrokerError, match="deleted before they were read"):
-        list(committed_records(direct.broker, ROWS, bounds=Bounds(0, 4, 4)))
+        list(read_range(direct.broker, ROWS, Bounds(0, 4, 4)))
 
 
 def test_a_partition_that_sends_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
