@@ -100,6 +100,7 @@ def test_a_rebuild_that_is_killed_leaves_the_table_as_it_was(
     """
     topics, servers = Topics(topic_prefix), broker.bootstrap_servers
     create_topics(admin, topics, shards=2)
+    create_topics(admin, topics, shards=2, only=[topics.shards])
     options = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
     fleet = Fleet(servers, topics.metrics, seed=15)
     fleet.publish(300)

@@ -19,7 +19,7 @@ from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.positions import by_topic
+from tallystream_aggregator.stream.positions import by_place, by_topic
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.verify import job
@@ -127,7 +127,7 @@ class Aggregated(Direct):
             return
         self._stores[shard] = store
         if shard < self.shards and report.positions:
-            self._ends[shard] = report.positions
+            self._ends[shard] = by_place(report.positions)
         if len(self._ends) == self.shards:
             first = self._ends[0]
             lowest = {place: min(one.get(place, 0) for one in self._ends.values()) for place in first}

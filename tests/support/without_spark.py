@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from tallystream_aggregator.spark.epochs.listener import EpochListener
-    from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochRow
+    from tallystream_aggregator.spark.epochs.processor import EpochProcessor
+    from tallystream_aggregator.stream.epochs import EpochRow
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from support.stream_process import FileCheckpoint
 from tallystream_aggregator.jobs.aggregate import driver, job
-from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW
+from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, cells
 from tallystream_cli import main
 
 _attempts = count(1)
@@ -98,7 +99,7 @@ class Query:
             "timestamp": datetime.fromtimestamp(began_s, UTC).isoformat(),
             "sources": [],
         }
-        shards = [dict(zip(EPOCH_ROW.names, row.cells(), strict=True)) for _, row in found]
+        shards = [dict(zip(EPOCH_ROW.names, cells(row), strict=True)) for _, row in found]
         progress["observedMetrics"] = {"epochs": {"shards": shards}}
         for listener in self._session.listeners:
             listener.progressed(json.dumps(progress))

@@ -84,9 +84,10 @@ def create_topics(
     defaults.
 
     `partitions` is the number for `metrics`. `metrics-table` has one for each of the table's `shards`, the others have
-    one. A table of several shards also uses `metrics-shards`, with a partition for each shard and the combiner's. The
-    replication factor is the brokers' default. Several commands may call this at the same time. It returns when the
-    brokers know the partitions of every topic.
+    one. A table of several shards also uses `metrics-shards`, with a partition for each shard and the combiner's: it is
+    created only if `only` names it, when the number of shards is certain. The replication factor is the brokers'
+    default. Several commands may call this at the same time. It returns when the brokers know the partitions of every
+    topic.
 
     Raises:
         ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
@@ -95,7 +96,8 @@ def create_topics(
     # Only missing topics are created: without the permission to create, the broker rejects existing ones, too.
     known, of = admin.list_topics(timeout=TIMEOUT_S).topics, policies(topics)
     numbers = {topics.metrics: partitions, topics.table: shards, topics.shards: shards + 1 if shards > 1 else 0}
-    wanted = {name: numbers.get(name, 1) for name in only or of if numbers.get(name, 1)}
+    names = only or of.keys() - {topics.shards}
+    wanted = {name: numbers.get(name, 1) for name in of if name in names and numbers.get(name, 1)}
     new = [NewTopic(name, number, config=dict(of[name])) for name, number in wanted.items() if name not in known]
     futures = admin.create_topics(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S) if new else {}
     created = list[str]()

@@ -10,9 +10,10 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.spark.epochs.listener import EpochListener
-from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochRow, EpochSettings
+from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
 from tallystream_aggregator.spark.epochs.query import SETTINGS, start_query
 from tallystream_aggregator.spark.session import JVM_OPTIONS, NO_ARCHIVE_LOG, build_session, end_session
+from tallystream_aggregator.stream.epochs import EpochRow
 
 WRITING_S = 300.0
 """How long the JVM may take to end, in seconds: on a busy machine it takes a minute to write the archive."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -20,12 +19,12 @@ from tallystream_aggregator.stream.broker import (
     FencedError,
     LostRecordsError,
     Output,
-    Positions,
     StoppedError,
     UnavailableError,
 )
 from tallystream_aggregator.stream.pace import MAX_FAILURES, Pace
 from tallystream_aggregator.stream.positions import (
+    ByTopic,
     HangingTransactionError,
     encode,
     key_of,
@@ -70,15 +69,16 @@ class StepFailedError(TallystreamError):
     """Kafka refuses the transaction of a single record, again and again."""
 
 
-@dataclass(slots=True)
-class EpochReport:
-    """What was done since the last epoch's end: counts, and seconds in all and of waiting.
+class EpochRow(msgspec.Struct):
+    """What a shard, or the combiner after the last one, did since the end of the epoch before: counts and seconds.
 
-    `records` were read, `sums` and `rows` (of `metrics-table`) were published.
-    `restarts` counts how often the loop began at what is published. `positions` are those at the epoch's end, and
-    `state_bytes` is the size of the stored table. `stopped` tells that a stop is requested: no step follows.
+    `records` were read, `sums` and `rows` (of `metrics-table`) were published. `restarts` counts how often the loop
+    began at what is published. `seconds` are all, `waited_s` those of waiting, and `state_bytes` is the size of the
+    stored table. `stopped` tells that a stop is requested: no step follows. `positions` are those at the epoch's end,
+    all of which is published. They are empty if it ended before the published positions were reached.
     """
 
+    shard: int
     steps: int = 0
     records: int = 0
     sums: int = 0
@@ -88,7 +88,7 @@ class EpochReport:
     waited_s: float = 0.0
     state_bytes: int = 0
     stopped: bool = False
-    positions: Positions = field(default_factory=dict)
+    positions: ByTopic = {}
 
 
 class EpochLoop(ABC):
@@ -105,7 +105,7 @@ class EpochLoop(ABC):
     def __init__(self, loop: LoopId, broker: Broker, timer: Timer, stopped: Callable[[], bool], pace: Pace) -> None:
         self._loop, self._broker, self._timer, self._stopped = loop, broker, timer, stopped
         self._pace = pace
-        self._report, self._reported_s = EpochReport(), timer.monotonic()
+        self._report, self._reported_s = EpochRow(loop.number), timer.monotonic()
         self._claim: Claim = (0, 0)
         self._last: PositionsRow | None = None
         self._open_clients: tuple[Writer, Source] | None = None
@@ -133,7 +133,7 @@ class EpochLoop(ABC):
     def _end_epoch(self, store: Store) -> None:
         """Publish the rest, and store the state."""
 
-    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochReport:
+    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochRow:
         """Run for `seconds`, or until a stop, and store the state at the end. Return what was done.
 
         If what is published can't be reached by then, the state stays as it was.
@@ -170,8 +170,8 @@ class EpochLoop(ABC):
             else:
                 break
         report, before_s, self._reported_s = self._report, self._reported_s, self._timer.monotonic()
-        report.seconds, self._report = self._reported_s - before_s, EpochReport()
-        report.stopped = self._stopped()
+        report.seconds, report.waited_s = round(self._reported_s - before_s, 3), round(report.waited_s, 3)
+        report.stopped, self._report = self._stopped(), EpochRow(self._loop.number)
         return report
 
     def run_between(self, next_begins: Callable[[], bool], seconds: float) -> None:

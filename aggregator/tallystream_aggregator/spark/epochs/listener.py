@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
 
     from tallystream_aggregator.health import Health
-    from tallystream_aggregator.spark.epochs.processor import EpochRow
+    from tallystream_aggregator.stream.epochs import EpochRow
 
 
 class Epoch(NamedTuple):

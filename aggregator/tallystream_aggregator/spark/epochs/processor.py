@@ -27,7 +27,6 @@ from tallystream_aggregator.stream.between import Between
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.positions import ByTopic, Claim, by_topic
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -39,7 +38,8 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker, Positions
-    from tallystream_aggregator.stream.epochs import EpochLoop
+    from tallystream_aggregator.stream.epochs import EpochLoop, EpochRow
+    from tallystream_aggregator.stream.positions import Claim
 
 FIRST_EPOCH_S = 1.0
 """The greatest length of a loop's first epoch in a process, and after one that was not committed.
@@ -69,29 +69,10 @@ EPOCH_ROW = StructType(
 """The row that a shard returns for each epoch: what it did, and the JSON of `EpochRow.positions`."""
 
 
-class EpochRow(msgspec.Struct, frozen=True):
-    """What a shard, or the combiner after the last one, did since the end of the epoch before: counts and seconds.
-
-    `positions` map topic → partition → the next offset to read, all of which is published. They are empty if the epoch
-    ended before the published positions were reached.
-    """
-
-    shard: int
-    steps: int = 0
-    records: int = 0
-    sums: int = 0
-    rows: int = 0
-    restarts: int = 0
-    seconds: float = 0.0
-    waited_s: float = 0.0
-    state_bytes: int = 0
-    stopped: bool = False
-    positions: ByTopic = {}
-
-    def cells(self) -> tuple[Any, ...]:
-        """Return the values of the columns of `EPOCH_ROW`."""
-        *counts, positions = msgspec.structs.astuple(self)
-        return (*counts, msgspec.json.encode(positions).decode())
+def cells(row: EpochRow) -> tuple[Any, ...]:
+    """Return the values of the columns of `EPOCH_ROW`."""
+    *counts, positions = msgspec.structs.astuple(row)
+    return (*counts, msgspec.json.encode(positions).decode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +95,6 @@ class EpochSettings:
     epoch_s: float = 60.0
     max_rate: int | None = None
     skip_lost: bool = False
-
-    @property
-    def loops(self) -> int:
-        """The number of loops: one for each shard, and the combiner of several shards."""
-        return self.shards if self.shards == 1 else self.shards + 1
 
     def shard(self, number: int) -> LoopSettings:
         """Return the settings of a shard's loop."""
@@ -178,7 +154,7 @@ class EpochProcessor(StatefulProcessor):
         # pandas, whose import takes 0.3 s.
         import pandas as pd
 
-        yield pd.DataFrame([row.cells()], columns=EPOCH_ROW.names, dtype=object)
+        yield pd.DataFrame([cells(row)], columns=EPOCH_ROW.names, dtype=object)
 
     def close(self) -> None:
         """Nothing is held open for Spark between epochs."""
@@ -196,21 +172,9 @@ class EpochProcessor(StatefulProcessor):
         loop = self._new_loop(shard) if found is None else found.loop
         continues = found is not None and loop.is_current(self._store)
         seconds = settings.epoch_s if continues else min(FIRST_EPOCH_S, settings.epoch_s)
-        report = loop.run_epoch(self._store, self._claim(generation), seconds)
+        row = loop.run_epoch(self._store, self._claim(generation), seconds)
         _in_memory[name] = _Loop(loop, generation, Between(loop, settings.epoch_s))
-        return EpochRow(
-            shard=shard,
-            steps=report.steps,
-            records=report.records,
-            sums=report.sums,
-            rows=report.rows,
-            restarts=report.restarts,
-            seconds=round(report.seconds, 3),
-            waited_s=round(report.waited_s, 3),
-            state_bytes=report.state_bytes,
-            stopped=report.stopped,
-            positions=by_topic(report.positions),
-        )
+        return row
 
     def _new_loop(self, number: int) -> EpochLoop:
         settings, stopped = self._settings, StopFile(self._settings.stop_file)

@@ -15,8 +15,8 @@ from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
 from tallystream_aggregator.spark.epochs.listener import Epoch, EpochListener
-from tallystream_aggregator.spark.epochs.processor import EpochRow
 from tallystream_aggregator.stream.broker import BrokerError, Place
+from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import PositionsRow
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from tallystream_aggregator.spark.epochs.processor import (
     StopFile,
 )
 from tallystream_aggregator.spark.epochs.query import import_modules, rows_of, with_slots
-from tallystream_aggregator.stream.broker import FencedError, Place
-from tallystream_aggregator.stream.epochs import EpochReport
+from tallystream_aggregator.stream.broker import FencedError
+from tallystream_aggregator.stream.epochs import EpochRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,14 +48,14 @@ class NotedLoop:
         self.current = True
         self.made.append(self)
 
-    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochReport:
+    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochRow:
         """Note the epoch."""
         if self.failures:
             raise self.failures.pop()
         self.epochs.append((claim, seconds))
         self.calls.append("epoch")
         store.set_head(b"%d" % len(self.epochs))
-        return EpochReport(steps=3, records=2, sums=4, rows=5, state_bytes=9, positions={Place("t-metrics", 1): 7})
+        return EpochRow(0, steps=3, records=2, sums=4, rows=5, state_bytes=9, positions={"t-metrics": {"1": 7}})
 
     def is_current(self, store: Store) -> bool:  # noqa: ARG002 (as the loop's)
         """Return what the test says."""

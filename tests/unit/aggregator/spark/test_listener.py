@@ -11,7 +11,8 @@ from pyspark.sql.streaming.query import StreamingQueryManager
 
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.spark.epochs.listener import Epoch, EpochListener
-from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, EpochRow
+from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, cells
+from tallystream_aggregator.stream.epochs import EpochRow
 
 if TYPE_CHECKING:
     import pytest
@@ -44,7 +45,7 @@ def test_the_last_epoch_is_the_one_in_which_every_loop_saw_the_request_to_stop()
     listener = EpochListener(Health("aggregate", HealthSettings()))
     told = []
     for stopped in ((False, False), (True, False), (True, True)):
-        rows = [dict(zip(EPOCH_ROW.names, EpochRow(0, stopped=one).cells(), strict=True)) for one in stopped]
+        rows = [dict(zip(EPOCH_ROW.names, cells(EpochRow(0, stopped=one)), strict=True)) for one in stopped]
         listener.progressed(json.dumps(json.loads(PROGRESS) | {"observedMetrics": {"epochs": {"shards": rows}}}))
         told.append(listener.stopped)
     assert told == [False, False, True]
