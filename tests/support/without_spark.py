@@ -11,7 +11,6 @@ such as a killed worker, is in tests/integration/test_aggregate_faults.py.
 from __future__ import annotations
 
 import copy
-import json
 import shutil
 import subprocess
 import sys
@@ -22,11 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.spark.epochs.listener import EpochListener
     from tallystream_aggregator.spark.epochs.processor import EpochProcessor
     from tallystream_aggregator.stream.epochs import EpochRow
 
@@ -41,14 +38,6 @@ KEPT = 10
 """How many batches a checkpoint keeps."""
 
 _attempts = count(1)
-
-
-class Session:
-    """Stands in for a session. `listeners` get the progress of its queries."""
-
-    def __init__(self) -> None:
-        self.listeners: list[EpochListener] = []
-        self.streams = SimpleNamespace(addListener=self.listeners.append)
 
 
 class FileCheckpoint:
@@ -93,17 +82,16 @@ class FileCheckpoint:
 
 
 class Query:
-    """Runs the loops, each in a thread, in batches that all of them finish."""
+    """Runs the loops, each in a thread, in batches that all of them finish. `lastProgress` is that of the newest."""
 
-    def __init__(self, session: Session, processor: EpochProcessor, loops: int, checkpoint: Path) -> None:
-        self._session = session
+    lastProgress: dict[str, Any] | None = None  # noqa: N815 (Spark's name)
+
+    def __init__(self, _session: object, processor: EpochProcessor, loops: int, checkpoint: Path) -> None:
         self._error: Exception | None = None
         self._loops = [copy.copy(processor) for _ in range(loops)]
         self._checkpoints = [FileCheckpoint(checkpoint / "state" / str(number)) for number in range(loops)]
         (checkpoint / "offsets").mkdir(exist_ok=True)  # of Spark, at the first batch
         self._stopped, self._attempt = threading.Event(), next(_attempts)
-        for listener in session.listeners:
-            listener.onQueryStarted(cast("Any", None))
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -143,23 +131,20 @@ class Query:
         return batch.number, row
 
     def _report(self, found: list[tuple[int, EpochRow]], began_s: float) -> None:
-        progress: dict[str, Any] = {
+        shards = [dict(zip(EPOCH_ROW.names, cells(row), strict=True)) for _, row in found]
+        self.lastProgress = {
             "batchId": max(number for number, _ in found),
             "timestamp": datetime.fromtimestamp(began_s, UTC).isoformat(),
-            "sources": [],
+            "stateOperators": [],
+            "observedMetrics": {"epochs": {"shards": shards}},
         }
-        shards = [dict(zip(EPOCH_ROW.names, cells(row), strict=True)) for _, row in found]
-        progress["observedMetrics"] = {"epochs": {"shards": shards}}
-        for listener in self._session.listeners:
-            listener.progressed(json.dumps(progress))
 
 
 def replace_spark() -> None:
     """Replace what the command needs of Spark."""
     anything: Any = lambda *_, **__: None  # noqa: E731
     anywhere: Any = job
-    anywhere.build_session = lambda *_, **__: Session()
-    anywhere.end_session = anywhere.require_settings = anywhere.warm = anything
+    anywhere.build_session = anywhere.end_session = anywhere.require_settings = anywhere.warm = anything
     of_driver: Any = driver
     of_driver.start_query = Query
 

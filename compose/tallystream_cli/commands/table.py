@@ -48,7 +48,7 @@ def aggregate(
         typer.Option(
             "--from",
             help="Where a new table starts: earliest, latest, group, a time in UTC, ledger:TIME, or offsets as JSON; "
-            "by default earliest, if no record was deleted yet.",
+            "by default earliest, if nothing before it was deleted.",
         ),
     ] = None,
     standby: Annotated[

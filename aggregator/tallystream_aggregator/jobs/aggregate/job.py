@@ -21,8 +21,8 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topics import create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
-from tallystream_aggregator.spark.epochs.access import KafkaAccess
-from tallystream_aggregator.spark.epochs.listener import EpochListener
+from tallystream_aggregator.spark.epochs.processor import KafkaAccess
+from tallystream_aggregator.spark.epochs.progress import Epochs
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
 from tallystream_aggregator.spark.session import build_session, end_session
 
@@ -69,10 +69,9 @@ def run(settings: AggregateSettings) -> int:
                 conf=SETTINGS,
             )
             stack.callback(end_session, session)
-            require_settings(session, begin.loops)
+            require_settings(session, begin.loops, stop.is_set)
             warm(session, begin.loops)
-            listener = EpochListener(health)
-            session.streams.addListener(listener)
+            epochs = Epochs(health)
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
@@ -91,7 +90,7 @@ def run(settings: AggregateSettings) -> int:
                 ends = resolve("latest", selection.find(kafka), topics, kafka, broker)
             last = newest_row(broker, topics, "epoch")
             watch = QueryWatch(
-                listener,
+                epochs,
                 TableTail(source, topics, begin.shards),
                 generations,
                 ends_of=partial(ends_of, admin),
@@ -110,6 +109,6 @@ def run(settings: AggregateSettings) -> int:
                 lease=lease,
                 generations=generations,
                 watch=watch,
-                listener=listener,
+                epochs=epochs,
                 stop=stop,
             ).run()

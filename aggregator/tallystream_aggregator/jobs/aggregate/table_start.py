@@ -101,7 +101,7 @@ def _new(
             "--from",
             "earliest",
             f"a new table would begin in the middle (topic → partition → offset: {missing}), so the sums would lack "
-            "what came before: give the option to accept that",
+            "what came before: accept that with --from earliest",
         )
     return TableStart(offsets, settings.shards or 1, settings.sum_tags or SumTags(), partial=bool(missing))
 
