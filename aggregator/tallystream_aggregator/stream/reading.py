@@ -62,7 +62,7 @@ def read_range(
                     raise BrokerError(f"{place} sends nothing from {at} to its end of {end}; it has {found} now.")
             for chunk in chunks:
                 at, empty = chunk.end, 0
-                yield from (row for row in chunk.rows if row[0] < end)
+                yield from chunk.rows if at <= end else [row for row in chunk.rows if row[0] < end]
 
 
 def committed_records(broker: Broker, place: Place, stopped: Callable[[], bool] = lambda: False) -> Iterator[RawRecord]:
