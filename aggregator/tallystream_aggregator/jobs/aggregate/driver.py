@@ -23,6 +23,8 @@ from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings, KafkaAccess
 from tallystream_aggregator.spark.epochs.query import start_query
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
+from tallystream_aggregator.stream.layout import LoopId
+from tallystream_aggregator.stream.loop import LoopSettings
 from tallystream_aggregator.stream.positions import by_place
 
 if TYPE_CHECKING:
@@ -208,19 +210,16 @@ class Driver:
 
     def _epoch_settings(self, generation: int, stop_file: Path) -> EpochSettings:
         settings, table = self._settings, self._table_start
-        return EpochSettings(
-            topics=settings.topics,
-            generation=generation,
-            stop_file=str(stop_file.absolute()),
-            begin=by_place(table.offsets),
-            shards=table.shards,
-            sum_tags=table.sum_tags,
-            table=settings.table,
-            spacing_s=settings.spacing_s,
-            epoch_s=settings.epoch_s,
+        first = LoopSettings(
+            LoopId(settings.topics, 0, table.shards),
+            table.sum_tags,
+            by_place(table.offsets),
+            settings.table,
+            settings.spacing_s,
             max_rate=settings.max_rate,
             skip_lost=settings.on_data_loss == "continue",
         )
+        return EpochSettings(first, generation, str(stop_file.absolute()), settings.epoch_s)
 
     def _recover(self, failure: Failure) -> None:
         """Prepare the next start of the query after a failure.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -27,10 +27,7 @@ from tallystream_aggregator.stream.between import Between
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
-from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.table.limits import TableSettings
-from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,8 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
     from tallystream_aggregator.kafka.topic_selection import Selection
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.broker import Broker, Positions
+    from tallystream_aggregator.stream.broker import Broker
     from tallystream_aggregator.stream.epochs import EpochLoop, EpochRow
     from tallystream_aggregator.stream.positions import Claim
 
@@ -78,38 +74,18 @@ def cells(row: EpochRow) -> tuple[Any, ...]:
     return (*counts, msgspec.json.encode(positions).decode())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EpochSettings:
     """What the tasks of a query need. It is sent to the Python workers.
 
-    A new table begins at `begin`, has this number of `shards`, and sums with the tags `sum_tags`. `generation` is that
-    of the query's driver. An epoch lasts up to `epoch_s` seconds, or until the file `stop_file` exists. The other
-    settings are those of `LoopSettings`.
+    `first` are the settings of the first shard's loop. Those of the others differ in their number. `generation` is that
+    of the query's driver. An epoch lasts up to `epoch_s` seconds, or until the file `stop_file` exists.
     """
 
-    topics: Topics
+    first: LoopSettings
     generation: int
     stop_file: str
-    begin: Positions
-    shards: int = 1
-    sum_tags: SumTags = field(default_factory=SumTags)
-    table: TableSettings = field(default_factory=TableSettings)
-    spacing_s: float = 0.5
     epoch_s: float = 60.0
-    max_rate: int | None = None
-    skip_lost: bool = False
-
-    def shard(self, number: int) -> LoopSettings:
-        """Return the settings of a shard's loop."""
-        return LoopSettings(
-            LoopId(self.topics, number, self.shards),
-            self.sum_tags,
-            dict(self.begin),
-            self.table,
-            self.spacing_s,
-            max_rate=self.max_rate,
-            skip_lost=self.skip_lost,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +158,7 @@ class EpochProcessor(StatefulProcessor):
     def run_epoch(self, shard: int) -> EpochRow:
         """Run the loop of a shard, or the combiner's, for an epoch."""
         settings, generation = self._settings, self._settings.generation
-        name = (settings.topics.table, shard)
+        name = (settings.first.loop.topics.table, shard)
         found = _in_memory.pop(name, None)  # if the epoch fails, a new loop begins
         if found is not None:
             found.between.end()
@@ -197,12 +173,11 @@ class EpochProcessor(StatefulProcessor):
         return row
 
     def _new_loop(self, number: int) -> EpochLoop:
-        settings, stopped = self._settings, StopFile(self._settings.stop_file)
-        broker = self._broker(stopped)
-        if number < settings.shards:
-            return ShardLoop(settings.shard(number), broker, time, stopped)
-        loop = LoopId(settings.topics, number, settings.shards)
-        return CombinerLoop(loop, broker, time, stopped, spacing_s=settings.spacing_s)
+        first, stopped = self._settings.first, StopFile(self._settings.stop_file)
+        broker, loop = self._broker(stopped), first.loop._replace(number=number)
+        if number < loop.shards:
+            return ShardLoop(replace(first, loop=loop), broker, time, stopped)
+        return CombinerLoop(loop, broker, time, stopped, spacing_s=first.spacing_s)
 
 
 def task_claim(generation: int) -> Claim:

@@ -25,12 +25,13 @@ from tallystream_aggregator.spark.epochs.processor import (
 from tallystream_aggregator.spark.epochs.query import import_modules, rows_of, with_slots
 from tallystream_aggregator.stream.broker import FencedError
 from tallystream_aggregator.stream.epochs import EpochRow
+from tallystream_aggregator.stream.layout import LoopId
+from tallystream_aggregator.stream.loop import LoopSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tallystream_aggregator.stream.loop import LoopSettings
     from tallystream_aggregator.stream.positions import Claim
     from tallystream_aggregator.table.storage import Store
 
@@ -95,7 +96,7 @@ class Job(TwsTester):
     """Runs epochs of shard 0."""
 
     def __init__(self, generation: int = 3, epoch_s: float = 5.0) -> None:
-        settings = EpochSettings(topics=TOPICS, generation=generation, stop_file="/none", begin={}, epoch_s=epoch_s)
+        settings = EpochSettings(LoopSettings(LoopId(TOPICS)), generation, "/none", epoch_s)
         self._batch = 0
         super().__init__(
             EpochProcessor(settings, lambda _: None, claim=lambda generation: (generation, self._batch)),  # type: ignore[arg-type, return-value]
@@ -220,7 +221,7 @@ def test_a_worker_without_its_parent_ends(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_epochs_that_load_spark_s_classes_use_the_state() -> None:
     """The archive must have the classes of the state, and of the row that each epoch returns."""
-    settings = EpochSettings(topics=TOPICS, generation=0, stop_file="", begin={})
+    settings = EpochSettings(LoopSettings(LoopId(TOPICS)), 0, "")
     tester = TwsTester(ClassLoadingProcessor(settings, lambda _: None), outputMode="Update")  # type: ignore[arg-type, return-value]
     for _ in range(2):
         (row,) = tester.testInPandas("0", pd.DataFrame({"shard": [0]})).to_dict("records")
