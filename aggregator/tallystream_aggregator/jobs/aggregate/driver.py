@@ -131,18 +131,30 @@ class Driver:
         Raises:
             LeaseError: another aggregator has taken over.
         """
-        self._lease.check()
-        try:
-            if self._lease.held:
+        if self._has_lease():
+            try:
                 generation = self._generations.take(self._opened)
+            except (FencedError, BrokerError) as error:
+                log.warning("no generation was taken yet: %s", error)
+            else:
                 log.info("aggregating into %s, generation %d", self._settings.topics.agg, generation)
                 return generation
-            if self._generations.now:  # else nothing tells a successor from the aggregators before
-                self._generations.require_newest()
-        except (FencedError, BrokerError) as error:
-            log.warning("no generation was taken yet: %s", error)
         self._wait()
         return None
+
+    def _has_lease(self) -> bool:
+        """Keep the lease, and tell whether it is held.
+
+        Raises:
+            LeaseError: another aggregator has taken over.
+        """
+        self._lease.check()
+        if not self._lease.held and self._generations.now:  # else nothing tells a successor from those before
+            try:
+                self._generations.require_newest()
+            except BrokerError as error:
+                log.info("the ledger can't be read now: %s", error)
+        return self._lease.held
 
     def _opened(self, generation: int) -> LedgerRow:
         table = self._table_start
@@ -232,8 +244,7 @@ class Driver:
         is_checkpoint = self._failures >= MAX_FAILURES
         if failure.remedy is Remedy.STOP or (is_checkpoint and self._set_aside):
             raise TallystreamError(f"query aggregate: {failure.reason}")
-        if is_checkpoint:
-            self._lease.check()
+        if is_checkpoint and self._has_lease():  # else it may be the checkpoint of another aggregator
             aside = set_aside(self._settings.checkpoint)
             self._failures, self._set_aside = 0, True
             log.warning(

@@ -153,6 +153,15 @@ def test_a_checkpoint_that_spark_cannot_use_is_set_aside_once(tmp_path: Path, mo
     assert sorted(path.name.partition("-")[0] for path in tmp_path.iterdir()) == ["checkpoint", "checkpoint.damaged"]
 
 
+def test_a_checkpoint_is_not_set_aside_without_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another aggregator has taken over, and uses it."""
+    system = ScriptedSystem([CRASHED] * 3)
+    monkeypatch.setattr(system, "check", lambda: setattr(system, "held", len(system.generations) < 3))
+    with pytest.raises(LeaseError):
+        run(system, tmp_path / "checkpoint", monkeypatch)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
 def test_a_checkpoint_is_set_aside_again_after_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A finished epoch shows that the new one was good."""
     system = ScriptedSystem([CRASHED] * 6, finishes=(3,))
