@@ -231,7 +231,8 @@ class RecordApplier:
         if refused is not None:
             return refused
         refused, over_limits, numbers = replace_all(lives, life, snapshot, before, self._quota)
-        if len(numbers) == len(snapshot.metrics):
+        has_all = life.complete or len(life.rows) <= len(numbers)  # else the next one would turn the block into rows
+        if len(numbers) == len(snapshot.metrics) and has_all:
             lives.layouts.rows_to_block(life, snapshot.part, numbers)
         return refused + [self._refuse_over_limit(life, limit, number, record) for limit, number in over_limits.items()]
 
