@@ -14,13 +14,13 @@ from __future__ import annotations
 import gc
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructField, StructType
 
 from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.stream.between import Between
@@ -54,24 +54,6 @@ So the table is soon stored, and what prevents it is soon known: Spark runs a ta
 CHECK_EVERY_S = 0.05
 """How often the file that requests a stop is looked for."""
 
-# Not DDL text: Python would call Spark's JVM to parse it.
-EPOCH_ROW = StructType(
-    [
-        StructField("shard", IntegerType()),
-        StructField("steps", LongType()),
-        StructField("records", LongType()),
-        StructField("sums", LongType()),
-        StructField("rows", LongType()),
-        StructField("restarts", LongType()),
-        StructField("seconds", DoubleType()),
-        StructField("waited_s", DoubleType()),
-        StructField("state_bytes", LongType()),
-        StructField("stopped", BooleanType()),
-        StructField("positions", StringType()),
-    ]
-)
-"""The row that a shard returns for each epoch: what it did, and the JSON of `EpochRow.positions`."""
-
 
 class EpochRow(msgspec.Struct, frozen=True):
     """What a shard, or the combiner after the last one, did since the end of the epoch before: counts and seconds.
@@ -98,6 +80,12 @@ class EpochRow(msgspec.Struct, frozen=True):
         return (*counts, msgspec.json.encode(positions).decode())
 
 
+# Not DDL text: Python would call Spark's JVM to parse it.
+_TYPES = {int: LongType(), float: DoubleType(), bool: BooleanType(), ByTopic: StringType()}
+EPOCH_ROW = StructType([StructField(one.name, _TYPES[one.type]) for one in msgspec.structs.fields(EpochRow)])
+"""The row that a loop returns for each epoch: an `EpochRow`, with its positions as JSON."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochSettings:
     """What the tasks of a query need. It is sent to the Python workers.
@@ -118,11 +106,6 @@ class EpochSettings:
     epoch_s: float = 60.0
     max_rate: int | None = None
     skip_lost: bool = False
-
-    @property
-    def loops(self) -> int:
-        """The number of loops: one for each shard, and the combiner of several shards."""
-        return self.shards if self.shards == 1 else self.shards + 1
 
     def shard(self, number: int) -> LoopSettings:
         """Return the settings of a shard's loop."""
@@ -223,26 +206,14 @@ class EpochProcessor(StatefulProcessor):
         seconds = settings.epoch_s if continues else min(FIRST_EPOCH_S, settings.epoch_s)
         report = loop.run_epoch(self._store, self._claim(generation), seconds)
         _in_memory[name] = _Loop(loop, generation, Between(loop, settings.epoch_s))
-        return EpochRow(
-            shard=shard,
-            steps=report.steps,
-            records=report.records,
-            sums=report.sums,
-            rows=report.rows,
-            restarts=report.restarts,
-            seconds=round(report.seconds, 3),
-            waited_s=round(report.waited_s, 3),
-            state_bytes=report.state_bytes,
-            stopped=report.stopped,
-            positions=by_topic(report.positions),
-        )
+        return EpochRow(shard, **{**asdict(report), "positions": by_topic(report.positions)})
 
     def _new_loop(self, number: int) -> EpochLoop:
         settings, stopped = self._settings, StopFile(self._settings.stop_file)
-        broker, timer = self._broker(stopped), SystemTimer()
+        broker = self._broker(stopped)
         if number < settings.shards:
-            return ShardLoop(settings.shard(number), broker, timer, stopped)
-        return CombinerLoop(settings.combiner(), broker, timer, stopped)
+            return ShardLoop(settings.shard(number), broker, time, stopped)
+        return CombinerLoop(settings.combiner(), broker, time, stopped)
 
 
 def task_claim(generation: int) -> Claim:
@@ -257,18 +228,6 @@ def task_claim(generation: int) -> Claim:
     if context is None:
         raise RuntimeError("the ID of the attempt is only known in a task of Spark")
     return generation, context.taskAttemptId()
-
-
-class SystemTimer:
-    """`stream.loop.Timer` of this process."""
-
-    def monotonic(self) -> float:
-        """Return seconds that never decrease."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
 
 
 class StopFile:
