@@ -10,7 +10,7 @@ import pytest
 
 from tallystream_aggregator.spark import cds_archive
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 SESSION = """
 import sys

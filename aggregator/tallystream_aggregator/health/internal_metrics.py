@@ -155,7 +155,7 @@ def _samples(metric: record.Metric) -> Iterable[Sample]:
             value = getattr(metric, field)
             if value is not None:
                 yield Sample(value, {**metric.tags, "quantile": quantile})
-        yield Sample(metric.sum, metric.tags, "_sum")
+        yield Sample(metric.sum or 0.0, metric.tags, "_sum")
         yield Sample(metric.count, metric.tags, "_count")
     elif isinstance(metric, record.Counter):
         yield Sample(metric.count, metric.tags)
