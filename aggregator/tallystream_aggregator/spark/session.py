@@ -161,7 +161,8 @@ def jvm_options(java: str) -> list[str]:
 def _local_folder() -> tempfile.TemporaryDirectory[str]:
     """Return the folder of a local Spark's temporary files, which is deleted when this process ends."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    return tempfile.TemporaryDirectory(prefix="tallystream-spark-", dir=folders[0] or None)
+    # A JVM that refused to start a session may still run, and write there.
+    return tempfile.TemporaryDirectory(prefix="tallystream-spark-", dir=folders[0] or None, ignore_cleanup_errors=True)
 
 
 def why_ended(code: int | None) -> str:
@@ -190,9 +191,10 @@ def end_session(session: SparkSession) -> None:
         gateway.jvm.java.lang.System.nanoTime()
     except (OSError, Py4JError) as error:
         raise TallystreamError(why_ended(_wait(gateway.proc, TIMEOUT_S))) from error
-    gateway.shutdown()
-    # Its thread would print a traceback when the JVM's connection breaks.
+    # Threads that have a connection to the JVM would log that it breaks.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
+    gateway.shutdown()
     gateway.proc.kill()
     gateway.proc.wait()
 
