@@ -155,9 +155,13 @@ class System:
         positions = {"metrics": {"0": self._offset}}
         shards = [one.row for one in rows if isinstance(one.row, ShardRow)]
         self._health["aggregate"].progress.watched(positions, positions, shards, records=self._offset, generation=1)
-        operators = [{"numRowsTotal": 1, "memoryUsedBytes": 8192}]  # in Spark's progress
         self._health["aggregate"].progress.epoch(
-            operators, steps=len(sent), restarts=0, seconds=60.0, waited_s=58.0, state_bytes=4096
+            [{"numRowsTotal": 1, "memoryUsedBytes": 8192}],
+            steps=len(sent),
+            restarts=0,
+            seconds=60.0,
+            waited_s=58.0,
+            state_bytes=0,
         )
         self._health["aggregate"].status.checked()
         self._health["ship"].internal_metrics.set("tallystream.ship.store_unavailable", 0)

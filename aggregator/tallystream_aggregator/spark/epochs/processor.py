@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -24,15 +24,12 @@ from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, Str
 
 from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.stream.between import Between
-from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop
+from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
-from tallystream_aggregator.stream.layout import loop_id
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.positions import ByTopic, Claim, by_topic
-from tallystream_aggregator.stream.restore import Begin
-from tallystream_aggregator.table.limits import TableSettings
-from tallystream_aggregator.table.sum_tags import SumTags
+from tallystream_aggregator.stream.positions import ByTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,9 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
     from tallystream_aggregator.kafka.topic_selection import Selection
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.broker import Broker, Positions
+    from tallystream_aggregator.stream.broker import Broker
     from tallystream_aggregator.stream.epochs import EpochLoop
+    from tallystream_aggregator.stream.positions import Claim
 
 FIRST_EPOCH_S = 1.0
 """The greatest length of a loop's first epoch in a process, and after one that was not committed.
@@ -54,74 +51,30 @@ So the table is soon stored, and what prevents it is soon known: Spark runs a ta
 CHECK_EVERY_S = 0.05
 """How often the file that requests a stop is looked for."""
 
-
-class EpochRow(msgspec.Struct, frozen=True):
-    """What a shard, or the combiner after the last one, did since the end of the epoch before: counts and seconds.
-
-    `positions` map topic → partition → the next offset to read, all of which is published. They are empty if the epoch
-    ended before the published positions were reached.
-    """
-
-    shard: int
-    steps: int = 0
-    records: int = 0
-    sums: int = 0
-    rows: int = 0
-    restarts: int = 0
-    seconds: float = 0.0
-    waited_s: float = 0.0
-    state_bytes: int = 0
-    stopped: bool = False
-    positions: ByTopic = {}
-
-    def cells(self) -> tuple[Any, ...]:
-        """Return the values of the columns of `EPOCH_ROW`."""
-        *counts, positions = msgspec.structs.astuple(self)
-        return (*counts, msgspec.json.encode(positions).decode())
-
-
 # Not DDL text: Python would call Spark's JVM to parse it.
 _TYPES = {int: LongType(), float: DoubleType(), bool: BooleanType(), ByTopic: StringType()}
 EPOCH_ROW = StructType([StructField(one.name, _TYPES[one.type]) for one in msgspec.structs.fields(EpochRow)])
 """The row that a loop returns for each epoch: an `EpochRow`, with its positions as JSON."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def cells(row: EpochRow) -> tuple[Any, ...]:
+    """Return the values of the columns of `EPOCH_ROW`."""
+    *counts, positions = msgspec.structs.astuple(row)
+    return (*counts, msgspec.json.encode(positions).decode())
+
+
+@dataclass(frozen=True, slots=True)
 class EpochSettings:
     """What the tasks of a query need. It is sent to the Python workers.
 
-    A new table begins at `begin`, has this number of `shards`, and sums with the tags `sum_tags`. `generation` is that
-    of the query's driver. An epoch lasts up to `epoch_s` seconds, or until the file `stop_file` exists. The other
-    settings are those of `LoopSettings`.
+    `first` are the settings of the first shard's loop. Those of the others differ in their number. `generation` is that
+    of the query's driver. An epoch lasts up to `epoch_s` seconds, or until the file `stop_file` exists.
     """
 
-    topics: Topics
+    first: LoopSettings
     generation: int
     stop_file: str
-    begin: Positions
-    shards: int = 1
-    sum_tags: SumTags = field(default_factory=SumTags)
-    table: TableSettings = field(default_factory=TableSettings)
-    spacing_s: float = 0.5
     epoch_s: float = 60.0
-    max_rate: int | None = None
-    skip_lost: bool = False
-
-    def shard(self, number: int) -> LoopSettings:
-        """Return the settings of a shard's loop."""
-        return LoopSettings(
-            self.topics,
-            Begin(number, self.shards, self.sum_tags, dict(self.begin)),
-            loop_id(self.topics, number),
-            self.table,
-            self.spacing_s,
-            max_rate=self.max_rate,
-            skip_lost=self.skip_lost,
-        )
-
-    def combiner(self) -> CombinerSettings:
-        """Return the settings of the combiner's loop."""
-        return CombinerSettings(self.topics, self.shards, loop_id(self.topics, self.shards), self.spacing_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +139,7 @@ class EpochProcessor(StatefulProcessor):
         # pandas, whose import takes 0.3 s.
         import pandas as pd
 
-        yield pd.DataFrame([row.cells()], columns=EPOCH_ROW.names, dtype=object)
+        yield pd.DataFrame([cells(row)], columns=EPOCH_ROW.names, dtype=object)
 
     def close(self) -> None:
         """Nothing is held open for Spark between epochs."""
@@ -194,7 +147,7 @@ class EpochProcessor(StatefulProcessor):
     def run_epoch(self, shard: int) -> EpochRow:
         """Run the loop of a shard, or the combiner's, for an epoch."""
         settings, generation = self._settings, self._settings.generation
-        name = (settings.topics.table, shard)
+        name = (settings.first.loop.topics.table, shard)
         found = _in_memory.pop(name, None)  # if the epoch fails, a new loop begins
         if found is not None:
             found.between.end()
@@ -204,16 +157,16 @@ class EpochProcessor(StatefulProcessor):
         loop = self._new_loop(shard) if found is None else found.loop
         continues = found is not None and loop.is_current(self._store)
         seconds = settings.epoch_s if continues else min(FIRST_EPOCH_S, settings.epoch_s)
-        report = loop.run_epoch(self._store, self._claim(generation), seconds)
+        row = loop.run_epoch(self._store, self._claim(generation), seconds)
         _in_memory[name] = _Loop(loop, generation, Between(loop, settings.epoch_s))
-        return EpochRow(shard, **{**asdict(report), "positions": by_topic(report.positions)})
+        return row
 
     def _new_loop(self, number: int) -> EpochLoop:
-        settings, stopped = self._settings, StopFile(self._settings.stop_file)
-        broker = self._broker(stopped)
-        if number < settings.shards:
-            return ShardLoop(settings.shard(number), broker, time, stopped)
-        return CombinerLoop(settings.combiner(), broker, time, stopped)
+        first, stopped = self._settings.first, StopFile(self._settings.stop_file)
+        broker, loop = self._broker(stopped), first.loop._replace(number=number)
+        if number < loop.shards:
+            return ShardLoop(replace(first, loop=loop), broker, time, stopped)
+        return CombinerLoop(loop, broker, time, stopped, spacing_s=first.spacing_s)
 
 
 def task_claim(generation: int) -> Claim:
