@@ -139,7 +139,7 @@ def summed(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Sum
         now_s = time.time()
         kafka = {"bootstrap.servers": servers}
         wait_until(
-            lambda: any(row.ts > now_s * 1000 for row in ledger.read_rows(topics.ledger, kafka)),
+            lambda: any(row.ts > now_s * 1000 for row in ledger.rows(one.value for one in read_topic(servers, topics.ledger))),
             60,
             "another epoch ends",
         )
