@@ -198,5 +198,5 @@ def metric_json(metric: MetricId, row: Row) -> str:
     values = dict(zip(NAMES[kind], row.values, strict=False))  # the short form has one more
     found = CLASSES[kind](name=name, tags=dict(tags), **values)
     if row.sketch is not None:
-        found.sketch = msgspec.Raw(row.sketch)  # type: ignore[attr-defined]  # is written as it is
+        found.sketch = row.sketch  # type: ignore[attr-defined]  # only of types that have it
     return _json.encode(found).decode()

@@ -34,6 +34,9 @@ class Sum:
 
     def replace(self, old: Value, new: Value) -> None:
         """Remove `old` and add `new`. None stands for no value."""
+        if old.__class__ is int and new.__class__ is int:
+            self.integers += new - old  # type: ignore[operator]
+            return
         if old is not None:
             self._add(old, -1)
         if new is not None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tallystream.metric_types import HIGHEST, LOWEST, NAMES, TOTAL, TYPES
-from tallystream.record import MAX_COUNT, Counter, Histogram, Metric
-from tallystream_aggregator.table.arithmetic.sketches import encode_sketch
+from tallystream.record import CLASSES, MAX_COUNT, Counter, Histogram, Metric, Sketch
+from tallystream_aggregator.table.arithmetic.sketches import checked_sketch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 Value = int | float | None
 Values = tuple[Value, ...]
@@ -21,10 +22,14 @@ _WIDENING = {
     kind: [(index, field.adds == LOWEST) for index, field in enumerate(fields) if field.adds in (LOWEST, HIGHEST)]
     for kind, fields in TYPES.items()
 }
+_VALUES: dict[type[Metric], Callable[[Metric], Values]] = {
+    CLASSES[kind]: attrgetter(*names) if len(names) > 1 else lambda metric, name=names[0]: (getattr(metric, name),)
+    for kind, names in NAMES.items()
+}
 _COUNTING = {kind for kind, fields in TYPES.items() if fields[0].adds == TOTAL}
 
 
-def stored(metric: Metric) -> tuple[Values, bytes | None]:
+def stored(metric: Metric) -> tuple[Values, Sketch | None]:
     """Return the values and the sketch that the table stores of a metric.
 
     Raises:
@@ -32,7 +37,7 @@ def stored(metric: Metric) -> tuple[Values, bytes | None]:
     """
     if metric.__class__ is Counter:  # the most frequent type
         return (metric.count,), None
-    return stored_values(metric), encode_sketch(metric) if isinstance(metric, Histogram) else None
+    return stored_values(metric), checked_sketch(metric) if isinstance(metric, Histogram) else None
 
 
 def stored_values(metric: Metric) -> Values:
@@ -41,7 +46,10 @@ def stored_values(metric: Metric) -> Values:
     Raises:
         ValueError: one is beyond the range of floats.
     """
-    return tuple(_bounded(getattr(metric, name)) for name in NAMES[metric.type])
+    values = _VALUES[metric.__class__](metric)
+    if all(value.__class__ is not int or -MAX_COUNT <= value <= MAX_COUNT for value in values):
+        return values
+    return tuple(map(_bounded, values))
 
 
 def count_falls(kind: str, old: Values, new: Values) -> bool:
@@ -56,8 +64,9 @@ def merge_values(kind: str, old: Values, new: Values) -> Values:
         return new
     values = list(new)
     for index, is_lowest in widening:
-        both = (old[index], new[index])
-        values[index] = minimum(both) if is_lowest else maximum(both)
+        before, now = old[index], new[index]
+        if now is None or (before is not None and (before < now if is_lowest else before > now)):
+            values[index] = before
     return tuple(values)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from tallystream import record
 from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
 from tallystream_aggregator import sums
 from tallystream_aggregator.table.arithmetic import sketches
@@ -34,6 +35,7 @@ _CELLS = {
     )
     for kind, fields in TYPES.items()
 }
+_encode = msgspec.json.Encoder().encode
 _SKETCHED = {"histogram", "timer"}
 _NO_LIFE: sketches.Counted = (0, None)
 
@@ -43,7 +45,7 @@ class Contribution(NamedTuple):
 
     values: Values
     current: bool
-    sketch: bytes | None = None
+    sketch: record.Sketch | None = None
 
 
 class PartialSum:
@@ -117,7 +119,7 @@ class PartialSum:
             elif isinstance(cell, Extreme) and isinstance(removed, Extreme):
                 cell.mark_lost(removed.value)
         if self.merged is not None and other.merged is not None:
-            self.merged.merge(other.merged, -1)
+            self.merged.merge(other.merged, subtract=True)
 
     def totals(self) -> Totals:
         """Return the summed fields. They may exceed 64 bits, or be infinite."""
@@ -142,12 +144,11 @@ class PartialSum:
         row.lives, row.instances, row.retired, row.overflow = self.lives, self.instances, self.forgotten, overflow
         if row.number and row.sum is not None and not overflow:
             row.mean = row.sum / row.number
-        merged = None if self.merged is None else self.merged.total()
+        merged = None if self.merged is None or overflow else self.merged.total()
         if merged is not None:
-            for share, value in sketches.quantiles(merged).items():
+            for share, value in merged.quantiles().items():
                 setattr(row, share, value)
-            if not overflow:
-                row.sketch = msgspec.Raw(sketches.encode(merged.encode()))
+            row.sketch = msgspec.Raw(_encode(merged.sketch()))
         return row
 
     def stored(self) -> _Stored:
@@ -158,11 +159,8 @@ class PartialSum:
         ]
         merged, sketch = self.merged, None
         if merged is not None:
-            bins = [
-                (scale, sign, [(index, f"{count:x}") for index, count in sorted(found.items())])
-                for (scale, sign), found in sorted(merged.bins.items())
-            ]
-            sketch = (bins, f"{merged.zeros:x}", merged.missing)
+            sides = [(*side, found.runs()) for side, found in merged.not_empty().items()]
+            sketch = (sides, f"{merged.zeros:x}", merged.missing)
         return self.kind, self.lives, self.instances, self.forgotten, cells, sketch
 
     @classmethod
@@ -184,11 +182,10 @@ class PartialSum:
                 terms, integers, floats, units = found  # type: ignore[misc]
                 cell.merge(Sum(terms, int(integers, 16), floats, int(units, 16)))
         if partial.merged is not None and sketch is not None:
-            bins, zeros, partial.merged.missing = sketch
+            sides, zeros, partial.merged.missing = sketch
             partial.merged.zeros = int(zeros, 16)
-            partial.merged.bins = {
-                (scale, sign): {index: int(count, 16) for index, count in found} for scale, sign, found in bins
-            }
+            for scale, sign, runs in sides:
+                partial.merged.add((scale, sign), runs)
         return partial
 
 
@@ -210,12 +207,12 @@ _Stored = tuple[
     int,
     int,
     list[tuple[int, str, int, str] | Value],
-    tuple[list[tuple[int, int, list[tuple[int, str]]]], str, int] | None,
+    tuple[list[tuple[int, int, tuple[record.Buckets, ...]]], str, int] | None,
 ]
 """(type, living lives, instances, forgotten lives, cells, merged sketch).
 
 A cell is an extreme, or a sum as (terms, whole part, float terms, units). Numbers that may exceed 64 bits are in
-hexadecimal. The sketch is (bins, zeros, missing): by scale and sign, each bucket as (index, count).
+hexadecimal. The sketch is (buckets by scale and sign, zeros, missing). Counts of buckets are modulo 2**64.
 """
 
 

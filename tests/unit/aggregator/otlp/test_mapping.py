@@ -168,6 +168,11 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
         {"histogram t": {"count": 5000}},
         [],
     ),
+    "buckets with more values than a count can have are refused": (
+        [exponential(21, 0, [2**63, 2**63, 1], count=1)],
+        {},
+        ["the buckets have 18446744073709551617 values"],
+    ),
     "exponential buckets with another count are refused": ([exponential(6, 0, [1], count=2)], {}, ["the count is 2"]),
     "buckets beyond the range of floats are refused": ([exponential(0, 5000, [1])], {}, ["range of floats"]),
     "a scale below -10 is refused": ([exponential(-11, 0, [1])], {}, ["the scale is -11"]),
