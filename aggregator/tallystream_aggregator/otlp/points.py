@@ -143,8 +143,8 @@ def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> 
         raise OtlpError(
             f"{len(counts)} buckets with {sum(counts)} values do not fit {len(bounds)} bounds and the count"
         )
-    if not all(low < high for low, high in pairwise(bounds)):
-        raise OtlpError("the bounds of the buckets do not rise")
+    if any(map(math.isnan, bounds)) or not all(low < high for low, high in pairwise(bounds)):
+        raise OtlpError("the bounds of the buckets do not rise, or one is no number")
     if len(name) + len(BUCKET) > MAX_NAME or len(tags) >= record.MAX_TAGS or BOUND in tags:
         raise OtlpError(
             f"the name or the attributes leave no room for the counters of the buckets and their tag {BOUND}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tallystream.metric_types import NAMES
-from tallystream.record import CLASSES, Metric
+from tallystream.record import Metric
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, enc_hook
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -195,8 +195,10 @@ def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
 def metric_json(metric: MetricId, row: Row) -> str:
     """Return a metric as JSON, in the form of the record."""
     _, name, kind, tags = metric
-    values = dict(zip(NAMES[kind], row.values, strict=False))  # the short form has one more
-    found = CLASSES[kind](name=name, tags=dict(tags), **values)
+    fields = {"type": kind, **dict(zip(NAMES[kind], row.values, strict=False))}  # the short form has one more value
     if row.sketch is not None:
-        found.sketch = row.sketch  # type: ignore[attr-defined]  # only of types that have it
-    return _json.encode(found).decode()
+        fields["sketch"] = row.sketch
+    fields["name"] = name
+    if tags:
+        fields["tags"] = dict(tags)
+    return _json.encode(fields).decode()

@@ -163,7 +163,7 @@ NO_NUMBERS = {"v", "app", "name", "type", "tags", "ts", "offsets"}
 """Fields of a sum that name it and its moment."""
 
 ROUNDED = {*sketches.SHARES, "mean"}
-"""Fields computed in floating point, compared to nine digits. Adjacent buckets of a sketch differ by about 1 %."""
+"""Fields computed in floating point, compared to nine digits. Adjacent buckets of a sketch differ by about 2 %."""
 
 ZERO_IF_ABSENT = {"lives", "instances", "retired"}
 

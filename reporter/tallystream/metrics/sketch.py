@@ -2,10 +2,10 @@
 
 Source: OpenTelemetry, "Metrics Data Model: ExponentialHistogram". With base = 2 ** (2 ** -scale), the bucket `index`
 counts the values in (base ** index, base ** (index + 1)]. It represents the value that has the same relative distance
-to both ends: (base - 1) / (base + 1), which is 0.54 % at scale 6. Negative values have separate buckets by their
+to both ends: (base - 1) / (base + 1), which is 1.1 % at scale 5. Negative values have separate buckets by their
 magnitude. Zeros have a count.
 
-A sketch starts at scale 6. When one sign has more than MAX_BUCKETS buckets from its lowest value to its highest, the
+A sketch starts at scale 5. When one sign has more than MAX_BUCKETS buckets from its lowest value to its highest, the
 scale decreases by one: each two adjacent buckets become one. So a sketch depends only on its values, not on the order
 in which they were added or in which sketches were merged.
 """
@@ -24,9 +24,9 @@ from tallystream import record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-SCALE = 6
+SCALE = 5
 MAX_BUCKETS = 4096
-"""The maximum number of buckets of one sign, including empty ones: 64 powers of two, or 19 of ten, at scale 6."""
+"""The maximum number of buckets of one sign, including empty ones: 128 powers of two, or 38 of ten, at scale 5."""
 
 _LOWEST_EXPONENT, _HIGHEST_EXPONENT = -1075, 1024
 """Every float except 0 is in (2**-1075, 2**1024)."""
@@ -239,7 +239,7 @@ class Sketch:
     def quantiles(self, shares: Sequence[float]) -> list[float]:
         """Return, for each share q in rising order, an estimate of the value with the rank floor(q * (count - 1)).
 
-        At scale 6, the relative error is at most 0.54 %. It about doubles with each decrease of the scale.
+        At scale 6, the relative error is at most 1.1 %. It about doubles with each decrease of the scale.
 
         Raises:
             ValueError: the sketch is empty, or a share is not from 0 to 1.

@@ -1,4 +1,4 @@
-"""The sketch: quantiles within 0.54 %, also after merging; a limited size; an exact form in the record."""
+"""The sketch: quantiles within 1.1 %, also after merging; a limited size; an exact form in the record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
 
 SHARES = [0.0, 0.01, 0.5, 0.75, 0.95, 0.98, 0.99, 0.999, 1.0]
-ERROR = (2 ** (1 / 64) - 1) / (2 ** (1 / 64) + 1)
+ERROR = (2 ** (1 / 32) - 1) / (2 ** (1 / 32) + 1)
 # Magnitudes over 17 powers of ten.
 NUMBERS = st.one_of(st.just(0.0), st.floats(1e-8, 1e9), st.floats(-1e9, -1e-8), st.integers(-1000, 1000))
 FLOATS = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=200)
@@ -31,14 +31,14 @@ def sketch_of(values: list[float]) -> Sketch:
 @examples(200)
 @given(st.lists(st.lists(NUMBERS, max_size=60), min_size=1, max_size=5))
 def test_merged_quantiles_are_within_their_relative_error(instances: list[list[float]]) -> None:
-    """Quantiles of merged sketches are within 0.5416 % of the exact ones of all values."""
-    assert ERROR < 0.005416
+    """Quantiles of merged sketches are within 1.0831 % of the exact ones of all values."""
+    assert ERROR < 0.010831
     merged = Sketch()
     for values in instances:
         merged.merge(Sketch.decode(sketch_of(values).encode()))
     together = sorted(value for values in instances for value in values)
     assume(together)
-    assert (merged.count, merged.scale) == (len(together), 6)
+    assert (merged.count, merged.scale) == (len(together), 5)
     for share, found in zip(SHARES, merged.quantiles(SHARES), strict=True):
         exact = together[int(share * (len(together) - 1))]
         assert abs(found - exact) <= ERROR * (1 + 1e-9) * abs(exact)
@@ -49,7 +49,7 @@ def test_a_bucket_includes_its_upper_bound(value: float) -> None:
     """OpenTelemetry's rule: bucket i counts the values in (base ** i, base ** (i + 1)]."""
     found = sketch_of([value]).encode()
     ((index, *_),) = map(msgspec.structs.astuple, found.positive)
-    assert 2 ** (index / 64) < value <= 2 ** ((index + 1) / 64) * (1 + 1e-15)
+    assert 2 ** (index / 32) < value <= 2 ** ((index + 1) / 32) * (1 + 1e-15)
     assert msgspec.structs.replace(found, positive=(), negative=found.positive) == sketch_of([-value]).encode()
 
 
@@ -97,14 +97,14 @@ def test_encoding_is_exact(values: list[float]) -> None:
 
 def test_many_empty_buckets_are_left_out() -> None:
     """Values far apart need few bytes; a few empty buckets are zeros, and both forms are decoded."""
-    assert sketch_of([1.0, 1.05]).encode().positive == encoded(buckets(-1, 1, 0, 0, 0, 0, 1))
+    assert sketch_of([1.0, 1.05]).encode().positive == encoded(buckets(-1, 1, 0, 0, 1))
     sketch = sketch_of([1.5, 1.5, 1000.0]).encode()
-    assert sketch == record.Sketch(scale=6, positive=encoded(buckets(37, 2), buckets(637, 1)))
+    assert sketch == record.Sketch(scale=5, positive=encoded(buckets(18, 2), buckets(318, 1)))
     for other in (
-        encoded(buckets(36, 0, 2, *[0] * 599, 1, 0)),
-        encoded(buckets(30), buckets(36, 0), buckets(37, 2, width=8), buckets(636, 0, 1, 0, width=2)),
+        encoded(buckets(17, 0, 2, *[0] * 299, 1, 0)),
+        encoded(buckets(9), buckets(17, 0), buckets(18, 2, width=8), buckets(317, 0, 1, 0, width=2)),
     ):
-        assert Sketch.decode(record.Sketch(scale=6, positive=other)).encode() == sketch
+        assert Sketch.decode(record.Sketch(scale=5, positive=other)).encode() == sketch
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 65_535, 65_536])
@@ -113,8 +113,8 @@ def test_counts_take_as_many_bytes_as_the_largest_one_needs(count: int) -> None:
     sketch = sketch_of([1.05, 1000.0, *[1.0] * count])
     assert sketch.count == count + 2
     width = 1 if count < 256 else 2 if count < 65_536 else 4
-    near, far = encoded(buckets(-1, count, 0, 0, 0, 0, 1), buckets(637, 1, width=width))
-    assert sketch.encode() == record.Sketch(scale=6, positive=(near, far))
+    near, far = encoded(buckets(-1, count, 0, 0, 1), buckets(318, 1, width=width))
+    assert sketch.encode() == record.Sketch(scale=5, positive=(near, far))
     assert Sketch.decode(sketch.encode()).encode() == sketch.encode()
 
 
@@ -184,7 +184,7 @@ def test_sketches_are_merged_at_the_lower_scale(scale: int) -> None:
     for first, second in ((other, sketch_of([1.0000001] * 4).encode()), (sketch_of([1.0000001] * 4).encode(), other)):
         merged = Sketch.decode(first)
         merged.merge(Sketch.decode(second))
-        assert merged.encode() == record.Sketch(scale=min(scale, 6), positive=encoded(buckets(0, 7)), zero_count=1)
+        assert merged.encode() == record.Sketch(scale=min(scale, 5), positive=encoded(buckets(0, 7)), zero_count=1)
         assert 1 < merged.quantiles([1.0])[0] <= (math.inf if scale == -10 else 2 ** (2.0**-merged.scale))
 
 

@@ -34,8 +34,11 @@ class Sum:
 
     def replace(self, old: Value, new: Value) -> None:
         """Remove `old` and add `new`. None stands for no value."""
-        if old.__class__ is int and new.__class__ is int:
-            self.integers += new - old  # type: ignore[operator]
+        if isinstance(old, float) and isinstance(new, float):  # the usual cases: a newer value of the same kind
+            self.units += units(new) - units(old)
+            return
+        if isinstance(old, int) and isinstance(new, int):
+            self.integers += new - old
             return
         if old is not None:
             self._add(old, -1)

@@ -47,9 +47,10 @@ def stored_values(metric: Metric) -> Values:
         ValueError: one is beyond the range of floats.
     """
     values = _VALUES[metric.__class__](metric)
-    if all(value.__class__ is not int or -MAX_COUNT <= value <= MAX_COUNT for value in values):
-        return values
-    return tuple(map(_bounded, values))
+    for value in values:
+        if value.__class__ is int and not -MAX_COUNT <= value <= MAX_COUNT:
+            return tuple(map(_bounded, values))
+    return values
 
 
 def count_falls(kind: str, old: Values, new: Values) -> bool:

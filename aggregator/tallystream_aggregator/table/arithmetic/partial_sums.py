@@ -37,7 +37,6 @@ _CELLS = {
 }
 _encode = msgspec.json.Encoder().encode
 _SKETCHED = {"histogram", "timer"}
-_NO_LIFE: sketches.Counted = (0, None)
 
 
 class Contribution(NamedTuple):
@@ -46,6 +45,9 @@ class Contribution(NamedTuple):
     values: Values
     current: bool
     sketch: record.Sketch | None = None
+
+
+_NO_LIFE = Contribution((None,) * max(map(len, TYPES.values())), current=False)
 
 
 class PartialSum:
@@ -65,16 +67,17 @@ class PartialSum:
 
     def replace(self, old: Contribution | None, new: Contribution | None) -> None:
         """Replace the contribution of a life. None stands for a life that does not have the metric."""
-        was = old is not None and old.current
-        now = new is not None and new.current
+        before, was, sketch = old or _NO_LIFE
+        after, now, new_sketch = new or _NO_LIFE
         self.lives += now - was
         for cell, (index, _, momentary) in zip(self.cells, _CELLS[self.kind], strict=True):
-            before = old.values[index] if old is not None and (was or not momentary) else None
-            after = new.values[index] if new is not None and (now or not momentary) else None
-            if before is not after:
-                cell.replace(before, after)
+            value, new_value = before[index], after[index]
+            if momentary:
+                value, new_value = value if was else None, new_value if now else None
+            if value is not new_value:
+                cell.replace(value, new_value)
         if self.merged is not None:
-            self.merged.replace(_counted(old), _counted(new))
+            self.merged.replace((before[0], sketch), (after[0], new_sketch))
 
     def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
         """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""
@@ -191,10 +194,6 @@ class PartialSum:
 
 def _cell(operation: int) -> SumOrExtreme:
     return Sum() if operation == _SUM else Extreme(operator.lt if operation == _MIN else operator.gt)
-
-
-def _counted(contribution: Contribution | None) -> sketches.Counted:
-    return _NO_LIFE if contribution is None else (contribution.values[0], contribution.sketch)
 
 
 def _read(cell: SumOrExtreme) -> int | float | None:

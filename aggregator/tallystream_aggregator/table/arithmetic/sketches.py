@@ -157,7 +157,7 @@ class Total(NamedTuple):
     def quantiles(self) -> dict[str, float]:
         """Return p50 to p999. Each is that of the bucket of the value with the rank floor(share * (count - 1)).
 
-        The relative error is at most 0.54 % if the scale is 6 or more.
+        The relative error is at most 1.1 % if the scale is 5 or more.
         """
         zeros = np.array([self.zeros], np.uint64)
         passed = np.concatenate((self.negative.counts[::-1], zeros, self.positive.counts)).cumsum()

@@ -139,6 +139,7 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
         [],
     ),
     "bounds that do not rise are refused": ([explicit([1, 1, 0], [1.0, 1.0])], {}, ["do not rise"]),
+    "a bound that is no number is refused": ([explicit([1, 1], [float("nan")])], {}, ["one is no number"]),
     "buckets of a point with the attribute le are refused": (
         [explicit([1, 0], [1.0], attributes=attributes(le="x"))],
         {},

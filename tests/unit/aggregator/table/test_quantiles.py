@@ -15,13 +15,14 @@ from support.fuzz import examples
 from support.malformed import BAD_SKETCHES
 from support.schedules import in_steps, step_sizes
 from support.steps import run
-from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
+from support.topic import BEGIN_MS, DAY_MS, FIRST, SECOND, Topic, counter
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.arithmetic.sketches import MergedSketch
+from tallystream_aggregator.table.state import pack
 
 if TYPE_CHECKING:
     import random
@@ -51,10 +52,10 @@ def sketch(row: sums.Sum) -> record.Sketch | None:
 
 
 def near(values: list[float]) -> dict[str, Any]:
-    """Return the exact quantiles of these values. They are equal to estimates within 0.5416 %."""
+    """Return the exact quantiles of these values. They are equal to estimates within 1.0831 %."""
     values = sorted(values)
     return {
-        name: pytest.approx(values[int(share * (len(values) - 1))], rel=0.005416, abs=0)
+        name: pytest.approx(values[int(share * (len(values) - 1))], rel=0.010831, abs=0)
         for name, share in SHARES.items()
     }
 
@@ -187,6 +188,19 @@ def test_rule_7_a_sum_over_a_wider_range_than_a_sketch_may_have_has_a_smaller_sc
     merged.add([*low, *high])
     assert merged.scale == 5
     assert sketch(topic.sum("h")) == merged.encode()
+
+
+def test_empty_buckets_take_no_space() -> None:
+    """Lives whose values are thousands of buckets apart: their sum, their records and their state stay small."""
+    topic = Topic()
+    for life, first in ((FIRST, -3000), (SECOND, 3000)):
+        lone = {"scale": 6, "positive": [*buckets(first, 1), *buckets(first + 4095, 1)]}
+        topic.snapshot(histogram(count=2, sum=1, sketch=lone), life=life)
+    assert quantiles(topic.sum("h"))
+    row = topic.sum("h").value()
+    assert row.count(b'"counts":"AQ=="') == 4
+    assert len(row) < 700
+    assert len(pack(topic.table.state)) < 1500
 
 
 parts = st.lists(
