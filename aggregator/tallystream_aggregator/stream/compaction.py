@@ -23,7 +23,7 @@ from tallystream_aggregator.table.decode import (
     read_value,
 )
 from tallystream_aggregator.table.limits import out_of_bounds
-from tallystream_aggregator.table.runs import is_accepted_completely, supersedes
+from tallystream_aggregator.table.runs import supersedes
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class StepRecords:
         run.limit = self._apply(place, instance, row, clock, message)
         if newest is None:
             self._bytes += len(row[3] or b"")
-        run.newest = snapshot if plain and is_accepted_completely(snapshot) else None
+        run.newest = snapshot if plain and run.limit >= 0 else None  # the table has accepted it completely
 
     def _apply(self, place: Place, instance: InstanceRuns, row: RawRecord, clock: int, message: Message | None) -> int:
         """Apply a record at once, after those of its instance that wait, and return how far its run may go."""

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallystream.record import Counter, Metric, identity
+from tallystream.record import Counter, Metric
 from tallystream_aggregator.table.arithmetic.metric_types import count_falls, merge_values, stored, stored_values
 
 if TYPE_CHECKING:
     from tallystream.record import Snapshot
-
-
-def is_accepted_completely(snapshot: Snapshot) -> bool:
-    """Tell whether the table accepts a snapshot completely if no earlier record matters."""
-    metrics = snapshot.metrics
-    return len({identity(m.name, m.type, m.tags) for m in metrics}) == len(metrics) and all(map(_is_accepted, metrics))
 
 
 def supersedes(new: Snapshot, old: Snapshot) -> bool:

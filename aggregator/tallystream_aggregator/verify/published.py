@@ -183,7 +183,7 @@ def unequal(published: Mapping[str, Any], replayed: Mapping[str, Any]) -> Unequa
 
 def _is_same(field: str, published: Any, replayed: Any) -> bool:
     if field == "sketch":
-        return _buckets(published) == replayed
+        return bool(_buckets(published) == replayed)
     if field == "overflow":
         return (published or False) is (replayed or False)
     if field in ZERO_IF_ABSENT:

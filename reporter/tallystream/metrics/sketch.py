@@ -34,8 +34,10 @@ _LOWEST_EXPONENT, _HIGHEST_EXPONENT = -1075, 1024
 _GAP = re.compile(rb"\0{64,}")
 """The bytes of empty buckets that a record leaves out. More buckets after a gap take about as much in base64."""
 
-_CODES: dict[int, Literal["B", "H", "I", "Q"]] = {array(code).itemsize: code for code in ("B", "H", "I", "Q")}
+_CODES: dict[Literal[1, 2, 4, 8], Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I", 8: "Q"}
 """The array's type of unsigned whole numbers, by their width in bytes."""
+
+_WIDTHS: dict[str, Literal[1, 2, 4, 8]] = {code: width for width, code in _CODES.items()}
 
 
 def packed(counts: Sequence[int]) -> array[int]:
@@ -82,7 +84,7 @@ class Buckets:
 
     def widen(self) -> None:
         """Have larger counts than the array's type can have."""
-        self.counts = array(_CODES[2 * self.counts.itemsize], self.counts)
+        self.counts = array({"B": "H", "H": "I"}.get(self.counts.typecode, "Q"), self.counts)
 
     def add(self, other: Buckets, sign: int = 1) -> None:
         """Add the counts of `other`, or subtract them if `sign` is -1. Empty buckets at the ends are removed."""
@@ -119,7 +121,7 @@ class Buckets:
 
     def encode(self) -> tuple[record.Buckets, ...]:
         """Return the buckets as those of a record."""
-        data, width = _little_endian(self.counts).tobytes(), self.counts.itemsize
+        data, width = _little_endian(self.counts).tobytes(), _WIDTHS[self.counts.typecode]
         gaps = [(-(-begin // width), end // width) for begin, end in map(re.Match.span, _GAP.finditer(data))]
         ends = [0, *chain.from_iterable(gaps), len(self.counts)]
         return tuple(

@@ -22,11 +22,16 @@ _WIDENING = {
     kind: [(index, field.adds == LOWEST) for index, field in enumerate(fields) if field.adds in (LOWEST, HIGHEST)]
     for kind, fields in TYPES.items()
 }
-_VALUES: dict[type[Metric], Callable[[Metric], Values]] = {
-    CLASSES[kind]: attrgetter(*names) if len(names) > 1 else lambda metric, name=names[0]: (getattr(metric, name),)
-    for kind, names in NAMES.items()
-}
 _COUNTING = {kind for kind, fields in TYPES.items() if fields[0].adds == TOTAL}
+
+
+def _reader(names: tuple[str, ...]) -> Callable[[Metric], Values]:
+    """Return a function that returns these fields of a metric."""
+    read = attrgetter(*names)
+    return read if len(names) > 1 else lambda metric: (read(metric),)
+
+
+_READERS: dict[type, Callable[[Metric], Values]] = {CLASSES[kind]: _reader(names) for kind, names in NAMES.items()}
 
 
 def stored(metric: Metric) -> tuple[Values, Sketch | None]:
@@ -46,7 +51,7 @@ def stored_values(metric: Metric) -> Values:
     Raises:
         ValueError: one is beyond the range of floats.
     """
-    values = _VALUES[metric.__class__](metric)
+    values = _READERS[metric.__class__](metric)
     for value in values:
         if value.__class__ is int and not -MAX_COUNT <= value <= MAX_COUNT:
             return tuple(map(_bounded, values))

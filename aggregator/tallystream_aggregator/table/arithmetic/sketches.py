@@ -62,10 +62,6 @@ class NotEmpty(NamedTuple):
     indexes: NDArray[np.int64]
     counts: NDArray[np.uint64]
 
-    def at(self, shift: int) -> NotEmpty:
-        """Return the buckets at a scale that is lower by `shift`."""
-        return combined([self._replace(indexes=self.indexes >> shift)]) if shift else self
-
     def runs(self) -> tuple[record.Buckets, ...]:
         """Return them as in a record."""
         if not len(self.indexes):
@@ -79,18 +75,6 @@ def _run(indexes: NDArray[np.int64], counts: NDArray[np.uint64]) -> record.Bucke
     every = np.zeros(int(indexes[-1]) - first + 1, _TYPES[width])
     every[indexes - first] = counts
     return record.Buckets(offset=first, width=width, counts=every.tobytes())  # type: ignore[arg-type]  # 1, 2, 4 or 8
-
-
-def combined(parts: list[NotEmpty]) -> NotEmpty:
-    """Return the buckets of several parts of one scale, each of which may have several buckets of one index."""
-    indexes, counts = map(np.concatenate, zip(*parts, strict=True))
-    order = np.argsort(indexes, kind="stable")
-    indexes = indexes[order]
-    starts = np.flatnonzero(np.diff(indexes, prepend=indexes[0] - 1))
-    return NotEmpty(indexes[starts], np.add.reduceat(counts[order], starts))
-
-
-_NO_BUCKETS = NotEmpty(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
 class Pages:
@@ -122,9 +106,9 @@ class Pages:
         (np.subtract if subtract else np.add)(changed, counts, out=changed)
 
     def not_empty(self) -> NotEmpty:
-        """Return the buckets that have values, and drop the pages without any."""
+        """Return the buckets that have values, and drop the pages without any if these are more than the others."""
         used = self._counts.reshape(-1, _PAGE).any(axis=1)
-        if not used.all():
+        if 2 * np.count_nonzero(used) < len(self._pages):
             self._set_pages(np.asarray(self._pages)[used].tolist())
         places = np.flatnonzero(self._counts)
         pages = np.asarray(self._pages, np.int64)
@@ -132,12 +116,9 @@ class Pages:
 
     def _set_pages(self, pages: list[int]) -> None:
         """Have these pages, which are in order, and the counts of those of them that were there before."""
-        before = {page: place for place, page in enumerate(self._pages)}
-        both = [(place, before[page]) for place, page in enumerate(pages) if page in before]
         counts = np.zeros((len(pages), _PAGE), np.uint64)
-        if both:
-            now, old = zip(*both, strict=True)
-            counts[list(now)] = self._counts.reshape(-1, _PAGE)[list(old)]
+        kept = np.isin(self._pages, pages)
+        counts[np.isin(pages, self._pages)] = self._counts.reshape(-1, _PAGE)[kept]
         self._pages, self._counts = pages, counts.ravel()
 
 
@@ -248,5 +229,13 @@ def _width(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> int
 
 
 def _at_scale(found: dict[tuple[int, int], NotEmpty], sign: int, scale: int) -> NotEmpty:
-    parts = [part.at(of - scale) for (of, each), part in found.items() if each == sign]
-    return parts[0] if len(parts) == 1 else combined(parts) if parts else _NO_BUCKETS
+    """Return the buckets of a sign at `scale`."""
+    parts = [(of - scale, part) for (of, each), part in found.items() if each == sign]
+    if len(parts) == 1 and parts[0][0] == 0:  # the usual case
+        return parts[0][1]
+    counts = np.concatenate([np.zeros(0, np.uint64), *(part.counts for _, part in parts)])
+    shifted = [np.zeros(0, np.int64), *(part.indexes >> shift for shift, part in parts)]
+    indexes, places = np.unique(np.concatenate(shifted), return_inverse=True)
+    sums = np.zeros(len(indexes), np.uint64)
+    np.add.at(sums, places, counts)
+    return NotEmpty(indexes, sums)
