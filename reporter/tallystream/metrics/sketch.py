@@ -12,10 +12,9 @@ in which they were added or in which sketches were merged.
 
 from __future__ import annotations
 
-import re
 import sys
 from array import array
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from math import ceil, exp2, log2
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -31,8 +30,8 @@ MAX_BUCKETS = 4096
 _LOWEST_EXPONENT, _HIGHEST_EXPONENT = -1075, 1024
 """Every float except 0 is in (2**-1075, 2**1024)."""
 
-_GAP = re.compile(rb"\0{64,}")
-"""The bytes of empty buckets that a record leaves out. More buckets after a gap take about as much in base64."""
+_GAP = bytes(64)
+"""The bytes of empty buckets from which on a record leaves them out: the next item of the list takes about as much."""
 
 _CODES: dict[Literal[1, 2, 4, 8], Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I", 8: "Q"}
 """The array's type of unsigned whole numbers, by their width in bytes."""
@@ -80,11 +79,11 @@ class Buckets:
         elif at >= len(counts):
             self.counts = counts + array(counts.typecode, [*[0] * (at - len(counts)), 1])
         else:
-            counts[at] += 1
-
-    def widen(self) -> None:
-        """Have larger counts than the array's type can have."""
-        self.counts = array({"B": "H", "H": "I"}.get(self.counts.typecode, "Q"), self.counts)
+            try:
+                counts[at] += 1
+            except OverflowError:  # a wider type has larger counts
+                self.counts = array({"B": "H", "H": "I"}.get(counts.typecode, "Q"), counts)
+                self.counts[at] += 1
 
     def add(self, other: Buckets, sign: int = 1) -> None:
         """Add the counts of `other`, or subtract them if `sign` is -1. Empty buckets at the ends are removed."""
@@ -122,13 +121,15 @@ class Buckets:
     def encode(self) -> tuple[record.Buckets, ...]:
         """Return the buckets as those of a record."""
         data, width = _little_endian(self.counts).tobytes(), _WIDTHS[self.counts.typecode]
-        gaps = [(-(-begin // width), end // width) for begin, end in map(re.Match.span, _GAP.finditer(data))]
-        ends = [0, *chain.from_iterable(gaps), len(self.counts)]
-        return tuple(
-            record.Buckets(offset=self.offset + begin, width=width, counts=data[begin * width : end * width])
-            for begin, end in zip(ends[::2], ends[1::2], strict=True)
-            if begin < end
-        )
+        runs, begin = [], 0
+        while (gap := data.find(_GAP, begin * width)) >= 0:
+            end = -(-gap // width)
+            counts = data[begin * width : end * width]
+            runs.append(record.Buckets(offset=self.offset + begin, width=width, counts=counts))
+            begin = (len(data) - len(data[gap:].lstrip(b"\0"))) // width
+        if data:
+            runs.append(record.Buckets(offset=self.offset + begin, width=width, counts=data[begin * width :]))
+        return tuple(runs)
 
     @classmethod
     def decode(cls, encoded: Sequence[record.Buckets]) -> Self:
@@ -174,26 +175,29 @@ class Sketch:
 
     def add(self, values: Iterable[float]) -> None:
         """Add finite values."""
+        positive, factor = self.positive, self._factor
+        counts, offset = positive.counts, positive.offset + 1
         for value in values:
-            if value > 0:
-                buckets, index = self.positive, ceil(log2(value) * self._factor) - 1
-            elif value:
-                buckets, index = self.negative, ceil(log2(-value) * self._factor) - 1
-            else:
-                self.zeros += 1
-                continue
-            at = index - buckets.offset
-            if 0 <= at < len(buckets.counts):  # the usual case
+            if value > 0 and 0 <= (at := ceil(log2(value) * factor) - offset) < len(counts):  # the usual case
                 try:
-                    buckets.counts[at] += 1
+                    counts[at] += 1
                 except OverflowError:
-                    buckets.widen()
-                    buckets.counts[at] += 1
-                continue
-            while buckets.spread(Buckets(index, [1])) > MAX_BUCKETS:
-                self._halve()
-                index >>= 1
-            buckets.increment(index)
+                    positive.increment(at + positive.offset)
+                    counts = positive.counts
+            else:
+                self._add(value)
+                counts, offset, factor = positive.counts, positive.offset + 1, self._factor
+
+    def _add(self, value: float) -> None:
+        if not value:
+            self.zeros += 1
+            return
+        buckets = self.positive if value > 0 else self.negative
+        index = ceil(log2(abs(value)) * self._factor) - 1
+        while buckets.spread(Buckets(index, [1])) > MAX_BUCKETS:
+            self._halve()
+            index >>= 1
+        buckets.increment(index)
 
     def merge(self, other: Sketch) -> None:
         """Add all values of another sketch. The result has the lower scale of both, or less if the buckets need it."""
