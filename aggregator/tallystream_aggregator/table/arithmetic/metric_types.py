@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tallystream.metric_types import HIGHEST, LOWEST, NAMES, TOTAL, TYPES
 from tallystream.record import CLASSES, MAX_COUNT, Counter, Histogram, Metric, Sketch
 from tallystream_aggregator.table.arithmetic.sketches import checked_sketch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 Value = int | float | None
 Values = tuple[Value, ...]
@@ -28,7 +28,7 @@ _COUNTING = {kind for kind, fields in TYPES.items() if fields[0].adds == TOTAL}
 
 def _reader(names: tuple[str, ...]) -> Callable[[Metric], Values]:
     """Return a function that returns these fields of a metric."""
-    read = attrgetter(*names)
+    read: Any = attrgetter(*names)
     return read if len(names) > 1 else lambda metric: (read(metric),)
 
 
@@ -117,17 +117,3 @@ def _bounded(value: Value) -> Value:
         except OverflowError as error:
             raise ValueError("a value is beyond the range of floats") from error
     return value
-
-
-def _known(column: Iterable[Value]) -> list[int | float]:
-    return [value for value in column if value is not None]
-
-
-def minimum(column: Iterable[Value]) -> Value:
-    """Return the minimum of the values that are not None."""
-    return min(_known(column), default=None)
-
-
-def maximum(column: Iterable[Value]) -> Value:
-    """Return the maximum of the values that are not None."""
-    return max(_known(column), default=None)

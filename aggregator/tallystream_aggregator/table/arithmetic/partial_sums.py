@@ -16,7 +16,7 @@ from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
 from tallystream_aggregator import sums
 from tallystream_aggregator.table.arithmetic import sketches
 from tallystream_aggregator.table.arithmetic.exact_sum import Extreme, Sum
-from tallystream_aggregator.table.arithmetic.metric_types import Totals, Value, Values, maximum, minimum, saturated
+from tallystream_aggregator.table.arithmetic.metric_types import Totals, Value, Values, saturated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,7 +98,8 @@ class PartialSum:
             if isinstance(cell, Extreme) and cell.lost:
                 column = [contribution.values[index] for contribution in lives if contribution.current or not momentary]
                 column += [_read(other.cells[place]) for other in partials]
-                cell.set(minimum(column) if operation == _MIN else maximum(column))
+                known = [value for value in column if value is not None]
+                cell.set((min if operation == _MIN else max)(known, default=None))
 
     def merge(self, other: PartialSum) -> None:
         """Add the partial sums of other lives of the same metric."""

@@ -213,7 +213,7 @@ class MergedSketch:
         It depends only on the sketches that were added, not on their order. Its scale is the smallest of them, or less
         if a sign would have more than `MAX_BUCKETS` buckets.
         """
-        found = self.not_empty()
+        found = {} if self.missing else self.not_empty()
         if self.missing or not (self.zeros or found):
             return None
         scale = min((scale for scale, _ in found), default=0)
