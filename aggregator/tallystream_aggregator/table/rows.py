@@ -13,7 +13,7 @@ A life is forgotten in one step: the sums of forgotten lives include it, and its
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -204,7 +204,8 @@ def shard_row(state: State, counts: LifeNumbers) -> TableRecord:
 def metric_json(metric: MetricId, row: Row) -> str:
     """Return a metric as JSON, in the form of the record."""
     _, name, kind, tags = metric
-    fields = {"type": kind, **dict(zip(NAMES[kind], row.values, strict=False))}  # the short form has one more value
+    values = dict(zip(NAMES[kind], row.values, strict=False))  # the short form has one more
+    fields: dict[str, Any] = {"type": kind, **values}
     if row.sketch is not None:
         fields["sketch"] = row.sketch
     fields["name"] = name
