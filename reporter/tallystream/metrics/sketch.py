@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from functools import lru_cache
 from itertools import zip_longest
 from math import ceil, exp2, log2
 from typing import TYPE_CHECKING, Literal, Self
@@ -311,6 +312,7 @@ def _contains(buckets: Buckets, earlier: Buckets) -> bool:
     return all(count >= less for count, less in zip_longest(now, before, fillvalue=0))
 
 
+@lru_cache(maxsize=4096)
 def middle(scale: int, index: int) -> float:
     """Return the value that a bucket represents: 2 * low * high / (low + high), of its two ends."""
     width = 2.0**-scale  # the bucket's width, in powers of two

@@ -99,27 +99,25 @@ class Pages:
         place = bisect_left(self._pages, first)
         end = place + last - first
         if end >= len(self._pages) or self._pages[end] != last:  # some pages between the two are missing
-            self._set_pages(sorted({*self._pages, *range(first, last + 1)}))
-            place = bisect_left(self._pages, first)
+            pages = sorted({*self._pages, *range(first, last + 1)})
+            grown = np.zeros((len(pages), _PAGE), np.uint64)
+            grown[np.searchsorted(pages, self._pages)] = self._counts.reshape(-1, _PAGE)
+            self._pages, self._counts = pages, grown.ravel()
+            place = bisect_left(pages, first)
         start = (place << _PAGE_BITS) + (run.offset & _PAGE - 1)
         changed = self._counts[start : start + len(counts)]
         (np.subtract if subtract else np.add)(changed, counts, out=changed)
 
     def not_empty(self) -> NotEmpty:
-        """Return the buckets that have values, and drop the pages without any if these are more than the others."""
-        used = self._counts.reshape(-1, _PAGE).any(axis=1)
-        if 2 * np.count_nonzero(used) < len(self._pages):
-            self._set_pages(np.asarray(self._pages)[used].tolist())
+        """Return the buckets that have values. If there are fewer than pages, drop the pages without any."""
         places = np.flatnonzero(self._counts)
-        pages = np.asarray(self._pages, np.int64)
+        if len(places) < len(self._pages):
+            used = np.unique(places >> _PAGE_BITS)
+            self._pages = [self._pages[place] for place in used.tolist()]
+            self._counts = self._counts.reshape(-1, _PAGE)[used].ravel()
+            places = np.flatnonzero(self._counts)
+        pages = np.array(self._pages, np.int64)
         return NotEmpty((pages[places >> _PAGE_BITS] << _PAGE_BITS) + (places & _PAGE - 1), self._counts[places])
-
-    def _set_pages(self, pages: list[int]) -> None:
-        """Have these pages, which are in order, and the counts of those of them that were there before."""
-        counts = np.zeros((len(pages), _PAGE), np.uint64)
-        kept = np.isin(self._pages, pages)
-        counts[np.isin(pages, self._pages)] = self._counts.reshape(-1, _PAGE)[kept]
-        self._pages, self._counts = pages, counts.ravel()
 
 
 class Total(NamedTuple):
