@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 Bins = dict[tuple[int, int, int], int]
 """(sign, scale, index of the bucket) → number of values. (0, 0, 0) counts the zeros."""
@@ -39,13 +41,51 @@ def _one_sign(sign: int, scale: int, content: Any) -> Bins:
         if count > 0:
             bins[sign, scale, index] = count
         index += max(1, -count)
-    if index - first > MAX_BUCKETS:
+    _require_range(scale, first, index)
+    return bins
+
+
+def _require_range(scale: int, first: int, end: int) -> None:
+    if end - first > MAX_BUCKETS:
         raise ValueError("too many buckets")
-    ends = first / 2.0**scale, index / 2.0**scale
+    ends = first / 2.0**scale, end / 2.0**scale
     # Rounded outwards if a bucket is wider than the smallest number's power of two.
     if ends[0] < -1075 - (2.0**-scale if scale < 0 else 0) or ends[1] > 1024:
         raise ValueError("beyond the numbers that there are")
-    return bins
+
+
+class _Side(msgspec.Struct, forbid_unknown_fields=True):
+    offset: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+    counts: list[int]
+
+
+class _Sketch(msgspec.Struct, forbid_unknown_fields=True):
+    scale: Annotated[int, msgspec.Meta(ge=-10, le=20)]
+    zero_count: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)] = 0
+    positive: _Side | None = None
+    negative: _Side | None = None
+
+
+_decode_sketch = msgspec.json.Decoder(_Sketch).decode
+
+
+def number_in(text: bytes) -> int | None:
+    """Return how many values a sketch has, None if only `decode` can tell whether it is one."""
+    try:
+        sketch = _decode_sketch(text)
+        number = sketch.zero_count
+        for side in (sketch.positive, sketch.negative):
+            if side is None:
+                continue
+            empty = [-one for one in side.counts if one < 0]  # runs of empty buckets
+            if max(empty, default=0) > 2**31 or max(side.counts, default=0) > MAX_INT64:
+                return None
+            length = len(side.counts) - len(empty) + sum(empty)
+            _require_range(sketch.scale, side.offset, side.offset + length)
+            number += sum(side.counts) + sum(empty)
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return None
+    return number
 
 
 def _bounded_int(content: Any, least: int, most: int) -> int:

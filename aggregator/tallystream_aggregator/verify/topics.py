@@ -63,16 +63,26 @@ class TopicReader:
         """Yield the records of a partition from `begin` on, below `end`, which the partition must have.
 
         Raises:
-            TallystreamError: the broker sends nothing.
-            KafkaException: the record at `begin` was deleted, or the broker rejects the request.
+            TallystreamError: the broker sends nothing, or records were deleted before they were read.
+            KafkaException: the broker rejects the request.
         """
         topic, number = split(partition)
         options = {"queued.max.messages.kbytes": 16_384, **self._kafka}
         fixed = {"auto.offset.reset": "error", **_isolation(committed=committed)}
         with closing(clients.reading_consumer(options, _GROUP, fixed)) as consumer:
             starts = {number: begin} if begin < end else {}
-            for one in read_from(consumer, topic, starts, {number: end}, timeout=MAX_WAIT_S):
-                yield RawRecord(one.offset, one.timestamp_ms, one.key, one.value)
+            at = begin
+            try:
+                for one in read_from(consumer, topic, starts, {number: end}, timeout=MAX_WAIT_S):
+                    at = one.offset + 1
+                    yield RawRecord(one.offset, one.timestamp_ms, one.key, one.value)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 (librdkafka's name for it)
+                    raise
+                raise TallystreamError(
+                    f"{topic}, partition {number}: the records from offset {at} on were deleted before verify read "
+                    "them; run it again, and if that fails too, raise retention.ms of the topic."
+                ) from error
 
 
 def _isolation(*, committed: bool) -> dict[str, str]:
