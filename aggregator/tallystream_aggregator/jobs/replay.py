@@ -26,7 +26,7 @@ from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.sinks.stores import open_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from tallystream.signals import SignalSafeEvent
     from tallystream_aggregator.sinks.base import Point, Sink
@@ -83,15 +83,10 @@ def _write(period: Iterator[Point], sink: Sink, stop: SignalSafeEvent, say: Call
     written = 0
     retry(sink.setup, stop.wait)
     while points := list(islice(period, CHUNK)):
-        retry(partial(_write_once, sink, points), stop.wait)
+        retry(partial(sink.write, points), stop.wait)
         written += len(points)
         say(f"{written:,} points")
     return written
-
-
-def _write_once(sink: Sink, points: Sequence[Point]) -> None:
-    sink.write(points)
-    sink.flush()
 
 
 def _points(topics: Topics, kafka: Mapping[str, str], stop: SignalSafeEvent) -> Iterator[Point]:
