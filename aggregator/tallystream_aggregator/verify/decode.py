@@ -1,7 +1,7 @@
 """Decodes records of `metrics` as in docs/record.md, with the standard library's JSON.
 
-`read_ordinary` is a shorter way for most of them. It accepts nothing that `read` refuses, if the texts in the metrics
-are those of a snapshot that `read` accepts.
+`read_ordinary` is a shorter way for most of them. It accepts nothing that `read` refuses, if its texts are those of a
+snapshot that `read` accepts.
 """
 
 from __future__ import annotations
@@ -59,15 +59,18 @@ FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 ABSENT = -1
 """The count of a metric without one."""
 
-NO_SKETCH = msgspec.Raw(b"")
+NO_TAGS, NO_SKETCH = msgspec.Raw(b"{}"), msgspec.Raw(b"")
 
 
 class Values(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A metric. None, ABSENT or NO_SKETCH stands for a value that it does not have. Its texts are not checked."""
+    """A metric. None, ABSENT or NO_SKETCH stands for a value that it does not have.
+
+    `tags` and `sketch` are JSON. They are not checked, nor is the name.
+    """
 
     type: str = ""
     name: str = ""
-    tags: dict[str, str] = {}
+    tags: msgspec.Raw = NO_TAGS
     count: Count = ABSENT
     sum: Number | None = None
     value: Number | None = None
@@ -97,8 +100,8 @@ class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     record may have.
     """
 
-    app: Name
-    life: Life
+    app: str
+    life: str
     part: Count
     seq: Annotated[int, Meta(ge=1, le=MAX_INT64)]
     prev: Count | None = None
@@ -115,6 +118,11 @@ class Ordinary(Snapshot, kw_only=True):
     v: Literal[1] = 1
     ts: Count
     metrics: list[Values]
+
+
+class _Texts(msgspec.Struct):
+    app: Name
+    life: Life
 
 
 class _Named(msgspec.Struct):
@@ -190,7 +198,7 @@ _decode = msgspec.json.Decoder(Ordinary).decode
 
 
 def read_ordinary(value: bytes) -> Ordinary | None:
-    """Return a snapshot, None if it is anything else or may be unusual. The texts in its metrics are not checked."""
+    """Return a snapshot, None if it is anything else or may be unusual. Its texts are not checked."""
     try:
         found = _decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -224,6 +232,7 @@ def _snapshot(content: dict[str, Any], max_metrics: int) -> Snapshot:
         raise RejectedError("metrics is not a list")
     known = {name: content[name] for name in Ordinary.__struct_fields__ if name in content} | {"over_limit": False}
     found = msgspec.convert(known | {"metrics": []}, Ordinary)
+    msgspec.convert(content, _Texts)
     snapshot: Snapshot = found
     snapshot.metrics = [_metric_or_reason(found.app, one) for one in listed[:max_metrics]]
     snapshot.over_limit = len(listed) > max_metrics

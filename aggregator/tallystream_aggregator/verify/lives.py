@@ -15,9 +15,11 @@ from tallystream_aggregator.verify.decode import ABSENT, FIELDS, NO_SKETCH, RATE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import msgspec
+
     from tallystream_aggregator.verify.decode import Identity, Metric, Ordinary
 
-_IDENTITY, _COUNT = attrgetter("type", "name", "tags"), attrgetter("count")
+_SPELLED, _COUNT = attrgetter("type", "name", "tags"), attrgetter("count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,8 @@ class Read(Values):
 
 def values_of(metric: Metric) -> Values:
     """Return the values of a metric."""
-    _, kind, name, tags = metric.identity
     numbers = dict(metric.numbers)
-    return Read(kind, name, dict(tags), bins=numbers.pop("sketch", None), **numbers)
+    return Read(metric.identity[1], bins=numbers.pop("sketch", None), **numbers)
 
 
 class Block:
@@ -70,16 +71,18 @@ class Block:
     Most metrics are counters, so that the counts are compared at once.
     """
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, identities: list[Identity], rows: list[Row]) -> None:
         self._rows = rows
-        self._identities = [_IDENTITY(row.values) for row in rows]
+        self._identities = identities
+        self._spelled: list[Any] | None = None  # as they are in the snapshots
         self._counts = [row.values.count for row in rows]
         self._others = [at for at, row in enumerate(rows) if row.values.type != "counter"]
 
     def replace(self, snapshot: Ordinary) -> bool:
         """Replace all values by those of a newer snapshot. Return False, and do nothing, if it does more than that."""
         metrics = snapshot.metrics
-        if list(map(_IDENTITY, metrics)) != self._identities:
+        spelled = list(map(_SPELLED, metrics))
+        if spelled != self._spelled and not self._learn(spelled):
             return False
         counts = list(map(_COUNT, metrics))
         if any(map(lt, counts, self._counts)):
@@ -89,6 +92,17 @@ class Block:
         self._counts = counts
         for values, row in zip(metrics, self._rows, strict=True):
             row.values, row.seq = values, snapshot.seq
+        return True
+
+    def _learn(self, spelled: list[tuple[str, str, msgspec.Raw]]) -> bool:
+        """Learn how snapshots spell the metrics. Return False if it is not those."""
+        try:
+            read = [(kind, name, tuple(sorted(json.loads(bytes(tags)).items()))) for kind, name, tags in spelled]
+        except (ValueError, TypeError, AttributeError):
+            return False
+        if read != [identity[1:] for identity in self._identities]:
+            return False
+        self._spelled = [(kind, name, tags.copy()) for kind, name, tags in spelled]  # else it keeps the whole record
         return True
 
 

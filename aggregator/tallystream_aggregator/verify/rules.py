@@ -184,7 +184,7 @@ class Rules:
                 self._set(life, metric.identity, Row(values, snapshot.part, snapshot.seq))
             seen[metric.identity] = None
         if snapshot.complete and not (refused or limits or snapshot.over_limit):
-            life.blocks[snapshot.part] = Block([life.rows[identity] for identity in seen])
+            life.blocks[snapshot.part] = Block(list(seen), [life.rows[identity] for identity in seen])
         return refused, limits
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
