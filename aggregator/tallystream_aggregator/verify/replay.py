@@ -83,7 +83,7 @@ class Replay(Rules):
                     self._forget_life(shard, life)
                     del lives[name]
                     if not lives:
-                        del self._instances[instance], self._partitions[instance]
+                        del self._instances[instance]
                 else:
                     left_ms = min(left_ms, life.keep_ms + after_ms)
         self._forgetting_ms[at] = left_ms
