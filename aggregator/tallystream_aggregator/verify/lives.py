@@ -196,7 +196,7 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
             fields["overflow"] = True
     fields |= extremes(kind, rows)
     if kind in ("gauge", "updown"):
-        numbers = [values.value for _, values in now]
+        numbers: list[Any] = [values.value for _, values in now]
         fields |= {"number": len(numbers)} | ({"min": min(numbers), "max": max(numbers)} if numbers else {})
         if numbers and "overflow" not in fields:
             fields["mean"] = fields["sum"] / len(numbers)
