@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -16,7 +17,7 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.ledger import rows
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.times import parse_time_ms
-from tallystream_aggregator.verify.advance import PROGRESS_EVERY, Advance
+from tallystream_aggregator.verify.advance import Advance
 from tallystream_aggregator.verify.check import Check, Difference, Outcome
 from tallystream_aggregator.verify.ledger import Ledger
 from tallystream_aggregator.verify.published import (
@@ -157,14 +158,12 @@ def _run(settings: VerifySettings, progress: Progress) -> Outcome:
     positions = Positions(reader, topics)
     end = positions.newest
     sums = PublishedSums(end.ends, None if since_ms is None else ledger.begin)
-    written = settled(reader, topics.agg)
-    for number, raw in enumerate(read_all(reader, written), 1):
+    for raw in read_all(reader, settled(reader, topics.agg), partial(progress, "sums read")):
         sums.add(raw.key, raw.value)
-        if number % PROGRESS_EVERY == 0:
-            progress("sums read", number, sum(high - low for low, high in written.values()))
     if not sums.newest:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum")
-    letters, events = _counted(reader, topics.dead, refused_record), _counted(reader, topics.events, event)
+    letters = _counted(reader, topics.dead, refused_record, partial(progress, "dead letters read"))
+    events = _counted(reader, topics.events, event, partial(progress, "events read"))
     ends = positions.ends()  # a step may have published sums since then
     beyond = [one for one in sums.later if not one.ends or not is_within(one.ends, ends)]
     moments = positions.moments()
@@ -186,12 +185,17 @@ def _run(settings: VerifySettings, progress: Progress) -> Outcome:
     return outcome
 
 
-def _counted(reader: TopicReader, topic: str, read: Callable[[bytes | None], Found | None]) -> Counter[Found] | None:
+def _counted(
+    reader: TopicReader,
+    topic: str,
+    read: Callable[[bytes | None], Found | None],
+    progress: Callable[[int, int], object],
+) -> Counter[Found] | None:
     """Return how often each record of a topic is there, None if it is missing or retention deleted some of it."""
     ranges = settled(reader, topic)
     if not ranges or any(low > 0 for low, _ in ranges.values()):
         return None
-    return Counter(found for raw in read_all(reader, ranges) if (found := read(raw.value)) is not None)
+    return Counter(found for raw in read_all(reader, ranges, progress) if (found := read(raw.value)) is not None)
 
 
 def _begin(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -15,10 +16,11 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.partition_bounds import bounds_of, partitions_of
 from tallystream_aggregator.kafka.reader import read_from
+from tallystream_aggregator.verify.advance import PROGRESS_EVERY
 from tallystream_aggregator.verify.decode import RawRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tallystream_aggregator.verify.published import PartitionName
 
@@ -89,14 +91,24 @@ def _isolation(*, committed: bool) -> dict[str, str]:
     return {"isolation.level": "read_committed" if committed else "read_uncommitted"}
 
 
-def read_all(reader: TopicReader, ranges: Mapping[PartitionName, tuple[int, int]]) -> Iterator[RawRecord]:
+def read_all(
+    reader: TopicReader,
+    ranges: Mapping[PartitionName, tuple[int, int]],
+    progress: Callable[[int, int], object] = lambda _done, _all: None,
+) -> Iterator[RawRecord]:
     """Yield every committed record of the offset ranges, partition by partition.
+
+    `progress` is called after every `PROGRESS_EVERY` records with their number, and about how many there are.
 
     Raises:
         TallystreamError, KafkaException: as `TopicReader.read`.
     """
-    for partition, (begin, end) in ranges.items():
-        yield from reader.read(partition, begin, end)
+    total = sum(end - begin for begin, end in ranges.values())
+    records = chain.from_iterable(reader.read(partition, begin, end) for partition, (begin, end) in ranges.items())
+    for number, record in enumerate(records, 1):
+        yield record
+        if number % PROGRESS_EVERY == 0:
+            progress(number, total)
 
 
 def settled(reader: TopicReader, topic: str) -> dict[PartitionName, tuple[int, int]]:
