@@ -54,10 +54,14 @@ def _combined(metric: record.Metric, other: record.Metric | None, sign: int) -> 
     if other is None or other.__class__ is not metric.__class__:
         return metric
     names = (name for name, adds in TYPES[metric.type] if adds == TOTAL)
-    changed = {name: getattr(metric, name) + sign * getattr(other, name) for name in names}
+    changed = {name: _added(getattr(metric, name), getattr(other, name), sign) for name in names}
     if isinstance(other, record.Histogram) and isinstance(metric, record.Histogram):
         changed["sketch"] = _combined_sketch(metric.sketch, other.sketch, sign)
     return msgspec.structs.replace(metric, **changed) if changed else metric
+
+
+def _added(one: float | None, other: float | None, sign: int) -> float | None:
+    return None if one is None or other is None else one + sign * other
 
 
 def _combined_sketch(one: record.Sketch | None, other: record.Sketch | None, sign: int) -> record.Sketch | None:

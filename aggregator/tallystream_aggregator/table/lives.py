@@ -20,6 +20,7 @@ from tallystream_aggregator.table.rows import (
     life_row,
     metric_json,
 )
+from tallystream_aggregator.table.state import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -284,7 +285,11 @@ class Lives:
         older = {number: row.seq for number, row in rows.items() if row.seq != seq}
         places = {place: older[number] for place, number in enumerate(numbers) if number in older} if older else {}
         last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]
-        return life_row(life, part, PartMetrics(text, len(numbers), places, last))
+        held = ""
+        if life.baselines and not part:
+            baselines = sorted(life.baselines.items())
+            held = ",".join(metric_json(metrics[number], Row(part, seq, values)) for number, values in baselines)
+        return life_row(life, part, PartMetrics(text, len(numbers), places, last, held))
 
     def add_event(self, kind: str, life: Life, record: Record, detail: str = "") -> None:
         """Add an event that a record caused."""

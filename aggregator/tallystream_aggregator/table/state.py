@@ -52,7 +52,8 @@ class Life(msgspec.Struct, array_like=True):
     (or the ULID's time, if that is later), by which the life is forgotten. `partition` is the one whose clock applies.
     `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition` that the part
     includes. A part whose newest snapshot is from another partition has no offset. `complete` tells whether its
-    snapshots have all metrics of a part.
+    snapshots have all metrics of a part. `baselines` maps the metric's number → the values that its sum leaves out,
+    because they are from before the stream began.
     """
 
     instance: str
@@ -70,6 +71,7 @@ class Life(msgspec.Struct, array_like=True):
     offsets: dict[int, int] = {}
     blocks: dict[int, Block] = {}
     complete: bool = True
+    baselines: dict[int, Values] = {}
 
     @property
     def deadline_ms(self) -> int:

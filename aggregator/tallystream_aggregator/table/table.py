@@ -31,7 +31,7 @@ from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limi
 from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
-from tallystream_aggregator.table.shards import is_otlp, shard_of, shards_of
+from tallystream_aggregator.table.shards import is_otlp, shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -191,23 +191,25 @@ class Table:
     def _apply_otlp(self, record: Record) -> list[Refusal]:
         """Apply the data of the resources in an OTLP record whose instances are in this shard.
 
-        Of the shards that the record has data for, the first one refuses what has no valid instance.
+        The shard of its key refuses what is no OTLP. Of the shards that the record has data for, the first one refuses
+        what has no valid instance.
         """
-        state, refused = self.state, list[Refusal]()
+        own, shards, refused = self.state.shard, self.state.shards, list[Refusal]()
         value, limit = record.value or b"", self.settings.max_metrics
+        first = shard_of(record.key, shards)
         if len(value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, "")] if self._is_first(record) else []
+            return [self._refuse_size(record, "")] if first == own else []
         try:
-            resources = otlp.read(value)
+            named = [(resource, _instance(resource)) for resource in otlp.read(value)]
         except otlp.OtlpError as error:
-            return [Refusal(str(error))] if self._is_first(record) else []
-        for resource in resources:
-            try:
-                instance = otlp.instance(resource)
-            except otlp.OtlpError as error:
-                refused += [Refusal(str(error))] if self._is_first(record) else []
+            return [Refusal(str(error))] if first == own else []
+        places = [None if isinstance(name, Refusal) else shard_of(name.encode(), shards) for _, name in named]
+        first = min((shard for shard in places if shard is not None), default=first)
+        for (resource, instance), shard in zip(named, places, strict=True):
+            if isinstance(instance, Refusal):
+                refused += [instance] if first == own else []
                 continue
-            if shard_of(instance.encode(), state.shards) != state.shard:
+            if shard != own:
                 continue
             try:
                 found = otlp.snapshots(resource, record.timestamp_ms)
@@ -219,11 +221,9 @@ class Table:
                 over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
                 message = DecodedSnapshot(snapshot, (), over_limit)
                 refused += self._applier.apply_snapshot(instance, message, record)
+            for snapshot in found.baselines:
+                self._applier.apply_baseline(instance, snapshot)
         return refused
-
-    def _is_first(self, record: Record) -> bool:
-        """Tell whether this is the first of the shards that an OTLP record has data for."""
-        return self.state.shard == min(shards_of(record, self.state.shards, self.settings.otlp_topics))
 
     def _apply_message(self, instance: str, message: Message, record: Record) -> list[Refusal]:
         if isinstance(message, Refusal):
@@ -255,3 +255,11 @@ class Table:
             letter = DeadLetter.quoting(record, reason, metric, quotable_bytes)
             quotable_bytes -= len(letter.record.value or b"") + len(letter.metric or "")
             self._dead.append(letter)
+
+
+def _instance(resource: otlp.ResourceData) -> str | Refusal:
+    """Return the instance of an OTLP resource, or why it has none."""
+    try:
+        return otlp.instance(resource)
+    except otlp.OtlpError as error:
+        return Refusal(str(error))

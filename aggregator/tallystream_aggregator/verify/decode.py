@@ -42,16 +42,15 @@ Tags = Annotated[dict[_TagName, _TagValue], Meta(max_length=32)]
 
 RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 STATISTICS = ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999")
-_NULLABLE = {"min", "max", "sketch", *STATISTICS}
-_OF_DISTRIBUTION = ("sum", *_NULLABLE)
+_NULLABLE = ("sum", "min", "max", "sketch", *STATISTICS)
 FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "counter": (("count",), ()),
     "float_counter": (("sum",), ()),
     "updown": (("value",), ()),
     "gauge": (("value",), ()),
     "meter": (("count",), RATES),
-    "histogram": (("count",), _OF_DISTRIBUTION),
-    "timer": (("count",), (*RATES, *_OF_DISTRIBUTION)),
+    "histogram": (("count",), _NULLABLE),
+    "timer": (("count",), (*RATES, *_NULLABLE)),
     "position": (("start", "position"), ()),
 }
 """The required and the optional fields of each type."""
@@ -97,7 +96,7 @@ class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A snapshot. `prev` is in epoch ms. `metrics` has each metric in order, or the reason why it is refused.
 
     One that is not `complete` may lack metrics of its part. `over_limit` tells whether there were more metrics than a
-    record may have.
+    record may have, `baseline` that its numbers are from before its stream of OTLP began.
     """
 
     app: str
@@ -110,6 +109,7 @@ class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     complete: bool = True
     metrics: list[Any]
     over_limit: bool = False
+    baseline: bool = False
 
 
 class Ordinary(Snapshot, kw_only=True):
@@ -203,7 +203,7 @@ def read_ordinary(value: bytes) -> Ordinary | None:
         found = _decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return None if found.over_limit else found
+    return None if found.over_limit or found.baseline else found
 
 
 def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
@@ -230,8 +230,8 @@ def _snapshot(content: dict[str, Any], max_metrics: int) -> Snapshot:
     listed = content["metrics"]
     if not isinstance(listed, list):
         raise RejectedError("metrics is not a list")
-    known = {name: content[name] for name in Ordinary.__struct_fields__ if name in content} | {"over_limit": False}
-    found = msgspec.convert(known | {"metrics": []}, Ordinary)
+    known = {name: content[name] for name in Ordinary.__struct_fields__ if name in content}
+    found = msgspec.convert(known | {"metrics": [], "over_limit": False, "baseline": False}, Ordinary)
     msgspec.convert(content, _Texts)
     snapshot: Snapshot = found
     snapshot.metrics = [_metric_or_reason(found.app, one) for one in listed[:max_metrics]]
@@ -301,15 +301,17 @@ def _metric(app: str, content: Any) -> Metric:
     if not isinstance(kind, str) or kind not in FIELDS:
         raise RejectedError("no metric of a known type")
     required, optional = FIELDS[kind]
-    numbers: dict[str, Any] = {"sum": 0} if "sum" in optional else {}
+    numbers: dict[str, Any] = {}
     for name in (*required, *optional):
         number = content.get(name)
-        if number is None and name not in _NULLABLE and (name in content or name in required):
+        if number is None and (name in required or (name in content and name not in _NULLABLE)):
             raise RejectedError(f"{name} is missing")
         if number is not None and not (name in STATISTICS and number is _HUGE):
             numbers[name] = number
     sketch = numbers.pop("sketch", None)
     msgspec.convert(numbers, Values)
+    if "sum" in optional and not numbers["count"]:
+        numbers.setdefault("sum", 0.0)
     if kind == "float_counter" and numbers["sum"] < 0:
         raise RejectedError("sum is below 0")
     bins = None if sketch is None else sketches.decode(sketch)

@@ -65,6 +65,11 @@ def values_of(metric: Metric) -> Values:
     return Read(metric.identity[1], bins=numbers.pop("sketch", None), **numbers)
 
 
+def main_count(values: Values) -> Any:
+    """Return what must not fall within a life: the count, the sum of a float counter, ABSENT for other types."""
+    return values.sum if values.type == "float_counter" else values.count
+
+
 class Block:
     """The metrics of a snapshot in which nothing was refused, in its order. `rows` are theirs, which only this changes.
 
@@ -145,7 +150,8 @@ class Life:
     forgotten. `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether
     snapshots have all metrics of a part, `created_ms` is the time of its ULID, and `limits` are those that the life has
     reached. `blocks` has the newest snapshot of each part, if nothing of it was refused and no row was removed since.
-    A `forgotten` one stands for all forgotten lives of a shard.
+    `baselines` has the values of metrics that were counted before their stream of OTLP began. A `forgotten` one stands
+    for all forgotten lives of a shard.
     """
 
     app: str
@@ -164,11 +170,27 @@ class Life:
     current_parts: set[int] = field(default_factory=set)
     rows: dict[Identity, Row] = field(default_factory=dict)
     blocks: dict[int, Block] = field(default_factory=dict)
+    baselines: dict[Identity, Values] = field(default_factory=dict)
 
     @property
     def deadline_ms(self) -> int:
         """The partition's time from which on the life is silent: three intervals after `active_ms` (rule 5)."""
         return self.active_ms + 3 * self.every_ms
+
+    def counted(self, identity: Identity) -> Row:
+        """Return the row of a metric without what was counted before its stream began."""
+        row, base = self.rows[identity], self.baselines.get(identity)
+        if base is None:
+            return row
+        values = row.values
+        count = ABSENT if values.count == ABSENT else max(values.count - base.count, 0)
+        rest = None if values.sum is None or base.sum is None else values.sum - base.sum
+        counted = Read(values.type, count=count, sum=rest)
+        if main_count(values) > main_count(base):
+            counted.min, counted.max = values.min, values.max
+        else:
+            counted.sum = None if values.type == "counter" else 0.0
+        return Row(counted, row.part, row.seq)
 
     def newest(self, row: Row) -> bool:
         """Return whether a row is current while the life is living: the newest snapshot has it, or is not complete."""
@@ -230,7 +252,8 @@ def _added(kind: str, rows: list[Values], now: list[Values]) -> dict[str, Any]:
     if kind in ("counter", "meter", "histogram", "timer"):
         exact["count"] = sum(values.count for values in rows)
     if kind in ("float_counter", "histogram", "timer"):
-        exact["sum"] = _add(rows, "sum") if rows else None
+        unknown = not rows or any(values.sum is None for values in rows)
+        exact["sum"] = None if unknown else _add(rows, "sum")
     if kind in ("meter", "timer") and now:
         exact |= {rate: _add(now, rate) for rate in RATES}
     if kind in ("gauge", "updown") and now:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from msgspec.structs import replace
 
 from tallystream_aggregator.verify import decode
 from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError, Snapshot
-from tallystream_aggregator.verify.lives import Block, Life, Row, Settings, extremes, values_of
+from tallystream_aggregator.verify.lives import Block, Life, Row, Settings, extremes, main_count, values_of
 
 if TYPE_CHECKING:
     from tallystream_aggregator.verify.decode import Identity, Values
@@ -176,7 +176,7 @@ class Rules:
                 limits.add(limit)
             elif before is not None and before.part != snapshot.part:
                 refused.append("the metric was in another part of this life")
-            elif before is not None and (_count(values), snapshot.seq) <= (_count(before.values), before.seq):
+            elif before is not None and (main_count(values), snapshot.seq) <= (main_count(before.values), before.seq):
                 refused.append("the count falls")
                 before.values = _widened(before.values, values)
             else:
@@ -185,7 +185,17 @@ class Rules:
             seen[metric.identity] = None
         if snapshot.complete and not (refused or limits or snapshot.over_limit):
             life.blocks[snapshot.part] = Block(list(seen), [life.rows[identity] for identity in seen])
+        if snapshot.baseline:
+            self._add_baselines(life, snapshot)
         return refused, limits
+
+    def _add_baselines(self, life: Life, snapshot: Snapshot) -> None:
+        """Leave the numbers of a snapshot out of the sums: of each metric, those of its highest count."""
+        first = {one.identity: values_of(one) for one in reversed(snapshot.metrics) if isinstance(one, Metric)}
+        for identity, values in first.items():
+            known = life.baselines.get(identity)
+            if identity in life.rows and main_count(values) > (0 if known is None else main_count(known)):
+                life.baselines[identity] = values
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
@@ -277,15 +287,9 @@ class Rules:
         for app, name in removed:
             self._event("forget", app, "", "", name)
 
-    def _remove(self, life: Life, identity: Identity) -> Row:
-        """Remove a row from a life, and return it."""
-        del self._lives_by_metric[identity][life]
-        return life.rows.pop(identity)
-
-
-def _count(values: Values) -> Any:
-    """Return what must not fall within a life: the count, the sum of a float counter, 0 for other types."""
-    return values.count if values.type != "float_counter" else values.sum
+    def _remove(self, life: Life, identity: Identity) -> None:
+        """Remove a row from a life."""
+        del self._lives_by_metric[identity][life], life.rows[identity]
 
 
 def _widened(values: Values, others: Values) -> Values:

@@ -188,8 +188,9 @@ class SourceAdapter:
         count = getattr(metric, "count", 0)
         if not 0 <= count <= record.MAX_COUNT:
             raise TallystreamError("its count is negative, above 64 bits, or not a number")
-        if isinstance(metric, record.Histogram) and not -LARGEST <= metric.sum <= LARGEST:
-            raise TallystreamError(f"its sum is {metric.sum}, not from -1e150 to 1e150")
+        total = metric.sum if isinstance(metric, record.Histogram) else None
+        if total is not None and not -LARGEST <= total <= LARGEST:
+            raise TallystreamError(f"its sum is {total}, not from -1e150 to 1e150")
         return metric
 
     def _fail(self, what: str, reason: object) -> None:
