@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.health.hosts import AllowedHosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +51,8 @@ class HealthServer:
     """Serves GET and HEAD on `paths` until `close`. A `port` of 0 takes a free one.
 
     `other` is called for all other paths, with the query string. It returns a response, or None for 404. `option` is
-    the name of the port in errors. A client that sends or reads nothing for `TIMEOUT_S` is disconnected.
+    the name of the port in errors. A client that sends or reads nothing for `TIMEOUT_S` is disconnected. `AllowedHosts`
+    limits the hosts that requests may name.
 
     Raises:
         ConfigError: the server can't listen on the address.
@@ -65,7 +68,7 @@ class HealthServer:
         option: str = "--http-port",
     ) -> None:
         try:
-            self._server = _Server((address, port), _handler(paths, other))
+            self._server = _Server((address, port), _handler(paths, other, AllowedHosts(address)))
         except (OSError, OverflowError) as error:
             raise ConfigError(
                 option, port, f"cannot listen on {address} ({error}): give another port, or 0 for a free one"
@@ -83,7 +86,7 @@ class HealthServer:
 
 
 def _handler(
-    paths: Mapping[str, Callable[[], Response]], other: Callable[[str], Response | None]
+    paths: Mapping[str, Callable[[], Response]], other: Callable[[str], Response | None], hosts: AllowedHosts
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "tallystream", ""
@@ -91,9 +94,7 @@ def _handler(
 
         def do_GET(self) -> None:
             """Send the response."""
-            make = paths.get(self.path.partition("?")[0])
-            missing = Response(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
-            response = make() if make is not None else other(self.path) or missing
+            response = self._respond()
             body = response.text.encode()
             self.send_response(response.status)
             self.send_header("Content-Type", response.content_type)
@@ -101,6 +102,14 @@ def _handler(
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(body)
+
+        def _respond(self) -> Response:
+            refusal = hosts.refusal(self.headers.get("Host", ""))
+            if refusal is not None:
+                return Response(HTTPStatus.MISDIRECTED_REQUEST, "text/plain; charset=utf-8", refusal)
+            make = paths.get(self.path.partition("?")[0])
+            missing = Response(404, "text/plain", f"there are {', '.join(sorted(paths))}\n")
+            return make() if make is not None else other(self.path) or missing
 
         do_HEAD = do_GET  # noqa: N815 (the library's name)
 
