@@ -103,7 +103,7 @@ class Block:
         """Learn how snapshots spell the metrics. Return False if it is not those."""
         try:
             read = [(kind, name, tuple(sorted(json.loads(bytes(tags)).items()))) for kind, name, tags in spelled]
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return False
         if read != [identity[1:] for identity in self._identities]:
             return False

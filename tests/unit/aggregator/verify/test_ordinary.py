@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,3 +138,16 @@ def test_only_the_first_snapshot_of_a_life_takes_the_longer_way() -> None:
     assert slow.call_count == 1
     assert replayed.sum(("shop", "counter", "c", (("a", "1"), ("b", ""))))["count"] == 19
     assert replayed.sum(("shop", "histogram", "h", ()))["sketch"]["positive"]["counts"].count(0) > 0
+
+
+@pytest.mark.parametrize("field", ["tags", "sketch"])
+@pytest.mark.parametrize("depth", [50, 500, 990, 5_000, 100_000])
+def test_what_is_nested_deep_stops_no_replay(field: str, depth: int) -> None:
+    """The first snapshot is valid. The metric of the second one is refused, or the whole record."""
+    replayed = Replay()
+    metric = {"type": "histogram", "name": "h", "tags": {"a": "1"}, "count": 1, "sketch": sketch_of([2.0])}
+    snapshot = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "seq": 1, "ts": 0, "every_ms": 1000, "final": False}
+    assert replayed.apply("metrics:0", BEGIN_MS, b"app-1", json.dumps(snapshot | {"metrics": [metric]}).encode()) == []
+    deep = json.dumps(snapshot | {"seq": 2, "metrics": [metric | {field: "@"}]})
+    value = deep.replace('"@"', "[" * depth + "]" * depth).encode()
+    assert len(replayed.apply("metrics:0", BEGIN_MS, b"app-1", value)) == 1
