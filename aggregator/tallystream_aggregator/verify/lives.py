@@ -127,7 +127,15 @@ def _replaces(new: Values, old: Values) -> bool:
     if new.sketch == NO_SKETCH:
         return True
     is_same = new.count == old.count and new.sketch == old.sketch
-    return is_same or sketches.number_in(bytes(new.sketch)) == new.count
+    return is_same or _number_in(new.sketch) == new.count
+
+
+def _number_in(sketch: msgspec.Raw) -> int:
+    """Return how many values a sketch has, ABSENT if it is none."""
+    try:
+        return sum(sketches.decode(json.loads(bytes(sketch))).values())
+    except (ValueError, RecursionError):
+        return ABSENT
 
 
 def _missing(one: Values) -> tuple[bool, ...]:
@@ -222,8 +230,8 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
         fields |= {"number": len(numbers)} | ({"min": min(numbers), "max": max(numbers)} if numbers else {})
         if numbers and "overflow" not in fields:
             fields["mean"] = fields["sum"] / len(numbers)
-    if kind in ("histogram", "timer"):
-        fields |= _quantiles(rows, sketch="overflow" not in fields)
+    if kind in ("histogram", "timer") and "overflow" not in fields:
+        fields |= _quantiles(rows)
     fields |= {"lives": len(now), "instances": len({life.instance for life, _ in now})}
     return fields | {"retired": sum(row.lives for life, row, _ in held if life.forgotten)}
 
@@ -277,14 +285,15 @@ def _all_bins(rows: list[Values]) -> sketches.Bins:
     return bins
 
 
-def _quantiles(rows: list[Values], *, sketch: bool) -> dict[str, Any]:
-    """Return the quantiles and the merged sketch, if the sketches have all values."""
+def _quantiles(rows: list[Values]) -> dict[str, Any]:
+    """Return the quantiles and the merged sketch as (scale, buckets), if the sketches have all values."""
     bins = _all_bins(rows)
     count = sum(values.count for values in rows)
     if not count or sum(bins.values()) != count:
         return {}
     bins = sketches.merged(bins)
-    return sketches.quantiles(bins) | ({"sketch": sketches.encode(bins)} if sketch else {})
+    scale = max((scale for sign, scale, _ in bins if sign), default=0)
+    return sketches.quantiles(bins) | {"sketch": (scale, bins)}
 
 
 def _within(number: Any) -> tuple[Any, bool]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import math
-from typing import Annotated, Any
-
-import msgspec
+import struct
+from typing import Any
 
 Bins = dict[tuple[int, int, int], int]
 """(sign, scale, index of the bucket) → number of values. (0, 0, 0) counts the zeros."""
@@ -13,6 +13,9 @@ Bins = dict[tuple[int, int, int], int]
 MAX_BUCKETS = 4096
 MAX_INT64 = 2**63 - 1
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
+
+
+_FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 def decode(content: object) -> Bins:
@@ -26,83 +29,48 @@ def decode(content: object) -> Bins:
     scale = _bounded_int(content.get("scale"), -10, 20)
     zeros = _bounded_int(content.get("zero_count", 0), 0, MAX_INT64)
     bins = {(0, 0, 0): zeros} if zeros else {}
-    return bins | _one_sign(1, scale, content.get("positive")) | _one_sign(-1, scale, content.get("negative"))
+    return bins | _one_sign(1, scale, content.get("positive", [])) | _one_sign(-1, scale, content.get("negative", []))
 
 
 def _one_sign(sign: int, scale: int, content: Any) -> Bins:
-    if content is None:
-        return {}
-    if not isinstance(content, dict) or not isinstance(content.get("counts"), list):
-        raise ValueError("no buckets")  # noqa: TRY004
-    first = index = _bounded_int(content.get("offset"), -(2**31), 2**31 - 1)
+    if not isinstance(content, list):
+        raise ValueError("no list of buckets")  # noqa: TRY004
     bins: Bins = {}
-    for one in content["counts"]:
-        count = _bounded_int(one, -(2**31), MAX_INT64)
-        if count > 0:
-            bins[sign, scale, index] = count
-        index += max(1, -count)
-    _require_range(scale, first, index)
-    return bins
-
-
-def _require_range(scale: int, first: int, end: int) -> None:
-    if end - first > MAX_BUCKETS:
+    first = after = None
+    for run in content:
+        index, counts = _run(run)
+        if first is None or after is None:
+            first = after = index
+        if index < after:
+            raise ValueError("no rising buckets")
+        bins |= {(sign, scale, at): count for at, count in enumerate(counts, index) if count}
+        after = index + len(counts)
+    if first is None or after is None:
+        return {}
+    if after - first > MAX_BUCKETS:
         raise ValueError("too many buckets")
-    ends = first / 2.0**scale, end / 2.0**scale
+    ends = first / 2.0**scale, after / 2.0**scale
     # Rounded outwards if a bucket is wider than the smallest number's power of two.
     if ends[0] < -1075 - (2.0**-scale if scale < 0 else 0) or ends[1] > 1024:
         raise ValueError("beyond the numbers that there are")
+    return bins
 
 
-class _Side(msgspec.Struct, forbid_unknown_fields=True):
-    offset: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-    counts: list[int]
-
-
-class _Sketch(msgspec.Struct, forbid_unknown_fields=True):
-    scale: Annotated[int, msgspec.Meta(ge=-10, le=20)]
-    zero_count: Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)] = 0
-    positive: _Side | None = None
-    negative: _Side | None = None
-
-
-_decode_sketch = msgspec.json.Decoder(_Sketch).decode
-
-
-def number_in(text: bytes) -> int | None:
-    """Return how many values a sketch has, None if only `decode` can tell whether it is one."""
-    try:
-        sketch = _decode_sketch(text)
-        number = sketch.zero_count
-        for side in (sketch.positive, sketch.negative):
-            if side is None:
-                continue
-            empty = [-one for one in side.counts if one < 0]  # runs of empty buckets
-            if max(empty, default=0) > 2**31 or max(side.counts, default=0) > MAX_INT64:
-                return None
-            length = len(side.counts) - len(empty) + sum(empty)
-            _require_range(sketch.scale, side.offset, side.offset + length)
-            number += sum(side.counts) + sum(empty)
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
-        return None
-    return number
+def _run(content: Any) -> tuple[int, tuple[int, ...]]:
+    """Return the first index of consecutive buckets, and their counts."""
+    if not isinstance(content, dict) or not isinstance(content.get("counts"), str):
+        raise ValueError("no buckets")  # noqa: TRY004
+    width = _bounded_int(content.get("width", 1), 1, 8)
+    counts = base64.b64decode(content["counts"], validate=True)
+    if width not in _FORMATS or len(counts) % width:
+        raise ValueError("no whole numbers of this width")
+    numbers = struct.unpack(f"<{len(counts) // width}{_FORMATS[width]}", counts)
+    return _bounded_int(content.get("offset"), -(2**31), 2**31 - 1), numbers
 
 
 def _bounded_int(content: Any, least: int, most: int) -> int:
     if not isinstance(content, int) or isinstance(content, bool) or not least <= content <= most:
         raise ValueError("no whole number within its bounds")
-    return content
-
-
-def encode(bins: Bins) -> dict[str, Any]:
-    """Return the sketch with these buckets, which have the same scale."""
-    content: dict[str, Any] = {"scale": max((scale for sign, scale, _ in bins if sign), default=0)}
-    content["zero_count"] = bins.get((0, 0, 0), 0)
-    for name, sign in (("positive", 1), ("negative", -1)):
-        counts = {index: count for (each, _, index), count in bins.items() if each == sign}
-        if counts:
-            first, last = min(counts), max(counts)
-            content[name] = {"offset": first, "counts": [counts.get(index, 0) for index in range(first, last + 1)]}
     return content
 
 

@@ -137,7 +137,8 @@ def test_only_the_first_snapshot_of_a_life_takes_the_longer_way() -> None:
             assert replayed.apply("metrics:0", BEGIN_MS, b"app-1", value) == []
     assert slow.call_count == 1
     assert replayed.sum(("shop", "counter", "c", (("a", "1"), ("b", ""))))["count"] == 19
-    assert replayed.sum(("shop", "histogram", "h", ()))["sketch"]["positive"]["counts"].count(0) > 0
+    _, bins = replayed.sum(("shop", "histogram", "h", ()))["sketch"]
+    assert sum(bins.values()) == 19
 
 
 @pytest.mark.parametrize("field", ["tags", "sketch"])

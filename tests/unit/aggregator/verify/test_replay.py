@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.buckets import buckets
 from tallystream_aggregator.table.decode import Refusal, read_value
 from tallystream_aggregator.verify.decode import RejectedError, read
 from tallystream_aggregator.verify.lives import Settings
@@ -60,7 +61,7 @@ def gauge(value: Any, name: str = "g") -> dict[str, Any]:
 
 
 def sketch(index: int, count: int, scale: int = 6) -> dict[str, Any]:
-    return {"scale": scale, "positive": {"offset": index, "counts": [count]}}
+    return {"scale": scale, "positive": buckets(index, count)}
 
 
 def histogram(count: int, **more: Any) -> dict[str, Any]:
@@ -378,7 +379,7 @@ def test_forgotten_lives_are_kept_as_one() -> None:
         records.clock((at + 8) * DAY_MS)
     found, replay = records.sum("h"), records.replay
     assert (found["count"], found["sum"], found["min"], found["max"]) == (20, math.fsum([0.1] * 20), 0, times[-1])
-    assert sum(found["sketch"]["positive"]["counts"]) == found["retired"] == 20
+    assert sum(found["sketch"][1].values()) == found["retired"] == 20
     assert records.sum() == {"count": MAX_INT64, "overflow": True, "lives": 0, "instances": 0, "retired": 20}
     assert records.sum("g") == {"number": 0, "lives": 0, "instances": 0, "retired": 0}
     assert [len(lives) for lives in replay._lives_by_metric.values()] == [1, 1, 0]
