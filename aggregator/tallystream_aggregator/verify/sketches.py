@@ -13,9 +13,8 @@ Bins = dict[tuple[int, int, int], int]
 MAX_BUCKETS = 4096
 MAX_INT64 = 2**63 - 1
 SHARES = {"p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
-
-
 _FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
+"""Bytes of a count → its format in `struct`."""
 
 
 def decode(content: object) -> Bins:
