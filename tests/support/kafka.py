@@ -13,6 +13,13 @@ from tallystream_aggregator.kafka import ledger
 NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 """The broker's errors for a partition that was just created."""
 
+NO_COORDINATOR = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
+"""The broker's errors for a group while it starts."""
+
 
 class TopicRecord(NamedTuple):
     """A record of a topic."""
@@ -88,10 +95,22 @@ def append_to_ledger(bootstrap_servers: str, topic: str, *rows: ledger.LedgerRow
 
 
 def committed(bootstrap_servers: str, group: str, topic: str, partition: int = 0) -> int:
-    """Return the group's committed offset, -1001 if it has none."""
+    """Return the group's committed offset, -1001 if it has none. Wait while a broker that has started loads groups."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False})
+    found: list[int] = []
+
+    def has_coordinator() -> bool:
+        try:
+            found.append(consumer.committed([TopicPartition(topic, partition)], timeout=30)[0].offset)
+        except KafkaException as error:
+            if error.args[0].code() not in NO_COORDINATOR:
+                raise
+        return bool(found)
+
     try:
-        return consumer.committed([TopicPartition(topic, partition)], timeout=30)[0].offset
+        if not has_coordinator():
+            wait_until(has_coordinator, 60, f"the group {group} has a coordinator")
+        return found[0]
     finally:
         consumer.close()
 
