@@ -174,15 +174,15 @@ class EpochLoop(ABC):
         report.stopped, self._report = self._stopped(), EpochRow(self._loop.number)
         return report
 
-    def run_between(self, next_begins: Callable[[], bool], seconds: float) -> None:
-        """Take steps after an epoch, for `seconds` at most, or until the next one begins: then its end stores them.
+    def run_between(self, next_begins: Callable[[], bool]) -> None:
+        """Take steps after an epoch until a stop, or until the next one begins: then its end stores them.
 
         After any error the next epoch begins again at what is published, and meets a lasting error itself.
         """
         if self._open_clients is None:
             return  # the epoch has ended without them
         try:
-            self._take_steps(self._open_clients[1], self._timer.monotonic() + seconds, next_begins)
+            self._take_steps(self._open_clients[1], float("inf"), next_begins)
         except Exception as error:  # noqa: BLE001 (nobody waits for this call)
             log.warning("%s begins again with the next epoch: %s", self._loop.transactional_id, error)
             self.close()

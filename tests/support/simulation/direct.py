@@ -72,6 +72,11 @@ class Direct:
 
     # The test.
 
+    def after(self, seconds: float) -> Callable[[], bool]:
+        """Return what tells whether this time has passed from now on."""
+        until_s = self.monotonic() + seconds
+        return lambda: self.monotonic() >= until_s
+
     def flush(self) -> None:
         """Write the markers of transactions that have ended."""
         for action in list(self.cluster.actions()):

@@ -232,8 +232,8 @@ class System:
 
     def _go_on(self, process: Process, loop: EpochLoop) -> None:
         """Let the loop take steps between two epochs, for a time that may be zero."""
-        seconds = process.choose(3, "between epochs") / 10
-        loop.run_between(lambda: False, seconds)
+        until_s = process.monotonic() + process.choose(3, "between epochs") / 10
+        loop.run_between(lambda: process.monotonic() >= until_s)
 
     @property
     def is_running(self) -> bool:

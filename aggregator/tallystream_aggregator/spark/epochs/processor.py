@@ -158,7 +158,7 @@ class EpochProcessor(StatefulProcessor):
         continues = found is not None and loop.is_current(self._store)
         seconds = settings.epoch_s if continues else min(FIRST_EPOCH_S, settings.epoch_s)
         row = loop.run_epoch(self._store, self._claim(generation), seconds)
-        _in_memory[name] = _Loop(loop, generation, Between(loop, settings.epoch_s))
+        _in_memory[name] = _Loop(loop, generation, Between(loop))
         return row
 
     def _new_loop(self, number: int) -> EpochLoop:

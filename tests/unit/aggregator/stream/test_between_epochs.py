@@ -15,7 +15,7 @@ def test_steps_between_epochs_are_published_and_stored_by_the_next_one() -> None
     loop = direct.loop()
     loop.run_epoch(direct.store, (1, 0), 1)
     direct.feed(1, 2)
-    loop.run_between(lambda: False, 2)
+    loop.run_between(direct.after(2))
     assert direct.published() == {METRICS: 2}
     report = loop.run_epoch(direct.store, (1, 1), 1)
     assert (report.records, report.restarts, round(report.seconds)) == (2, 0, 3)
@@ -30,7 +30,7 @@ def test_a_loop_goes_on_until_the_next_epoch_begins() -> None:
     loop = direct.loop()
     loop.run_epoch(direct.store, (1, 0), 1)
     began_s = direct.monotonic()
-    loop.run_between(lambda: direct.monotonic() > began_s + 0.5, 30)
+    loop.run_between(direct.after(0.5))
     assert direct.monotonic() < began_s + 1
 
 
@@ -41,7 +41,7 @@ def test_a_loop_does_not_go_on_after_a_stop() -> None:
     loop.run_epoch(direct.store, (1, 0), 1)
     direct.stopped = True
     direct.feed(1)
-    loop.run_between(lambda: False, 30)
+    loop.run_between(direct.after(30))
     assert direct.published() == {METRICS: 0}
 
 
@@ -57,7 +57,7 @@ def test_an_outage_between_epochs_is_left_to_the_next_one() -> None:
 
     direct.fail = fail
     direct.feed(1)
-    loop.run_between(lambda: False, 30)
+    loop.run_between(direct.after(30))
     direct.fail = lambda _: None
     assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 1
     assert direct.published() == {METRICS: 1}
@@ -75,7 +75,7 @@ def test_a_connection_that_is_not_closed_leaves_no_table_to_go_on_with(monkeypat
     monkeypatch.setattr(SimulatedSource, "read", fail)
     monkeypatch.setattr(SimulatedSource, "close", fail)
     with pytest.raises(BrokerError):
-        loop.run_between(lambda: False, 30)
+        loop.run_between(direct.after(30))
     monkeypatch.undo()
     assert loop.run_epoch(direct.store, (1, 1), 1).restarts == 1
 
@@ -89,8 +89,8 @@ def test_a_loop_that_is_replaced_between_epochs_does_not_fence_the_other(caplog:
     other.run_epoch(direct.store.copy(1), (1, 1), 1)
     direct.feed(1)
     direct.requests.clear()
-    loop.run_between(lambda: False, 30)
+    loop.run_between(direct.after(30))
     assert "is fenced" in caplog.text
     assert "open tallystream-aggregator-0" not in direct.requests
-    other.run_between(lambda: False, 2)
+    other.run_between(direct.after(2))
     assert direct.published() == {METRICS: 1}
