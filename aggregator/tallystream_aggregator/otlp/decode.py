@@ -21,7 +21,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from tallystream.record import Metric, Snapshot
 from tallystream.ulid import ulid
 from tallystream_aggregator.otlp.identity import OtlpError, app_of, instance_of, texts_of
-from tallystream_aggregator.otlp.points import Read, RejectedPoint
+from tallystream_aggregator.otlp.points import Read
 from tallystream_aggregator.otlp.repeated import RepeatedScopes
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ EVERY_MS = 60_000
 DAY_MS = 86_400_000
 """How long before the append time of its record the time of a point may be, and how far ahead it may be, in ms."""
 
+MAX_REJECTED = 10
+"""The most rejected points of a resource that have a text. A record has no more dead letters of points."""
 
 __all__ = ["OtlpError", "ResourceSnapshots", "instance", "instances", "read", "snapshots"]
 
@@ -42,12 +44,13 @@ _scopes = RepeatedScopes()
 class ResourceSnapshots(NamedTuple):
     """The data of one resource: its snapshots in the order of their lives, and its rejected points.
 
-    A rejected point is (reason, name and tags as JSON).
+    A rejected point is (reason, name and tags as JSON). There are `more_rejected` besides the first ten.
     """
 
     instance: str
     snapshots: list[Snapshot]
     rejected: list[tuple[str, str]]
+    more_rejected: int
 
 
 def read(value: bytes) -> list[pb.ResourceMetrics]:
@@ -100,17 +103,20 @@ def snapshots(resource: pb.ResourceMetrics, append_ms: int) -> ResourceSnapshots
     app, name = app_of(attributes), instance_of(attributes)
     grouped: dict[tuple[bytes, int, int], list[Metric]] = defaultdict(list)
     rejected: list[tuple[str, str]] = []
+    more_rejected = 0
     for scope in resource.scope_metrics:
         if not scope.metrics:
             continue
         scope_id = _scope_id(scope.scope)
         for point in _scopes.read(scope):
-            if isinstance(point, RejectedPoint):
-                rejected.append((point.reason, _text(point.name, point.tags)))
-            elif reason := _out_of_bounds(point, append_ms):
-                rejected.append((reason, _text(point.metrics[0].name, point.metrics[0].tags)))
-            else:
+            reason = _out_of_bounds(point, append_ms) if isinstance(point, Read) else point.reason
+            if isinstance(point, Read) and reason is None:
                 grouped[scope_id, point.start_ns, point.time_ns] += point.metrics
+            elif len(rejected) < MAX_REJECTED:
+                of = point.metrics[0] if isinstance(point, Read) else point
+                rejected.append((reason or "", _text(of.name, of.tags)))
+            else:
+                more_rejected += 1
     made = [
         Snapshot(
             app=app,
@@ -127,7 +133,7 @@ def snapshots(resource: pb.ResourceMetrics, append_ms: int) -> ResourceSnapshots
         for (scope_id, start_ns, time_ns), metrics in grouped.items()
     ]
     made.sort(key=lambda snapshot: (snapshot.life, snapshot.seq))
-    return ResourceSnapshots(name, made, rejected)
+    return ResourceSnapshots(name, made, rejected, more_rejected)
 
 
 def _out_of_bounds(point: Read, append_ms: int) -> str | None:

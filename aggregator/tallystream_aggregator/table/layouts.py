@@ -18,7 +18,7 @@ from tallystream.record import CLASSES, Counter, Metric
 from tallystream_aggregator.table.state import Block, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.state import Life
@@ -142,12 +142,6 @@ class Layouts:
                 if index is not None:
                     return Row(part, life.parts[part], (counts_of(block)[index],))
         return row
-
-    def numbers(self, life: Life) -> Iterator[int]:
-        """Yield the numbers of all metrics of a life."""
-        yield from life.rows
-        for block in life.blocks.values():
-            yield from self.layout_for(block).counters
 
     def _add(self, packed: bytes) -> Layout:
         layout = Layout(packed, self._metrics, self._tags)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tallystream.record import TIMELY_MS
 from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.decode import Refusal
+from tallystream_aggregator.table.refusals import Refusal
 from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from tallystream.record import Snapshot
     from tallystream_aggregator.sums import MetricId
@@ -63,9 +63,6 @@ _OF_APP = {METRICS_PER_APP: 1, BYTES_PER_APP: BYTES_PER_METRIC}
 _OF_TABLE = {METRICS_PER_TABLE: APPS, BYTES_PER_TABLE: APPS * BYTES_PER_METRIC}
 """Limits of the numbers of metrics and of the bytes of their names and tags, as multiples of `max_app_metrics`."""
 
-MAX_METRIC_LETTERS = 10
-"""The most dead letters of a record about single metrics, and about its other parts. One more counts the others."""
-
 
 def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     """Return why a record appended at `timestamp_ms` is too late or too early, or None if it is neither.
@@ -81,22 +78,6 @@ def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     if late < TIMELY_MS:
         return None
     return f"too late: appended {late} ms after {what}; the limit is {TIMELY_MS} ms"
-
-
-def limit_letters(refused: Sequence[Refusal]) -> Sequence[Refusal]:
-    """Return the refusals that become dead letters of one record (rule 8)."""
-    if len(refused) <= MAX_METRIC_LETTERS:
-        return refused
-    metrics = [one for one in refused if one.metric is not None]
-    parts = [one for one in refused if one.metric is None]
-    return [*_limited(metrics, "metrics"), *_limited(parts, "parts")]
-
-
-def _limited(refused: list[Refusal], what: str) -> list[Refusal]:
-    more = len(refused) - MAX_METRIC_LETTERS
-    if more <= 0:
-        return refused
-    return [*refused[:MAX_METRIC_LETTERS], Refusal(f"limit: {more} more {what} of this record are rejected")]
 
 
 def refuse_over_limit(limit: str, number: int, settings: TableSettings) -> Refusal:

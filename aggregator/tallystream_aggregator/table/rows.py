@@ -128,9 +128,6 @@ class LifeNumbers(NamedTuple):
     rows: int
 
 
-NO_LIVES = LifeNumbers(0, 0, 0, 0)
-
-
 class TableRecord(NamedTuple):
     """A record of `metrics-table`. If `row` is None, the record is deleted."""
 

@@ -17,6 +17,8 @@ STATE_VERSION: Literal[1] = 1
 
 LifeId = tuple[str, str, str]
 """(app, instance, life)"""
+LifeName = tuple[str, str]
+"""(app, life) within an instance"""
 
 
 class Row(msgspec.Struct, array_like=True, gc=False):
@@ -71,6 +73,23 @@ class Life(msgspec.Struct, array_like=True):
     blocks: dict[int, Block] = {}
     complete: bool = True
 
+    __hash__ = object.__hash__  # a life of the table is equal to no other one
+
+    @property
+    def id(self) -> LifeId:
+        """Which life it is."""
+        return self.app, self.instance, self.life
+
+    @property
+    def name(self) -> LifeName:
+        """Which life of its instance it is."""
+        return self.app, self.life
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a tombstone of its instance changes nothing."""
+        return not (self.living or self.rows or self.blocks) and self.offsets.keys() >= self.parts.keys()
+
     @property
     def deadline_ms(self) -> int:
         """The partition's time at which the life counts as silent: three intervals after its last record."""
@@ -89,8 +108,8 @@ class State(msgspec.Struct, array_like=True):
 
     `clocks` maps partition → the highest append time so far, `offsets` partition → the last offset.
 
-    `lives` maps instance → its lives, oldest first. `forgotten_sums` maps the metric's number → the partial sums of the
-    forgotten lives.
+    `lives` maps instance → (app, life) → life, oldest first. `forgotten_sums` maps the metric's number → the partial
+    sums of the forgotten lives.
 
     Since the table began, `stale`, `records`, `dead` and `forgotten` count stale records, all records, dead letters,
     and forgotten lives.
@@ -100,11 +119,13 @@ class State(msgspec.Struct, array_like=True):
     `topic_id` is the ID of `metrics-table`, empty if it is not known: a topic that is created again has another one.
 
     `sum_tags` are the tags that the sums have.
+
+    A difference has only the metrics, lives and forgotten sums that changed, and `removed` are lives that are gone.
     """
 
     version: Literal[1] = STATE_VERSION
     metrics: list[MetricId] = []
-    lives: dict[str, list[Life]] = {}
+    lives: dict[str, dict[LifeName, Life]] = {}
     forgotten_sums: dict[int, PartialSum] = {}
     clocks: dict[str, int] = {}
     offsets: dict[str, int] = {}
@@ -116,6 +137,7 @@ class State(msgspec.Struct, array_like=True):
     shards: int = 1
     sum_tags: SumTags = SumTags()
     topic_id: str = ""
+    removed: list[LifeId] = []
 
     @property
     def out_ms(self) -> int:

@@ -18,18 +18,17 @@ from tallystream_aggregator.table.decode import (
     CLOCK_KEY,
     NO_CLOCK_RECORD,
     DecodedSnapshot,
-    Forget,
     Message,
     Record,
-    Refusal,
     read_clock,
     read_key,
     read_value,
 )
 from tallystream_aggregator.table.forget import forget_metric
-from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limit_letters
+from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings
 from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
+from tallystream_aggregator.table.refusals import Refusal, Refusals
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
 from tallystream_aggregator.table.shards import is_otlp, shard_of, shards_of
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sums import Sum
     from tallystream_aggregator.table.rows import TableRecord
-    from tallystream_aggregator.table.state import State
+    from tallystream_aggregator.table.state import Life, LifeId, LifeName, State
 
 
 class Changes(NamedTuple):
@@ -76,12 +75,14 @@ class Table:
         still later one is applied; -1 for none. Each of them would be accepted completely, and replaced by the next.
         """
         self._applier.run_limit = -1
-        refused = limit_letters(self._apply_record(record, message))
+        refused = Refusals()
+        self._apply_record(record, message, refused)
         if self._counts(record):
             self.state.records += records
         if refused:
-            self._add_dead_letters(record, refused)
-            self.state.dead += len(refused)
+            letters = refused.letters()
+            self._add_dead_letters(record, letters)
+            self.state.dead += len(letters)
         return self._applier.run_limit
 
     def advance(self, partition: str, offset: int, clock_ms: int) -> None:
@@ -117,7 +118,7 @@ class Table:
         if not rows and not self._shard_row_changed:
             return []
         self._to_publish, self._shard_row_changed = set(), False
-        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts())]
+        return [*rows.values(), shard_row(self.state, self._lives.instances.counts())]
 
     def publish_all(self) -> None:
         """Have the next outputs and rows include all sums and all rows, whether they have changed or not."""
@@ -135,35 +136,47 @@ class Table:
     def pop_difference(self) -> State:
         """Return what changed in the state since the last call, as a state with only these parts (table.storage)."""
         state = self.state
-        lives = {instance: state.lives.get(instance, []) for instance in self._lives.dirty}
+        lives: dict[str, dict[LifeName, Life]] = {}
+        removed: list[LifeId] = []
+        for app, instance, name in self._lives.dirty:
+            life = self._lives.instances.find(app, instance, name)
+            if life is None:
+                removed.append((app, instance, name))
+            else:
+                lives.setdefault(instance, {})[life.name] = life
         forgotten_sums = {number: state.forgotten_sums[number] for number in self._changed_forgotten}
         metrics, self._metrics = state.metrics[self._metrics :], len(state.metrics)
         self._lives.dirty, self._changed_forgotten = set(), set()
-        return msgspec.structs.replace(state, metrics=metrics, lives=lives, forgotten_sums=forgotten_sums)
+        return msgspec.structs.replace(
+            state, metrics=metrics, lives=lives, removed=removed, forgotten_sums=forgotten_sums
+        )
 
-    def _apply_record(self, record: Record, message: Message | None) -> list[Refusal]:
-        """Apply one record, and return the refusals."""
+    def _apply_record(self, record: Record, message: Message | None, refused: Refusals) -> None:
+        """Apply one record, and add what is refused of it."""
         if record.topic in self.settings.otlp_topics:  # without clock records
             self._note_forgotten(self._lives.forget(record.partition_name, record.clock_ms))
             if is_otlp(record, self.settings.otlp_topics):
-                return self._apply_otlp(record)
+                self._apply_otlp(record, refused)
+                return
             if shard_of(record.key, self.state.shards) != self.state.shard:
-                return []
-        return self._apply_clock(record) if self._is_clock(record) else self._apply_keyed(record, message)
+                return
+        if self._is_clock(record):
+            self._apply_clock(record, refused)
+        else:
+            self._apply_keyed(record, message, refused)
 
-    def _apply_keyed(self, record: Record, message: Message | None) -> list[Refusal]:
-        """Apply a record whose key is an instance ID, and return the refusals."""
+    def _apply_keyed(self, record: Record, message: Message | None, refused: Refusals) -> None:
+        """Apply a record whose key is an instance ID."""
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
-            return [instance]
-        if record.value is None:
+            refused.add(instance)
+        elif record.value is None:
             self._applier.apply_tombstone(instance, record)
-            return []
-        if len(record.value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, instance)]
-        if message is None:
-            message = read_value(record.value, self.settings.max_metrics)
-        return self._apply_message(instance, message, record)
+        elif len(record.value) > self.settings.max_record_bytes:
+            refused.add(self._refuse_size(record, instance))
+        else:
+            found = read_value(record.value, self.settings.max_metrics) if message is None else message
+            self._apply_message(instance, found, record, refused)
 
     def _counts(self, record: Record) -> bool:
         """Tell whether this shard counts a record. Clock records and those of OTLP topics are in every shard."""
@@ -175,75 +188,76 @@ class Table:
     def _is_clock(self, record: Record) -> bool:
         return record.key == CLOCK_KEY and record.topic not in self.settings.otlp_topics
 
-    def _apply_clock(self, record: Record) -> list[Refusal]:
+    def _apply_clock(self, record: Record, refused: Refusals) -> None:
         """Forget lives by a clock record, which every shard has. One of the shards refuses anything else."""
         wall_ms = read_clock(record.value)
-        if wall_ms is None:
-            return [Refusal(NO_CLOCK_RECORD)] if self.state.shard == 0 else []
-        self._note_forgotten(self._lives.forget(record.partition_name, min(record.clock_ms, wall_ms)))
-        return []
+        if wall_ms is not None:
+            self._note_forgotten(self._lives.forget(record.partition_name, min(record.clock_ms, wall_ms)))
+        elif self.state.shard == 0:
+            refused.add(Refusal(NO_CLOCK_RECORD))
 
     def _refuse_size(self, record: Record, instance: str) -> Refusal:
         size, limit = len(record.value or b""), self.settings.max_record_bytes
         self._lives.events.append(Event("limit", "", instance, "", record.clock_ms, *record.location, RECORD_SIZE))
         return Refusal(f"limit: the record has {size} bytes; the limit is {limit}")
 
-    def _apply_otlp(self, record: Record) -> list[Refusal]:
+    def _apply_otlp(self, record: Record, refused: Refusals) -> None:
         """Apply the data of the resources in an OTLP record whose instances are in this shard.
 
         Of the shards that the record has data for, the first one refuses what has no valid instance.
         """
-        state, refused = self.state, list[Refusal]()
+        state = self.state
         value, limit = record.value or b"", self.settings.max_metrics
         if len(value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, "")] if self._is_first(record) else []
+            if self._is_first(record):
+                refused.add(self._refuse_size(record, ""))
+            return
         try:
             resources = otlp.read(value)
         except otlp.OtlpError as error:
-            return [Refusal(str(error))] if self._is_first(record) else []
+            self._refuse_in_first(record, error, refused)
+            return
         for resource in resources:
             try:
                 instance = otlp.instance(resource)
             except otlp.OtlpError as error:
-                refused += [Refusal(str(error))] if self._is_first(record) else []
+                self._refuse_in_first(record, error, refused)
                 continue
             if shard_of(instance.encode(), state.shards) != state.shard:
                 continue
             try:
                 found = otlp.snapshots(resource, record.timestamp_ms)
             except otlp.OtlpError as error:
-                refused.append(Refusal(str(error)))
+                refused.add(Refusal(str(error)))
                 continue
-            refused += [Refusal(*rejected) for rejected in found.rejected]
+            refused.add_decoded([Refusal(*rejected) for rejected in found.rejected], found.more_rejected)
             for snapshot in found.snapshots:
                 over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
                 message = DecodedSnapshot(snapshot, (), over_limit)
-                refused += self._applier.apply_snapshot(instance, message, record)
-        return refused
+                self._applier.apply_snapshot(instance, message, record, refused)
+
+    def _refuse_in_first(self, record: Record, error: otlp.OtlpError, refused: Refusals) -> None:
+        if self._is_first(record):
+            refused.add(Refusal(str(error)))
 
     def _is_first(self, record: Record) -> bool:
         """Tell whether this is the first of the shards that an OTLP record has data for."""
         return self.state.shard == min(shards_of(record, self.state.shards, self.settings.otlp_topics))
 
-    def _apply_message(self, instance: str, message: Message, record: Record) -> list[Refusal]:
+    def _apply_message(self, instance: str, message: Message, record: Record, refused: Refusals) -> None:
         if isinstance(message, Refusal):
-            return [message]
-        if isinstance(message, DecodedSnapshot):
-            return self._applier.apply_snapshot(instance, message, record)
-        if isinstance(message, ShortForm):
-            return self._applier.apply_short_form(instance, message, record)
-        return self._apply_forget(instance, message, record)
-
-    def _apply_forget(self, instance: str, forget: Forget, record: Record) -> list[Refusal]:
-        """Apply a forget record, and return the refusals."""
-        if forget.metric is None:
-            self._applier.apply_tombstone(instance, record, forget)
-            return []
-        state = self.state
-        if forget.shards != state.shards:
-            return [Refusal(f"forget: the record is for {forget.shards} shards and the table has {state.shards}")]
-        self._note_forgotten(forget_metric(self._lives, forget, record))
-        return []
+            refused.add(message)
+        elif isinstance(message, DecodedSnapshot):
+            self._applier.apply_snapshot(instance, message, record, refused)
+        elif isinstance(message, ShortForm):
+            self._applier.apply_short_form(instance, message, record, refused)
+        elif message.metric is None:
+            self._applier.apply_tombstone(instance, record, message)
+        elif message.shards != self.state.shards:
+            reason = f"forget: the record is for {message.shards} shards and the table has {self.state.shards}"
+            refused.add(Refusal(reason))
+        else:
+            self._note_forgotten(forget_metric(self._lives, message, record))
 
     def _note_forgotten(self, numbers: set[int]) -> None:
         self._changed_forgotten |= numbers

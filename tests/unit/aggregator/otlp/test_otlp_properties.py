@@ -112,7 +112,7 @@ def test_tables_that_begin_again_change_no_sum(seed: int, shards: int) -> None:
         if chance.random() < 0.2:
             tables.begin_again(from_rows=chance.random() < 0.5)
         tables.step(ends)
-    lives = [life for state in tables.states for known in state.lives.values() for life in known]
+    lives = [life for state in tables.states for known in state.lives.values() for life in known.values()]
     assert {life.complete for life in lives} == {False}
     for sums in (tables.sums, tables.all_sums()):
         found = {

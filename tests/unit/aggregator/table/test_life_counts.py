@@ -29,7 +29,7 @@ def test_the_numbers_of_a_shard_are_those_of_its_lives(schedule: list[int], size
     table = Table(State(), SETTINGS)
     for taken in in_steps(play(schedule), sizes):
         found = run(table, [record(written) for written in taken])
-        lives = [life for known in table.state.lives.values() for life in known]
+        lives = [life for known in table.state.lives.values() for life in known.values()]
         (row,) = (one.row for one in found.rows if isinstance(one.row, ShardRow))
         assert (row.lives, row.living) == (len(lives), sum(life.living for life in lives))
         assert row.instances == len({life.instance for life in lives if life.living})
