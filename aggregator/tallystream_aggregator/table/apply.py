@@ -14,7 +14,7 @@ from tallystream.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.arithmetic.metric_types import Values, count_falls, merge_values, stored
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE
-from tallystream_aggregator.table.layouts import counts_of, metric_count
+from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.limits import METRICS_PER_RECORD, out_of_bounds, refuse_over_limit
 from tallystream_aggregator.table.refusals import Refusal, Refusals
 from tallystream_aggregator.table.state import Life, Row
@@ -88,7 +88,7 @@ def replace_all(
         if row is None and has_other_blocks:
             row = lives.layouts.row(life, number)
         if row is None:
-            limit = lives.quota.exceeded_limit(metric_count(life), metric_id, known=number >= 0)
+            limit = lives.quota.exceeded_limit(life, metric_id, known=lives.is_used(number))
             if limit is not None:
                 over_limit[limit] += 1
                 continue
@@ -243,7 +243,7 @@ class RecordApplier:
         row = life.rows.get(number)
         total, last = (0, 0) if row is None else row.values
         if row is None:
-            limit = self._lives.quota.exceeded_limit(len(life.rows), metric_id, known=number >= 0)
+            limit = self._lives.quota.exceeded_limit(life, metric_id, known=self._lives.is_used(number))
             if limit is not None:
                 refused.add(self._refuse_over_limit(life, limit, 1, record))
                 return
@@ -271,8 +271,8 @@ class RecordApplier:
         lives stay.
         """
         lives = self._lives
-        for life in lives.instances.pop_filled(instance, forget):
-            lives.dirty.add(life.id)
+        for life in lives.instances.filled(instance, forget):
+            lives.will_change(life)
             lives.blocks_to_rows(life)
             if life.rows:
                 lives.add_event("tombstone" if forget is None else "forget", life, record)
@@ -282,5 +282,5 @@ class RecordApplier:
                 lives.mark_changed(life, part, record)
             if life.life == SHORT_FORM_LIFE:
                 lives.delete(life)
-            elif not life.is_empty:  # it has parts of another partition
-                lives.instances.will_change(life)
+            else:
+                lives.instances.note_emptied(life)

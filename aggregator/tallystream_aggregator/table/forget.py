@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
 from tallystream_aggregator.table.outputs import Event
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 def forget_metric(lives: Lives, forget: Forget, record: Record) -> set[int]:
     """Remove metrics from the lives of the record's partition and from the forgotten sums.
 
-    Return the metrics whose forgotten sums are empty now. A living life has the metric again with its next snapshot.
+    Return the metrics whose forgotten sums are gone now. A living life has the metric again with its next snapshot.
     """
     state = lives.state
     numbers = {number for metric, number in lives.numbers_of(forget.metric or "").items() if forget.has_metric(metric)}
@@ -37,10 +36,10 @@ def forget_metric(lives: Lives, forget: Forget, record: Record) -> set[int]:
         lives.blocks_to_rows(life)
         lives.remove_rows(life, rows)
         removed |= rows
-    emptied = {number for number in numbers & state.forgotten_sums.keys() if state.forgotten_sums[number].forgotten}
+    emptied = numbers & state.forgotten_sums.keys()
     for number in emptied:
-        lives.sums.subtract_forgotten(number, state.forgotten_sums[number])
-        state.forgotten_sums[number] = PartialSum(state.metrics[number][2])
+        lives.sums.subtract_forgotten(number, state.forgotten_sums.pop(number))
+    lives.release(emptied)
     for app, name in sorted({state.metrics[number][:2] for number in removed | emptied}):
         lives.events.append(Event("forget", app, "", "", record.clock_ms, *record.location, name))
     return emptied

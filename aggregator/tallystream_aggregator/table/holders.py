@@ -55,7 +55,9 @@ class _Partition:
         self._blocks: dict[bytes, set[Life]] = {}
 
     def add_block(self, life: Life, layout: Layout) -> None:
-        """Add a life to those that have a block of this layout."""
+        """Add a life to those that have a block of this layout. A block without counters has no entry."""
+        if not layout.counters:
+            return
         lives = self._blocks.get(layout.packed)
         if lives is None:
             lives = self._blocks[layout.packed] = set()
@@ -65,12 +67,18 @@ class _Partition:
 
     def remove_block(self, life: Life, layout: Layout) -> None:
         """Remove a life from those that have a block of this layout."""
+        if not layout.counters:
+            return
         lives = self._blocks[layout.packed]
         lives.remove(life)
         if not lives:
             del self._blocks[layout.packed]
             for number in layout.counters:
                 self._layouts.remove(number, layout.packed)
+
+    def has(self, number: int) -> bool:
+        """Tell whether a life has the metric."""
+        return bool(self.rows[number] or self._layouts[number])
 
     def blocks(self, number: int) -> list[set[Life]]:
         """Return the lives that have the metric in a block, as one set for each layout."""
@@ -129,6 +137,10 @@ class Holders:
         """Yield the lives that have a row of the metric."""
         for found in self._partitions.values():
             yield from found.rows[number]
+
+    def has(self, number: int) -> bool:
+        """Tell whether a life has the metric."""
+        return any(found.has(number) for found in self._partitions.values())
 
     def count(self, number: int) -> int:
         """Return how many lives have the metric."""

@@ -177,21 +177,23 @@ class Instances:
             return self._index(instance).living.values()
         return [life for life in self._state.lives.get(instance, _NO_LIVES).values() if life.living]
 
-    def pop_filled(self, instance: str, forget: Forget | None) -> list[Life]:
-        """Return the lives of an instance that a tombstone may change, or a forget record, by app and age.
-
-        They count as empty from now on. Call `will_change` for those that are not.
-        """
+    def filled(self, instance: str, forget: Forget | None) -> list[Life]:
+        """Return the lives of an instance that a tombstone may change, or a forget record, by app and age."""
         index = self._index(instance)
         found: list[Life] = []
         for app in index.apps if forget is None or forget.app is None else index.apps.keys() & {forget.app}:
             filled = index.apps[app].filled
-            if forget is not None and forget.life is not None:
-                found += [filled.pop(forget.life)] if forget.life in filled else []
-            else:
+            if forget is None or forget.life is None:
                 found += filled.values()
-                filled.clear()
+            elif forget.life in filled:
+                found.append(filled[forget.life])
         return found
+
+    def note_emptied(self, life: Life) -> None:
+        """Note that a tombstone has emptied a life, unless it has parts of another partition."""
+        index = self._indexes.get(life.instance)
+        if index is not None and life.is_empty:
+            index.apps[life.app].filled.pop(life.life, None)
 
     def is_restart(self, life: Life, seq: int) -> bool:
         """Tell whether a new life is a restart: its instance had a life of this app before. `seq` is its first one.

@@ -18,7 +18,7 @@ from tallystream.record import CLASSES, Counter, Metric
 from tallystream_aggregator.table.state import Block, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.state import Life
@@ -41,7 +41,7 @@ class Layout:
     has the numbers in their order.
     """
 
-    def __init__(self, packed: bytes, metrics: Sequence[MetricId], tags: dict[int, dict[str, str]]) -> None:
+    def __init__(self, packed: bytes, metrics: Mapping[int, MetricId], tags: dict[int, dict[str, str]]) -> None:
         self.packed = packed
         self.numbers = array(_NUMBERS, packed).tolist()
         own = [metrics[number] for number in self.numbers]
@@ -97,7 +97,7 @@ class Layout:
 class Layouts:
     """The layouts of a shard's blocks, whose `metrics` are listed by number, and the rows of lives in both forms."""
 
-    def __init__(self, metrics: Sequence[MetricId]) -> None:
+    def __init__(self, metrics: Mapping[int, MetricId]) -> None:
         self._metrics = metrics
         self._layouts: dict[bytes, Layout] = {}
         self._tags: dict[int, dict[str, str]] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tallystream_aggregator.table.holders import Holders
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE, Instances
 from tallystream_aggregator.table.layouts import Layouts, counts_of
-from tallystream_aggregator.table.limits import MetricQuota
+from tallystream_aggregator.table.limits import MetricQuota, size_of
 from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.outputs import Event
 from tallystream_aggregator.table.rows import PartMetrics, TableRecord, life_key, life_row, metric_json
@@ -56,7 +56,8 @@ class Deadlines:
 class Lives:
     """The lives and metrics of `state`, which it changes in place, and the events since they were last taken.
 
-    `dirty` are the lives that have changed since the state was last stored, which may be gone.
+    `dirty` are the lives that have changed since the state was last stored, which may be gone. `unused` are the metrics
+    that no life and no forgotten sum has. They do not count in the `quota`, and are dropped after the next step.
     """
 
     def __init__(self, state: State, settings: TableSettings) -> None:
@@ -68,15 +69,18 @@ class Lives:
         self.events: list[Event] = []
         self.dirty: set[LifeId] = set()
         self._numbers: dict[str, dict[MetricId, int]] = {}  # by the name of the metric
-        for number, metric in enumerate(state.metrics):
+        for number, metric in state.metrics.items():
             self._numbers.setdefault(metric[1], {})[metric] = number
-        self.quota = MetricQuota(state.metrics, settings)
+        self.next_number = max(state.metrics, default=-1) + 1
+        self.quota = MetricQuota(state.metrics.values(), settings)
+        self.unused: set[int] = set()
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._deleted: list[TableRecord] = []
         self._silence = Deadlines(lambda life: life.deadline_ms)
         self._forgetting = Deadlines(lambda life: life.keep_ms + settings.forget_after_ms)
         for life in self.instances:
             self._set_due(life)
+        self.release(state.metrics)
 
     def will_change(self, life: Life) -> None:
         """Note that a life is about to change."""
@@ -94,7 +98,11 @@ class Lives:
         """Add the row of a metric that the life does not have."""
         self.sums.mark_dirty(life, (number,))
         life.rows[number] = row
+        life.bytes += size_of(self.state.metrics[number])
         self.holders.add_rows(life, (number,))
+        if number in self.unused:
+            self.unused.discard(number)
+            self.quota.add(self.state.metrics[number])
 
     def remove_rows(self, life: Life, numbers: Iterable[int]) -> None:
         """Remove the rows of these metrics from a life without blocks."""
@@ -102,7 +110,28 @@ class Lives:
         self.sums.mark_dirty(life, removed)
         for number in removed:
             self.publish(life, life.rows.pop(number).part)
+            life.bytes -= size_of(self.state.metrics[number])
         self.holders.remove_rows(life, removed)
+        self.release(removed)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """Note which of these metrics no life and no forgotten sum has any more."""
+        for number in numbers:
+            if number not in self.state.forgotten_sums and not self.holders.has(number) and number not in self.unused:
+                self.unused.add(number)
+                self.quota.remove(self.state.metrics[number])
+
+    def drop_unused(self) -> set[int]:
+        """Drop the metrics that nothing has, after their last sums were taken, and return their numbers."""
+        dropped, self.unused = self.unused, set()
+        for number in dropped:
+            metric = self.state.metrics.pop(number)
+            self.sums.drop(number)
+            known = self._numbers[metric[1]]
+            del known[metric]
+            if not known:
+                del self._numbers[metric[1]]
+        return dropped
 
     def blocks_to_rows(self, life: Life, parts: Iterable[int] | None = None) -> None:
         """Turn the blocks of these parts into rows, or all blocks of the life."""
@@ -177,12 +206,19 @@ class Lives:
             self.holders.remove_rows(life, life.rows)
             self._deleted += [TableRecord(life_key(life, part), None) for part in sorted({*life.parts, *life.offsets})]
         self.state.forgotten += len(lives)
-        return self.sums.forget(lives)
+        changed = self.sums.forget(lives)
+        for life in lives:
+            self.release(life.rows)
+        return changed
 
     def number_of(self, metric_id: MetricId) -> int:
         """Return the number of a metric, or -1 if it is new."""
         known = self._numbers.get(metric_id[1])
         return -1 if known is None else known.get(metric_id, -1)
+
+    def is_used(self, number: int) -> bool:
+        """Tell whether a life or a forgotten sum has a metric."""
+        return number >= 0 and number not in self.unused
 
     def numbers_of(self, name: str) -> Mapping[MetricId, int]:
         """Return the metrics with this name, and their numbers."""
@@ -190,9 +226,9 @@ class Lives:
 
     def add_metric(self, metric_id: MetricId) -> int:
         """Add a new metric, and return its number: the next one."""
-        number = len(self.state.metrics)
+        number, self.next_number = self.next_number, self.next_number + 1
         self._numbers.setdefault(metric_id[1], {})[metric_id] = number
-        self.state.metrics.append(metric_id)
+        self.state.metrics[number] = metric_id
         self.quota.add(metric_id)
         return number
 

@@ -42,6 +42,13 @@ class MetricSums:
         self._living: Counter[Layout] = Counter()  # the change of the number of living lives and instances
         self._build()
 
+    def drop(self, number: int) -> None:
+        """Drop a metric that no life and no forgotten sum has."""
+        of = self.numbers.of(number)
+        if number != of:
+            self._partials.pop(number, None)
+        self._partials.pop(self.numbers.drop(number), None)
+
     def __getitem__(self, number: int) -> PartialSum:
         """Return the partial sums of a metric's sum, empty ones for a new sum."""
         partial = self._partials.get(number)

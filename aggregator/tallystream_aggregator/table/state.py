@@ -54,7 +54,7 @@ class Life(msgspec.Struct, array_like=True):
     (or the ULID's time, if that is later), by which the life is forgotten. `partition` is the one whose clock applies.
     `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition` that the part
     includes. A part whose newest snapshot is from another partition has no offset. `complete` tells whether its
-    snapshots have all metrics of a part.
+    snapshots have all metrics of a part. `bytes` are those of the names and tags of all its metrics.
     """
 
     instance: str
@@ -72,6 +72,7 @@ class Life(msgspec.Struct, array_like=True):
     offsets: dict[int, int] = {}
     blocks: dict[int, Block] = {}
     complete: bool = True
+    bytes: int = 0
 
     __hash__ = object.__hash__  # a life of the table is equal to no other one
 
@@ -103,6 +104,14 @@ class Life(msgspec.Struct, array_like=True):
         return self.living and (not self.complete or row.seq == self.parts.get(row.part, 0))
 
 
+class Removed(msgspec.Struct, array_like=True):
+    """What is gone since the state was stored: metrics and forgotten sums by the number of the metric."""
+
+    lives: list[LifeId] = []
+    metrics: list[int] = []
+    forgotten_sums: list[int] = []
+
+
 class State(msgspec.Struct, array_like=True):
     """The table of one shard.
 
@@ -120,11 +129,13 @@ class State(msgspec.Struct, array_like=True):
 
     `sum_tags` are the tags that the sums have.
 
-    A difference has only the metrics, lives and forgotten sums that changed, and `removed` are lives that are gone.
+    `metrics` maps number → metric. A number is never given to another metric by the same process.
+
+    A difference has only the metrics, lives and forgotten sums that changed, and `removed` has those that are gone.
     """
 
     version: Literal[1] = STATE_VERSION
-    metrics: list[MetricId] = []
+    metrics: dict[int, MetricId] = {}
     lives: dict[str, dict[LifeName, Life]] = {}
     forgotten_sums: dict[int, PartialSum] = {}
     clocks: dict[str, int] = {}
@@ -137,7 +148,7 @@ class State(msgspec.Struct, array_like=True):
     shards: int = 1
     sum_tags: SumTags = SumTags()
     topic_id: str = ""
-    removed: list[LifeId] = []
+    removed: Removed = msgspec.field(default_factory=Removed)
 
     @property
     def out_ms(self) -> int:

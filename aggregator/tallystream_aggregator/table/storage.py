@@ -16,7 +16,7 @@ import msgspec
 
 from tallystream.decoding import msgpack_decoder
 from tallystream_aggregator.table.arithmetic.partial_sums import enc_hook
-from tallystream_aggregator.table.state import STATE_VERSION, State, StateError, pack, unpack
+from tallystream_aggregator.table.state import STATE_VERSION, Removed, State, StateError, pack, unpack
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class StoredTable:
 def _entries(state: State) -> Iterator[bytes]:
     """Yield a state in entries of about `ENTRY_BYTES`. The last one has all small fields."""
     items = chain(
-        (("metrics", number, metric) for number, metric in enumerate(state.metrics)),
+        (("metrics", number, metric) for number, metric in state.metrics.items()),
         (("lives", life.id, life) for lives in state.lives.values() for life in lives.values()),
         (("forgotten_sums", number, partial) for number, partial in state.forgotten_sums.items()),
     )
@@ -134,7 +134,7 @@ class _Taken:
 
     def of(self, state: State) -> State:
         """Return the state with only these parts."""
-        parts: dict[str, Any] = {**self.parts, "metrics": list(self.parts["metrics"].values()), "lives": {}}
+        parts: dict[str, Any] = {**self.parts, "lives": {}}
         for (app, instance, life), packed in self.parts["lives"].items():
             parts["lives"].setdefault(instance, {})[app, life] = packed
         return msgspec.structs.replace(state, **parts)
@@ -169,12 +169,18 @@ def _merge(state: State, entry: State) -> State:
     lives = state.lives
     for instance, changed in entry.lives.items():
         lives.setdefault(instance, {}).update(changed)
-    for app, instance, life in entry.removed:
+    for app, instance, life in entry.removed.lives:
         known = lives.get(instance, {})
         known.pop((app, life), None)
         if not known:
             lives.pop(instance, None)
-    entry.lives, entry.removed = lives, []
-    entry.metrics = state.metrics + entry.metrics
-    entry.forgotten_sums = state.forgotten_sums | entry.forgotten_sums
-    return entry
+    metrics, forgotten_sums = state.metrics, state.forgotten_sums
+    metrics.update(entry.metrics)
+    forgotten_sums.update(entry.forgotten_sums)
+    for number in entry.removed.metrics:
+        metrics.pop(number, None)
+    for number in entry.removed.forgotten_sums:
+        forgotten_sums.pop(number, None)
+    return msgspec.structs.replace(
+        entry, lives=lives, metrics=metrics, forgotten_sums=forgotten_sums, removed=Removed()
+    )

@@ -31,13 +31,14 @@ from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, E
 from tallystream_aggregator.table.refusals import Refusal, Refusals
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
 from tallystream_aggregator.table.shards import is_otlp, shard_of, shards_of
+from tallystream_aggregator.table.state import Removed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tallystream_aggregator.sums import Sum
+    from tallystream_aggregator.sums import MetricId, Sum
     from tallystream_aggregator.table.rows import TableRecord
-    from tallystream_aggregator.table.state import Life, LifeId, LifeName, State
+    from tallystream_aggregator.table.state import Life, LifeName, State
 
 
 class Changes(NamedTuple):
@@ -63,8 +64,9 @@ class Table:
         self._applier = RecordApplier(self._lives, self.settings)
         self._shard_row_changed = False
         self._changed_forgotten: set[int] = set()  # since the state was stored
-        self._to_publish: set[int] = set()  # of them, since the rows were returned
-        self._metrics = len(state.metrics)
+        self._to_publish: dict[int, MetricId] = {}  # the same since the rows were returned
+        self._next = self._lives.next_number  # the metrics from here on are new since the state was stored
+        self._dropped: set[int] = set()
 
     def apply_record(self, record: Record, records: int = 1, message: Message | None = None) -> int:
         """Apply a record that stands for `records`: those that it supersedes, and itself.
@@ -108,23 +110,25 @@ class Table:
         changes = Changes(totals, list(self._dead), list(self._lives.events), shard_sums)
         self._dead.clear()
         self._lives.events.clear()
+        self._dropped |= self._lives.drop_unused()
         return changes
 
     def rows(self) -> list[TableRecord]:
         """Return the rows that changed since the last call, and clear them."""
         rows = self._lives.pop_rows() | {
-            row.key: row for row in (forgotten_row(self.state, number) for number in sorted(self._to_publish))
+            row.key: row for row in (forgotten_row(self.state, *one) for one in sorted(self._to_publish.items()))
         }
         if not rows and not self._shard_row_changed:
             return []
-        self._to_publish, self._shard_row_changed = set(), False
+        self._to_publish, self._shard_row_changed = {}, False
         return [*rows.values(), shard_row(self.state, self._lives.instances.counts())]
 
     def publish_all(self) -> None:
         """Have the next outputs and rows include all sums and all rows, whether they have changed or not."""
-        self._lives.sums.force_publish(range(len(self.state.metrics)))
+        self._lives.sums.force_publish(self.state.metrics)
         self._lives.publish_all()
-        self._to_publish, self._shard_row_changed = set(self.state.forgotten_sums), True
+        self._note_forgotten(set(self.state.forgotten_sums))
+        self._shard_row_changed = True
 
     def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return the partial sums of this shard for the sums of these metrics, for the combiners."""
@@ -137,15 +141,22 @@ class Table:
         """Return what changed in the state since the last call, as a state with only these parts (table.storage)."""
         state = self.state
         lives: dict[str, dict[LifeName, Life]] = {}
-        removed: list[LifeId] = []
+        removed = Removed([], [one for one in self._dropped if one < self._next], [])
         for app, instance, name in self._lives.dirty:
             life = self._lives.instances.find(app, instance, name)
             if life is None:
-                removed.append((app, instance, name))
+                removed.lives.append((app, instance, name))
             else:
                 lives.setdefault(instance, {})[life.name] = life
-        forgotten_sums = {number: state.forgotten_sums[number] for number in self._changed_forgotten}
-        metrics, self._metrics = state.metrics[self._metrics :], len(state.metrics)
+        forgotten_sums = {}
+        for number in self._changed_forgotten:
+            if number in state.forgotten_sums:
+                forgotten_sums[number] = state.forgotten_sums[number]
+            else:
+                removed.forgotten_sums.append(number)
+        new = range(self._next, self._lives.next_number)
+        metrics = {number: state.metrics[number] for number in new if number in state.metrics}
+        self._next, self._dropped = self._lives.next_number, set()
         self._lives.dirty, self._changed_forgotten = set(), set()
         return msgspec.structs.replace(
             state, metrics=metrics, lives=lives, removed=removed, forgotten_sums=forgotten_sums
@@ -261,7 +272,7 @@ class Table:
 
     def _note_forgotten(self, numbers: set[int]) -> None:
         self._changed_forgotten |= numbers
-        self._to_publish |= numbers
+        self._to_publish |= {number: self.state.metrics[number] for number in numbers}
 
     def _add_dead_letters(self, record: Record, refused: Sequence[Refusal]) -> None:
         quotable_bytes = MAX_QUOTED_BYTES

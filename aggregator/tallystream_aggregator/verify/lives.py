@@ -49,7 +49,7 @@ class Life:
     the time of its ULID if that is later. `is_short` tells whether it is that of the short form, which is never
     forgotten. `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether
     snapshots have all metrics of a part, `created_ms` is the time of its ULID, and `limits` are those that the life has
-    reached.
+    reached, and `bytes` those of the names and tags of its rows.
     """
 
     app: str
@@ -67,6 +67,7 @@ class Life:
     seqs: dict[int, int] = field(default_factory=dict)
     current_parts: set[int] = field(default_factory=set)
     rows: dict[Identity, Row] = field(default_factory=dict)
+    bytes: int = 0
 
     @property
     def deadline_ms(self) -> int:

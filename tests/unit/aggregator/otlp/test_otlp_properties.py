@@ -78,9 +78,9 @@ def test_shards_divide_the_instances_of_a_record(shards: int) -> None:
         table = Table(State(shard=shard, shards=shards), SETTINGS)
         mine = [record_of(one) for one in fleet.records if shard in shards_of(record_of(one), shards, (TOPIC,))]
         run(table, mine)
-        for metric, row in zip(table.state.metrics, table.shard_sums(range(len(table.state.metrics))), strict=True):
-            if metric[2] == "counter":
-                at = metric[1], dict(metric[3])["topic"]
+        for row in table.shard_sums(table.state.metrics):
+            if row.metric[2] == "counter":
+                at = row.metric[1], dict(row.metric[3])["topic"]
                 total[at] = total.get(at, 0) + int(row.partial.totals()["count"] or 0)
     assert total == fleet.counted
 

@@ -40,9 +40,8 @@ def state_with_block(metrics: list[MetricId], order: list[int], counts: list[int
     own = [counts[number] for number in order if metrics[number][2] == "counter"]
     life.blocks[0] = Block(array("i", order).tobytes(), array("q", own).tobytes())
     life.rows = {number: Row(0, 7, (float(number),)) for number in order if metrics[number][2] == "gauge"}
-    return State(
-        metrics=metrics, lives={"app-1": {life.name: life}}, clocks={"metrics:0": BEGIN_MS}, offsets={"metrics:0": 3}
-    )
+    lives, numbered = {"app-1": {life.name: life}}, dict(enumerate(metrics))
+    return State(metrics=numbered, lives=lives, clocks={"metrics:0": BEGIN_MS}, offsets={"metrics:0": 3})
 
 
 @given(METRICS, st.data())
