@@ -63,7 +63,7 @@ def _run(servers: str, folder: Path, options: argparse.Namespace) -> None:
     tracker = LagTracker(
         OffsetFetcher(admin, timeout=60, stopping=lambda: False), Patterns(("group-*",)), Rules(), clock=time.time
     )
-    recorder, took = Recorder(Rules()), []
+    recorder, took = Recorder(), []
     for number in range(options.rounds):
         _commit(admin, topics, options.groups, options.partitions, number + 1)
         _append(producer, topics, options.partitions)

@@ -25,9 +25,9 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The sum of one metric over all instances of an app, as of the input offsets in `offsets`.
 
     The `type` determines which fields are set: counter: count; float_counter: sum; updown and gauge: sum, min, max,
-    mean, number; meter: count and rates; histogram: count, sum, min, max (and quantiles and the merged sketch, if every
-    life that counted values has a sketch); timer: both; position: start, position. A gauge that no living life reports
-    has number 0 and no sum.
+    mean, number; meter: count and rates; histogram: count, min, max (and the sum, if every life that counted values has
+    a sum, quantiles and the merged sketch, if every such life has a sketch); timer: both; position: start, position. A
+    gauge that no living life reports has number 0 and no sum.
 
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs. `retired`
     counts the forgotten lives. `overflow` tells whether a number exceeds 64 bits or the range of floats. Then it is

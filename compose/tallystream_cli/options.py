@@ -235,8 +235,8 @@ def rules(
     allowed_lag: int | None,
     warn_age: float | None,
     err_age: float | None,
-) -> Rules | None:
-    """Return the rules of the status; None if no option is given."""
+) -> Rules:
+    """Return the rules of the status, with their defaults for options that are not given."""
     from tallystream_dashboards.lag.status import Rules
 
     options = {
@@ -247,7 +247,7 @@ def rules(
         "err_age_s": err_age,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    return Rules(**given) if given else None  # type: ignore[arg-type]  # the types differ
+    return Rules(**given)  # type: ignore[arg-type]  # the types differ
 
 
 def at_ms(at: str | None) -> int | None:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tallystream import record
-from tallystream.metric_types import TOTAL, TYPES
+from tallystream.metric_types import HIGHEST, LOWEST, TOTAL, TYPES
 from tallystream.metrics.sketch import Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Values = dict[record.Identity, record.Metric]
+
+_EXTREMES = {LOWEST: min, HIGHEST: max}
 
 
 def by_identity(metrics: Iterable[record.Metric]) -> Values:
@@ -42,22 +44,33 @@ def _subtracted(metric: record.Metric, base: record.Metric | None) -> record.Met
 
 def add(metric: record.Metric, earlier: record.Metric | None) -> record.Metric:
     """Return the metric with the counts, sums, sketches and extremes of `earlier` added."""
-    total = _combined(metric, earlier, 1)
-    if not isinstance(total, record.Histogram) or not isinstance(earlier, record.Histogram):
-        return total
-    lowest = [value for value in (total.min, earlier.min) if value is not None]
-    highest = [value for value in (total.max, earlier.max) if value is not None]
-    return msgspec.structs.replace(total, min=min(lowest, default=None), max=max(highest, default=None))
+    return widen(_combined(metric, earlier, 1), earlier)
+
+
+def widen(metric: record.Metric, earlier: record.Metric | None) -> record.Metric:
+    """Return the metric with the extremes of `earlier` too: the lowest of both, and the highest of both."""
+    if earlier is None or earlier.__class__ is not metric.__class__:
+        return metric
+    changed = {}
+    for name, adds in TYPES[metric.type]:
+        if adds in _EXTREMES:
+            known = [value for value in (getattr(metric, name), getattr(earlier, name)) if value is not None]
+            changed[name] = _EXTREMES[adds](known, default=None)
+    return msgspec.structs.replace(metric, **changed) if changed else metric
 
 
 def _combined(metric: record.Metric, other: record.Metric | None, sign: int) -> record.Metric:
     if other is None or other.__class__ is not metric.__class__:
         return metric
     names = (name for name, adds in TYPES[metric.type] if adds == TOTAL)
-    changed = {name: getattr(metric, name) + sign * getattr(other, name) for name in names}
+    changed = {name: _added(getattr(metric, name), getattr(other, name), sign) for name in names}
     if isinstance(other, record.Histogram) and isinstance(metric, record.Histogram):
         changed["sketch"] = _combined_sketch(metric.sketch, other.sketch, sign)
     return msgspec.structs.replace(metric, **changed) if changed else metric
+
+
+def _added(one: float | None, other: float | None, sign: int) -> float | None:
+    return None if one is None or other is None else one + sign * other
 
 
 def _combined_sketch(one: record.Sketch | None, other: record.Sketch | None, sign: int) -> record.Sketch | None:

@@ -40,11 +40,14 @@ TYPES: dict[str, tuple[Field, ...]] = {
     "timer": (*_DISTRIBUTION, *_RATES),
     "position": (Field("start", LOWEST), Field("position", HIGHEST)),
 }
-"""The types and their fields. If the first field is a total, it never falls within a life.
+"""The types and their fields.
 
 A histogram and a timer have a sketch besides, which is merged. The sum of a `value` has `sum`, `min`, `max`, `mean`
 and the `number` of lives.
 """
+
+GROWING = {kind: fields[0].name for kind, fields in TYPES.items() if fields[0].adds == TOTAL}
+"""The types whose first field is a total, and that field. It never falls within a life: if it does, it was reset."""
 
 NAMES = {kind: tuple(field.name for field in fields) for kind, fields in TYPES.items()}
 

@@ -112,10 +112,13 @@ class Sketch(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 
 
 class Histogram(_Metric, tag="histogram"):
-    """A distribution: count, sum, min and max of all values, a mergeable sketch, and the instance's own view."""
+    """A distribution: count, sum, min and max of all values, a mergeable sketch, and the instance's own view.
+
+    `sum` is None if it is not known. Without values it is 0.
+    """
 
     count: Count
-    sum: Number = 0.0
+    sum: Number | None = None
     min: Number | None = None
     max: Number | None = None
     sketch: Sketch | None = None
@@ -127,6 +130,10 @@ class Histogram(_Metric, tag="histogram"):
     p98: Number | None = None
     p99: Number | None = None
     p999: Number | None = None
+
+    def __post_init__(self) -> None:
+        if self.sum is None and not self.count:
+            self.sum = 0.0
 
 
 class Timer(Histogram, tag="timer"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import fsum
+from math import fsum, isfinite
 from operator import index
 from string import ascii_letters, digits
 from typing import Any
@@ -179,3 +179,18 @@ def as_number(value: float) -> float:
         return fsum((value,))  # float() would accept text too
     except TypeError:
         raise TypeError(f"{value!r:.100} is not a number: give an int, a float, or another real number.") from None
+
+
+def as_count(value: int) -> int:
+    """Return a whole number of any type but float as an int: also numpy's, a bool, or a Decimal without a fraction.
+
+    Raises:
+        TypeError: it is not a whole number, or a float, which need not be one the next time.
+    """
+    try:
+        return int(index(value))
+    except TypeError:
+        number = as_number(value)
+    if isinstance(value, float) or not isfinite(number) or int(value) != value:
+        raise TypeError(f"{value!r:.100} is not a whole number: give an int.")
+    return int(value)

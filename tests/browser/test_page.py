@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from support.stores import Influx
     from tallystream_aggregator.sinks.base import Sink
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(700)]
 
 
 @pytest.fixture
@@ -292,21 +292,13 @@ def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Calla
         assert cells(page, "partitions-table")[1][:4] == ["orders", "1234", "OK", "1,334"]
 
 
-def test_before_the_login_there_is_no_session_and_no_upload(
-    serve: Callable, spec: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the middleware Streamlit would open a session for every client and keep its uploads in memory."""
-    monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
-    with serve(spec) as url:
-        assert upload(url) == (False, 405)
-
-
 def test_the_page_requires_its_password(
     sink: Sink, serve: Callable, open_page: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page shows nothing before the login. A wrong password is logged, the right one is valid after a reload.
 
-    During many attempts from an address its right password is refused, too.
+    During many attempts from an address its right password is refused, too. Before the login there is no session and no
+    upload: without the middleware Streamlit would open a session for every client and keep its uploads in memory.
     """
     monkeypatch.setenv("TALLYSTREAM_PAGE_PASSWORD", "open sesame")
     History(sink)
@@ -314,6 +306,7 @@ def test_the_page_requires_its_password(
     with serve(spec) as url, open_page(f"{url}/?view=groups&group=audit", expected="401") as page:
         field = page.get_by_label("Password", exact=True)
         field.wait_for(timeout=TIMEOUT_MS)
+        assert upload(url) == (False, 405)
         assert "audit" not in page.inner_text("body")
         page.screenshot(path=SCREENSHOTS / "password.png")
         field.fill("wrong")
@@ -344,19 +337,9 @@ def test_an_empty_store_has_instructions(spec: str, sink: Sink, serve: Callable,
         until(page, "Worst: g", "3")
 
 
-def test_old_lag_has_a_warning(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
-    """If the newest lag is old, the page says so and what to check."""
-    sink.write(Rounds().points(round_of(group("g", (1, 4))), now_ms() - 400_000))
-    sink.flush()
-    with serve(spec) as url, open_page(url) as page:
-        page.get_by_text("No lag has been collected for 6 min").wait_for(timeout=TIMEOUT_MS)
-        assert statuses(page) == [["g", "OK", "3"]]
-
-
-def test_a_link_to_an_unknown_group(spec: str, sink: Sink, serve: Callable, open_page: Callable) -> None:
+def test_a_link_to_an_unknown_group(past: Callable, open_page: Callable) -> None:
     """The page says what to check."""
-    History(sink)
-    with serve(spec) as url, open_page(f"{url}/?group=nobody") as page:
+    with open_page(past(group="nobody")) as page:
         page.get_by_text("The store has no lag of the group").wait_for(timeout=TIMEOUT_MS)
         assert "--include" in page.inner_text("body")
 
@@ -393,7 +376,7 @@ def test_the_page_over_influxdb(
             history.round()
             until(page, "Worst: audit", "2,400")
             assert settings.token not in page.content()
-        with serve(settings.spec) as url, open_page(f"{url}/?view=metrics&app=orders") as page:
+            page.goto(f"{url}/?view=metrics&app=orders")
             until(page, "Sum of records.processed", "1,234,567")
             assert tile(page, "Living instances") == "2"
         sink.close()

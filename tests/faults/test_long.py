@@ -62,6 +62,18 @@ def test_five_outages_of_the_broker(own_broker: tuple[KafkaBroker, Topics], tmp_
     faults.random_kills(*own_broker, tmp_path, faults.Faults(1, 0, outages), seed=70)
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_kills_and_pauses_of_a_table_without_spark(
+    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path, shards: int
+) -> None:
+    """The loops go on by themselves and exactly after kills, pauses of up to 90 s, outages and lost checkpoints."""
+    topics = Topics(topic_prefix)
+    create_topics(admin, topics, partitions=2, shards=shards)
+    pauses_s = (5.0, 90.0, 15.0, 45.0) * scaled(3)
+    size = faults.Faults(scaled(40), 0, (1.0, 20.0, 3.0) * scaled(2), scaled(5), scaled(5), pauses_s)
+    faults.random_kills(broker, topics, tmp_path, size, seed=shards, shards=shards, spark=False)
+
+
 def test_every_file_of_a_checkpoint_truncated(broker: KafkaBroker, topics: Topics, tmp_path: Path) -> None:
     """Each file, also a hidden one, is cut in half in its own copy: the sums are exact, without a command."""
     faults.truncated_files(broker, topics, tmp_path, every=round(1 / SHARE))

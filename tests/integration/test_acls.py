@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from support import acls
 from support.commands import run, running
+from support.doctor import doctor
 from support.kafka import end_offsets
 from support.stores import content
 from support.wait import wait_until
@@ -52,6 +53,36 @@ def summed(acl_broker: AclBroker, tmp_path_factory: pytest.TempPathFactory) -> s
     done = run("aggregate", "--checkpoint", str(checkpoint), "--catch-up", env=acl_broker.env("aggregate"))
     assert done.returncode == 0, done.stderr
     return done.stderr
+
+
+def test_doctor_names_a_missing_permission(acl_broker: AclBroker) -> None:
+    """Each user has the permissions of its command, and lacks those of another one, which are named."""
+    create_topics(AdminClient(acl_broker.kafka("aggregate")), TOPICS)
+    before = doctor("--command", "aggregate", env=acl_broker.env("aggregate"))
+    assert before.lines["transactions"].status == "not checked"  # to ask would create the topic of transactions
+    # As an aggregator that has run.
+    servers = acl_broker.broker.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "any", "log_level": 0})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(TOPICS.ledger, b"{}")
+    producer.flush(60)
+    producer.abort_transaction(60)  # nobody reads the record
+    own = doctor("--command", "aggregate", env=acl_broker.env("aggregate"))
+    assert own.code == 0, own.failed
+    assert own.lines["permissions of aggregate"].status == "ok"
+    assert "transactional ID" not in own.lines["permissions of aggregate"].found
+    assert own.lines["transactions"].status == "ok"
+
+    other = doctor("--command", "aggregate", env=acl_broker.env("doctor"))
+    assert other.code == 1
+    assert set(other.failed) == {"permissions of aggregate"}
+    assert "Read/Write on topic metrics," in other.failed["permissions of aggregate"].found
+    ids = "Write/Describe on transactional ID tallystream-aggregator-*"
+    assert ids in other.failed["permissions of aggregate"].found
+    assert other.lines["transactions"].status == "not checked"
+    # With its own permissions, doctor sees every topic.
+    assert {line.status for check, line in other.lines.items() if check.startswith("topic ")} == {"ok"}
 
 
 def test_a_publisher_may_not_write_sums(acl_broker: AclBroker) -> None:

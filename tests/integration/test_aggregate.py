@@ -38,8 +38,8 @@ def test_a_new_checkpoint_in_the_middle_of_the_topic_is_refused(
     arguments = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topic_prefix)
     refused = run("aggregate", *arguments, "--checkpoint", str(tmp_path / "checkpoint"))
     assert refused.returncode == 2, refused.stderr
-    assert "--accept-partial" in refused.stderr.strip().splitlines()[-1]
-    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--accept-partial"):
+    assert "--from earliest" in refused.stderr.strip().splitlines()[-1]
+    with running_aggregator(broker.bootstrap_servers, topic_prefix, tmp_path, "--from", "earliest"):
         pass
     rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
     assert [row.get("partial") for row in rows if row["kind"] == "opened"] == [True]

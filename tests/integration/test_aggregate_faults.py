@@ -8,7 +8,6 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from support import faults
 from support.aggregator import Aggregator
@@ -22,25 +21,27 @@ from support.exactness import (
 from support.fleet import Fleet
 from support.processes import send, tree
 from support.wait import wait_until
-from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_cli.servers.broker import KafkaBroker
+
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
 
-def test_sums_are_exact_and_published_once_through_kills_and_lost_checkpoints(tmp_path: Path) -> None:
+def test_sums_are_exact_and_published_once_through_kills_and_lost_checkpoints(
+    broker: KafkaBroker, topics: Topics, tmp_path: Path
+) -> None:
     """With Spark, the driver, the JVM, all processes, a worker and the broker are killed under load.
 
     The checkpoint is lost once, and damaged once. Sums agree with replay and journal, no count falls, no position goes
     back, and dead letters are there once.
     """
-    with KafkaBroker(tmp_path / "broker") as broker:
-        topics = Topics("kills-")
-        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), topics)
-        faults.random_kills(broker, topics, tmp_path, faults.Faults(3, 1, (2.0,), 1, 1), seed=5)
+    faults.random_kills(broker, topics, tmp_path, faults.Faults(3, 1, (2.0,), 1, 1), seed=5)
 
 
 def test_a_recreated_topic_stops_the_aggregator(
@@ -61,7 +62,7 @@ def test_records_deleted_before_they_were_read_stop_the_aggregator(
 def test_a_stopped_writer_is_replaced_and_changes_nothing(
     broker: KafkaBroker, topics: Topics, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """A second aggregator is refused; a standby on the same checkpoint takes over from a stopped one.
+    """A standby on the same checkpoint takes over from a stopped aggregator.
 
     The stopped one ends when it continues. Sums are exact, no count falls, and dead letters are there once. The same
     holds for the next start, which has no checkpoint.
@@ -74,14 +75,11 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
     options = (*options, "--latency", "low")
     with Aggregator(servers, prefix, tmp_path, "--latency", "low") as first, second.open("wb") as log:
         first.start().wait_ready()
-        refused = subprocess.Popen(command("aggregate", *options), stdout=log, stderr=log)
-        assert refused.wait(240) == 1
-        assert "another aggregator still has it" in second.read_text()
         standby = subprocess.Popen(
             command("aggregate", *options, "--standby", "--ready-file", str(ready)), stdout=log, stderr=log
         )
         try:
-            wait_until(lambda: second.read_text().count("waiting for the lease") == 2, 120, "the second is a standby")
+            wait_until(lambda: "waiting for the lease" in second.read_text(), 120, "the second is a standby")
             fleet.publish(300)
             with fleet.publishing():
                 stopped = tree(first.process.pid)

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.aggregator.backlog import backlog
 from benchmarks.aggregator.load import Fleet, Updates
 from benchmarks.aggregator.sides import Ours, SideError
+from support.commands import command
 from tallystream_aggregator.kafka.topics import Topics
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ for sums in json.loads(sys.argv[3]):
 print("done")
 time.sleep(float(sys.argv[4]))
 """
+
+
+class WithoutSpark(Ours):
+    """The real command with loops in threads, which start in a tenth of the time."""
+
+    def command(self, bootstrap_servers: str, prefix: str, folder: Path) -> list[str]:
+        """Return its command line."""
+        _, *arguments = super().command(bootstrap_servers, prefix, folder)
+        return command(*arguments)
 
 
 @dataclass
@@ -68,13 +78,14 @@ def expected() -> list[int]:
 
 
 def test_our_sums_are_checked_and_their_cost_is_measured(broker: KafkaBroker, tmp_path: Path) -> None:
-    """The real command on a real broker: its sums are exact, and the CPU and memory of its processes are measured."""
-    found = backlog(broker.bootstrap_servers, Ours(), tmp_path, n=N, form="snapshots", fleet=FLEET, max_wait_s=300)
+    """On a real broker the sums are exact, and the CPU and memory of its processes are measured."""
+    side = WithoutSpark()
+    found = backlog(broker.bootstrap_servers, side, tmp_path, n=N, form="snapshots", fleet=FLEET, max_wait_s=300)
     assert found["exact"] is True
     assert (found["updates"], found["records"]) == (N, N // FLEET.metrics)
     assert found["wall_s"] > 0
-    assert found["cpu_s"] > 1  # two Pythons and a JVM have started
-    assert found["peak_mb"] > 100
+    assert found["cpu_s"] > 0
+    assert found["peak_mb"] > 10
 
 
 def test_a_wrong_sum_is_never_a_result(broker: KafkaBroker, tmp_path: Path, expected: list[int]) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from support.stores import Influx
     from tallystream_aggregator.sinks.stores import StoreSettings
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 LIMIT_S = 300.0
 

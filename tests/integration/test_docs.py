@@ -14,7 +14,7 @@ import pytest
 import tallystream
 from tallystream import testing
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -2,73 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from support import acls
 from support.commands import run
+from support.doctor import Line, doctor
 from support.stores import content, influx_bucket
 from tallystream import KafkaReporter, MetricRegistry
-from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_cli import influx_tokens
 from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from support.acls import AclBroker
     from support.stores import Influx
+    from tallystream_aggregator.kafka.topics import Topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
-
-
-class Line(NamedTuple):
-    """A line of the output."""
-
-    status: str
-    found: str
-    remedy: str
-
-
-class Result(NamedTuple):
-    """What the command returned: its exit code, and its lines by what was checked."""
-
-    code: int
-    lines: dict[str, Line]
-
-    @property
-    def failed(self) -> dict[str, Line]:
-        """The checks that failed."""
-        return {check: line for check, line in self.lines.items() if line.status == "failed"}
-
-
-def doctor(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
-    """Run the command."""
-    done = run("doctor", "--json", *arguments, env=env, timeout=120)
-    assert done.stdout, done.stderr
-    output = json.loads(done.stdout)
-    assert output["ok"] is (done.returncode == 0)
-    lines = {one["check"]: Line(one["status"], one["found"], one["remedy"]) for one in output["findings"]}
-    assert len(lines) == len(output["findings"])
-    return Result(done.returncode, lines)
 
 
 def all_topics(admin: AdminClient) -> set[str]:
     """Return every topic of a broker, internal ones included."""
     return set(admin.list_topics(timeout=30).topics)
-
-
-@pytest.fixture(scope="module")
-def acl_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AclBroker]:
-    """A broker with the ACLs of docs/security.md."""
-    with acls.acl_broker(tmp_path_factory.mktemp("acls")) as running_broker:
-        yield running_broker
 
 
 def test_nothing_is_created(tmp_path: Path) -> None:
@@ -147,35 +105,6 @@ def test_an_address_without_a_broker_is_one_failed_check() -> None:
     (line,) = [line for line in text.stdout.splitlines() if line.startswith("failed")]
     assert line.split()[:5] == ["failed", "broker", "--bootstrap-servers:", "127.0.0.1:1", "→"]
     assert line.endswith("start the broker, or correct the address")
-
-
-def test_a_missing_permission_is_named(acl_broker: AclBroker) -> None:
-    """Each user has the permissions of its command, and lacks those of another one, which are named."""
-    create_topics(AdminClient(acl_broker.kafka("aggregate")), Topics())
-    before = doctor("--command", "aggregate", env=acl_broker.env("aggregate"))
-    assert before.lines["transactions"].status == "not checked"  # to ask would create the topic of transactions
-    # As an aggregator that has run.
-    servers = acl_broker.broker.bootstrap_servers
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": "any", "log_level": 0})
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    producer.produce(Topics().ledger, b"{}")
-    producer.commit_transaction(60)
-    own = doctor("--command", "aggregate", env=acl_broker.env("aggregate"))
-    assert own.code == 0, own.failed
-    assert own.lines["permissions of aggregate"].status == "ok"
-    assert "transactional ID" not in own.lines["permissions of aggregate"].found
-    assert own.lines["transactions"].status == "ok"
-
-    other = doctor("--command", "aggregate", env=acl_broker.env("doctor"))
-    assert other.code == 1
-    assert set(other.failed) == {"permissions of aggregate"}
-    assert "Read/Write on topic metrics," in other.failed["permissions of aggregate"].found
-    ids = "Write/Describe on transactional ID tallystream-aggregator-*"
-    assert ids in other.failed["permissions of aggregate"].found
-    assert other.lines["transactions"].status == "not checked"
-    # With its own permissions, doctor sees every topic.
-    assert {line.status for check, line in other.lines.items() if check.startswith("topic ")} == {"ok"}
 
 
 def test_a_token_that_may_only_read(influxdb: Influx, tmp_path: Path) -> None:

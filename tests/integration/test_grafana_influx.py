@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from support.stores import Influx
     from tallystream_aggregator.sinks.stores import StoreSettings
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 QUERY = {"flux": flux, "influxql": influxql}
 LIMITS = Thresholds(stopped_minutes=MINUTES)

@@ -58,7 +58,7 @@ def test_a_lagging_group_as_coming_from_burrow(broker: KafkaBroker, admin: Admin
     consumer.commit(read[-1], asynchronous=False)
     consumer.close()
 
-    given = {"localhost:9092": broker.bootstrap_servers, "local:lag.db": store, "9402": str(port)}
+    given = {"localhost:9092": broker.bootstrap_servers, "local:lag.db": store, "60": "20", "9402": str(port)}
     printed = [[given.get(word, word) for word in words] for words in commands("burrow")]
     collect, show_all, show_one, curl, generate = [
         [*TALLYSTREAM, *words[1:]] if words[0] == "tallystream" else words for words in printed
@@ -71,7 +71,7 @@ def test_a_lagging_group_as_coming_from_burrow(broker: KafkaBroker, admin: Admin
             assert process.poll() is None, log.read_text()
             return f"{group} ERR" in " ".join(execute(show_all, tmp_path).stdout.split())
 
-        wait_until(has_stopped, 180, "the group is in error", poll=5)
+        wait_until(has_stopped, 180, "the group is in error", poll=1)
         shown = execute(show_one, tmp_path)
         assert shown.returncode == 2, shown.stdout
         assert f"{topic}/0 STOP 70" in " ".join(shown.stdout.split())

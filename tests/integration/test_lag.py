@@ -6,14 +6,14 @@ import json
 import subprocess
 import time
 import urllib.request
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from support.commands import command
+from support.lag_broker import commit, fill, member
 from support.wait import wait_until
 from tallystream_aggregator.sinks.stores import StoreSettings, open_reader
 from tallystream_cli.servers.process import free_port
@@ -28,47 +28,11 @@ from tallystream_dashboards.lag.storage import LAG
 from tallystream_dashboards.lag.time_lag import NO_LAG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
-
-
-def fill(broker: KafkaBroker, admin: AdminClient, topic: str, *, partitions: int, records: int) -> None:
-    """Create a topic with `records` records in each partition."""
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    for partition in range(partitions):
-        for number in range(records):
-            producer.produce(topic, str(number), partition=partition)
-    assert producer.flush(30) == 0
-
-
-def commit(admin: AdminClient, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """Commit offsets for a group without members, as the aggregator does."""
-    wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-    for future in admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)]).values():
-        future.result(30)
-
-
-@contextmanager
-def member(broker: KafkaBroker, group: str, topic: str) -> Iterator[Consumer]:
-    """Yield a consumer that has its partitions and does not commit by itself."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.subscribe([topic])
-    try:
-        yield consumer
-    finally:
-        consumer.close()
 
 
 def fetch(admin: AdminClient, *include: str, exclude: tuple[str, ...] = ()) -> dict[str, GroupOffsets]:

@@ -1,4 +1,4 @@
-"""The four distributions: built with `python -m build`, checked, and installed by name in an empty environment."""
+"""The four distributions: built, checked, and installed by name in an empty environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from email.message import Message
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
@@ -42,9 +42,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel and the sdist of each distribution as a packager does: the wheel is made from the sdist."""
     folder = tmp_path_factory.mktemp("dist")
     for source in PACKAGES:
-        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT / source]
-        built = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert built.returncode == 0, built.stdout + built.stderr
+        uv("build", "-q", "--no-build-isolation", "--python", sys.executable, ROOT / source, "-o", folder)
     return folder
 
 
@@ -168,14 +166,12 @@ except ImportError as error:
 def test_the_command_installs_by_name_from_an_index(
     index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`pip install "tallystream[cli]"` installs the command with all that it needs, without a flag."""
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True, timeout=120)
+    """Whoever installs `tallystream[cli]` gets the command with all that it needs, without a flag."""
+    uv("venv", "-q", "--python", sys.executable, tmp_path / "empty")
     programs = tmp_path / "empty" / "bin"
-    monkeypatch.setenv("PIP_INDEX_URL", index)  # stands for the index that users install from
-    monkeypatch.setenv("PIP_FIND_LINKS", str(download_dependencies()))
-    install = [programs / "python", "-m", "pip", "install", "-q", "tallystream[cli]"]
-    installed = subprocess.run(install, capture_output=True, text=True, timeout=600, check=False)
-    assert installed.returncode == 0, installed.stderr
+    monkeypatch.setenv("UV_DEFAULT_INDEX", index)  # stands for the index that users install from
+    monkeypatch.setenv("UV_FIND_LINKS", str(download_dependencies()))
+    uv("pip", "install", "-q", "--python", programs / "python", "tallystream[cli]")
     version = subprocess.run([programs / "tallystream", "--version"], capture_output=True, text=True, check=True)
     assert "0.1.0" in version.stdout
     helped = subprocess.run([programs / "tallystream", "lag", "--help"], capture_output=True, text=True, check=True)

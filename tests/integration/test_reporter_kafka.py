@@ -9,17 +9,19 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from support.kafka import read_topic
 from support.wait import wait_until
 from tallystream import ConfigError, KafkaReporter, MetricRegistry
 from tallystream.record import Counter, Snapshot, decode
 from tallystream_aggregator.kafka.topics import Topics, create_topics
-from tallystream_cli.servers.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = pytest.mark.integration
 
@@ -99,30 +101,31 @@ def test_two_addresses_of_a_broker_are_one_destination(broker: KafkaBroker, topi
     assert sum_of_lives(snapshots, "c") == 4
 
 
-def test_an_outage_of_the_broker_neither_blocks_nor_loses(tmp_path: Path) -> None:
+def test_an_outage_of_the_broker_neither_blocks_nor_loses(broker: KafkaBroker, topic: str) -> None:
     """Updates and reports continue while the broker is down; afterwards the newest snapshot is sent without a call."""
-    with KafkaBroker(tmp_path / "broker") as broker:
-        create_topics(AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}), Topics())
-        registry = MetricRegistry("orders")
-        processed = registry.counter("c")
-        reporter = KafkaReporter(registry, bootstrap_servers=broker.bootstrap_servers, instance="i", interval=0.05)
-        with reporter:
-            processed.inc()
-            assert reporter.report_now(timeout=60)
-            assert reporter.connected
-            broker.kill()
+    registry = MetricRegistry("orders")
+    processed = registry.counter("c")
+    with KafkaReporter(
+        registry, bootstrap_servers=broker.bootstrap_servers, instance="i", interval=0.05, topic=topic
+    ) as reporter:
+        processed.inc()
+        assert reporter.report_now(timeout=60)
+        assert reporter.connected
+        broker.kill()
+        try:
             sent = reporter.sent
             for _ in range(1000):
                 processed.inc()
             assert not reporter.report_now(timeout=1)
             assert not reporter.connected
             processed.inc()
+        finally:
             broker.start()
-            wait_until(lambda: reporter.sent >= sent + 3 and reporter.connected, 60, "the newest snapshots arrived")
-            # If the broker took ten seconds to restart, there is one warning about that, and no other failure.
-            assert (reporter.last_error or "no metrics have arrived").startswith("no metrics have arrived")
-            assert reporter.failures <= 1
-        snapshots = read_snapshots(broker.bootstrap_servers, "metrics")
+        wait_until(lambda: reporter.sent >= sent + 3 and reporter.connected, 60, "the newest snapshots arrived")
+        # If the broker took ten seconds to restart, there is one warning about that, and no other failure.
+        assert (reporter.last_error or "no metrics have arrived").startswith("no metrics have arrived")
+        assert reporter.failures <= 1
+    snapshots = read_snapshots(broker.bootstrap_servers, topic)
     assert len({snapshot.life for snapshot in snapshots}) == 1
     assert sum_of_lives(snapshots, "c") == processed.count == 1002
 

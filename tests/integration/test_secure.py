@@ -88,7 +88,7 @@ def aggregate(secured: Secured, prefix: str, folder: Path) -> list[str]:
     options = [part for name, value in secured.options.items() for part in ("--kafka", f"{name}={value}")]
     where = ["--bootstrap-servers", secured.servers, "--topic-prefix", prefix]
     checkpoint = ["--checkpoint", str(folder / "checkpoint")]
-    return ["--log-level", "debug", "aggregate", *where, *checkpoint, *options]
+    return ["aggregate", *where, *checkpoint, *options]
 
 
 def environment(folder: Path, password: str) -> dict[str, str]:
@@ -101,6 +101,7 @@ def environment(folder: Path, password: str) -> dict[str, str]:
         "TALLYSTREAM_KAFKA_SASL_PASSWORD": password,
         "TALLYSTREAM_KAFKA_SSL_KEY_PASSWORD": KEY_PASSWORD,
         "SPARK_CONF_DIR": str(spark),
+        "TALLYSTREAM_LOG_LEVEL": "debug",
     }
 
 

@@ -23,8 +23,12 @@ pytestmark = pytest.mark.integration
 
 
 def test_records_survive_a_kill_and_a_stop(tmp_path: Path) -> None:
-    """A broker that is killed or stopped, and started again in the same folder, has its records and its port."""
-    broker = KafkaBroker(tmp_path / "broker")
+    """A broker that is killed or stopped, and started again in the same folder, has its records and its port.
+
+    The folder may have any name. The data is there and nowhere else.
+    """
+    folder = tmp_path / "jörg, b"
+    broker = KafkaBroker(folder)
     with broker:
         servers = broker.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
@@ -44,18 +48,8 @@ def test_records_survive_a_kill_and_a_stop(tmp_path: Path) -> None:
         pid = broker.pid
         assert pid is not None
     assert not psutil.pid_exists(pid)
-
-
-@pytest.mark.parametrize("name", ["jörg", "a,b"])
-def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
-    """The broker's data is in the folder, also after a second start, and nowhere else."""
-    folder = tmp_path / name
-    broker = KafkaBroker(folder)
-    for _ in range(2):
-        with broker:
-            assert broker.ready()
     assert (folder / "data" / "meta.properties").exists()
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real session of Spark: the archive of its classes, its sockets, its workers, and a JVM that ends by itself."""
+"""A real session of Spark: the archive of its classes, its workers, and a JVM that ends by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tallystream_aggregator.spark import cds_archive
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 SESSION = """
 import sys
@@ -19,15 +19,12 @@ from tallystream_aggregator.spark import session as sessions
 from tallystream_aggregator.spark.session import build_session, end_session
 from tallystream_aggregator.spark.epochs.query import import_modules
 
-path = Path(sys.argv[1])
+path = Path(sys.argv[1]).resolve()
 sessions.archive_of = lambda java: path
 session = build_session("test", master="local[1]")
 session.sparkContext.parallelize([0], 1).mapPartitions(import_modules).count()
-folder = session.conf.get("spark.python.unix.domain.socket.dir")
-used = folder in Path("/proc/net/unix").read_text()
 mapped = str(path) in Path(f"/proc/{session.sparkContext._gateway.proc.pid}/maps").read_text()
 end_session(session)
-print("folder", folder if used else "is not used")
 print("mapped" if mapped else "not mapped")
 """
 
@@ -67,10 +64,6 @@ def _session(path: Path) -> tuple[str, str]:
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has mapped is read from Linux's /proc")
 def test_spark_maps_the_archive_of_its_classes() -> None:
-    """The JVM maps the archive that setup has created, and workers use sockets that only this user can reach."""
+    """It is the one that setup has created."""
     output, _ = _session(cds_archive.make())
-    *_, folder, mapped, _ = output.split("\n")
-    assert mapped == "mapped"
-    # The sockets are deleted at the end.
-    assert folder.startswith("folder /")
-    assert not Path(folder.removeprefix("folder ")).exists()
+    assert output.splitlines()[-1] == "mapped"

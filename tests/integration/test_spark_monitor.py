@@ -47,7 +47,8 @@ def test_lag_and_counts_of_a_job_that_is_killed(
 ) -> None:
     """Kafka's tool and `tallystream lag` show the same lag after each batch, and after kill -9 and a restart.
 
-    When a job has ended, its last batch is counted and committed.
+    The job is killed after a batch, and while it works. The positions cover each record once. `spark.records` misses
+    none, and `spark.rows` has none twice. When a job has ended, its last batch is counted and committed.
     """
     flights = Flights(broker.bootstrap_servers, admin, topic_prefix, tmp_path)
     collector = LagCollector(flights, tmp_path)
@@ -56,23 +57,32 @@ def test_lag_and_counts_of_a_job_that_is_killed(
     def shows(lag: list[int]) -> bool:
         return collector.lag() == flights.tool() == dict(enumerate(lag))
 
+    def wait_committed() -> None:
+        wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "all records are committed")
+        assert not job.ended, job.log.read_text()
+
+    def counts() -> tuple[int, int]:
+        return flights.count("spark.records"), flights.count("spark.rows")
+
     with tallystream.running(collector.log, *collector.arguments):
         try:
             flights.produce(300)
             job.start()
-            for _ in range(3):
-                wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "the batch is committed")
-                assert not job.ended, job.log.read_text()
+            for _ in range(2):
+                wait_committed()
                 wait_until(lambda: shows([0] * PARTITIONS), 60, "both show no lag")
                 flights.produce(30)
-            wait_until(lambda: flights.committed() == flights.produced, 60, "the batch is committed")
+            wait_committed()
             job.kill()
             flights.produce(7, to=1)
             wait_until(lambda: shows([0, 7, 0]), 60, "both show the lag of the killed job")
             job.start()
-            wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "the rest is committed")
-            assert not job.ended, job.log.read_text()
+            wait_committed()
             wait_until(lambda: shows([0] * PARTITIONS), 60, "both show no lag")
+            wait_until(lambda: counts() == (sum(flights.produced),) * 2, 60, "all are counted, each once")
+            for _ in range(20):
+                flights.produce(30)
+                time.sleep(0.07)
             job.kill()
             flights.produce(12)
             job = flights.job(ends=True)
@@ -82,34 +92,8 @@ def test_lag_and_counts_of_a_job_that_is_killed(
         finally:
             job.kill()
     assert flights.positions() == [(0, end) for end in flights.produced]
-    assert flights.count("spark.records") == flights.count("spark.rows") == sum(flights.produced)
-
-
-def test_a_job_that_is_killed_while_it_works(
-    broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path
-) -> None:
-    """Killed three times between or during batches, the positions cover each record once.
-
-    `spark.records` misses none. `spark.rows` has none twice.
-    """
-    flights = Flights(broker.bootstrap_servers, admin, topic_prefix, tmp_path)
-    job = flights.job()
-    flights.produce(30)
-    try:
-        for kill in range(4):
-            job.start()
-            wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "the job works")
-            assert not job.ended, job.log.read_text()
-            if kill < 3:
-                for _ in range(10 + 7 * kill):
-                    flights.produce(30)
-                    time.sleep(0.07)
-                job.kill()
-    finally:
-        job.kill()
-    total = sum(flights.produced)
-    assert flights.positions() == [(0, end) for end in flights.produced]
-    assert flights.count("spark.records") >= total >= flights.count("spark.rows")
+    records, rows = counts()
+    assert records >= sum(flights.produced) >= rows
 
 
 def test_offsets_of_a_group_never_decrease(broker: KafkaBroker, admin: AdminClient, topic_prefix: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from contextlib import closing
 from secrets import token_hex
@@ -10,39 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import NewPartitions, NewTopic
 
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Output, Place
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
-from tallystream_cli.servers import broker as servers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from confluent_kafka.admin import AdminClient
 
     from tallystream_aggregator.stream.broker import Positions, Source
+    from tallystream_cli.servers import broker as servers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 POLICY = {"max.message.bytes": "10000", "message.timestamp.type": "LogAppendTime"}
 LIMIT_S = 60
 """The longest wait of a test for something that takes far less on an idle machine."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.KafkaBroker]:
-    """A broker that only these tests use, because one of them stops it."""
-    with servers.KafkaBroker(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-        gc.collect()  # a client that is still alive would log that the broker is gone
-
-
-@pytest.fixture
-def admin(server: servers.KafkaBroker) -> AdminClient:
-    """An admin client of that broker."""
-    return AdminClient({"bootstrap.servers": server.bootstrap_servers, "log_level": 0})
 
 
 class Topic:
@@ -102,8 +87,8 @@ class Topic:
 
 
 @pytest.fixture
-def topic(server: servers.KafkaBroker, admin: AdminClient, topic_prefix: str) -> Topic:
-    return Topic(server, admin, topic_prefix + "in")
+def topic(broker: servers.KafkaBroker, admin: AdminClient, topic_prefix: str) -> Topic:
+    return Topic(broker, admin, topic_prefix + "in")
 
 
 def read_to(source: Source, ends: Positions) -> dict[Place, list[str]]:
@@ -302,27 +287,27 @@ def test_committed_returns_neither_aborted_nor_open_records(topic: Topic) -> Non
     still_open.abort_transaction(LIMIT_S)
 
 
-def test_a_commit_fails_within_its_limit_while_the_broker_is_away(topic: Topic, server: servers.KafkaBroker) -> None:
+def test_a_commit_fails_within_its_limit_while_the_broker_is_away(topic: Topic, broker: servers.KafkaBroker) -> None:
     """Queries and new writers fail, too, a stop ends the wait, and after the restart all of them work again."""
-    broker = topic.new_broker(init_s=1.0, commit_s=1.5, query_s=1.0)
+    access = topic.new_broker(init_s=1.0, commit_s=1.5, query_s=1.0)
     writer = topic.broker.writer("one")
     writer.commit(topic.records("before"))
     writer.close()
-    writer = broker.writer("one")
-    source = broker.source()
+    writer = access.writer("one")
+    source = access.source()
     source.assign({topic.place: 0, topic.second: 0})
     assert read_to(source, {topic.place: 2}) == {topic.place: ["before"]}
-    server.stop()
+    broker.stop()
     try:
         with pytest.raises(BrokerError, match="the transaction failed: "):
             writer.commit(topic.records("during"))
         writer.close()
         for query in (
-            lambda: broker.writer("one"),
-            broker.partitions,
-            lambda: broker.topic_ids([topic.name]),
-            lambda: broker.bounds([topic.place]),
-            lambda: broker.committed(topic.place, 0, 1),
+            lambda: access.writer("one"),
+            access.partitions,
+            lambda: access.topic_ids([topic.name]),
+            lambda: access.bounds([topic.place]),
+            lambda: access.committed(topic.place, 0, 1),
         ):
             with pytest.raises(BrokerError, match=f"broker {topic.servers}: "):
                 query()
@@ -332,7 +317,7 @@ def test_a_commit_fails_within_its_limit_while_the_broker_is_away(topic: Topic, 
                 query()
         assert source.read(10, 0.5) == []
     finally:
-        server.start()
+        broker.start()
     with closing(topic.broker.writer("one")) as writer:
         writer.commit(topic.records("after"))
     topic.wait_visible(["before", "after"], topic.place)

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from support.commands import command, run
+from support.processes import named, tree
 from support.terminal import TerminalProcess, widths
 from support.wait import wait_until
 from tallystream import KafkaReporter, MetricRegistry
@@ -60,13 +61,27 @@ def processes(data: Path) -> list[psutil.Process]:
 
 @contextmanager
 def starting_system(data: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `tallystream up` as a shell does, in its own process group; at the end no process of it may be left."""
-    data.mkdir()
+    """Run `tallystream up` as a shell does, in its own process group; at the end no process of it may be left.
+
+    Yields while Spark's JVM starts.
+    """
     with (data / "output").open("wb") as output:
         process = subprocess.Popen(
-            command("up", "--data", str(data), *FREE_PORTS), stdout=output, stderr=output, start_new_session=True
+            command("up", "--data", str(data), *FREE_PORTS, spark=True),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
+
+    def has_jvm() -> bool:
+        assert process.poll() is None, (data / "output").read_text()
+        record, aggregate = system_record(data), component(data, "aggregate").get("process")
+        if aggregate is None or record["supervisor"]["pid"] != process.pid:
+            return False
+        return bool(named(tree(aggregate["pid"]), "java"))
+
     try:
+        wait_until(has_jvm, LIMIT_S, "Spark's JVM runs")
         yield process
         wait_until(lambda: not processes(data), 60, "no process of the system is left")
     finally:
@@ -187,40 +202,25 @@ def test_a_killed_component_is_started_again(tmp_path: Path) -> None:
     assert run("down", "--data", str(data)).stdout.startswith("down: no system runs")
 
 
-def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:
-    """Ctrl-C during the start, sent to the process group as by a terminal, gives exit code 0 and leaves no process."""
+def test_a_killed_supervisor_and_ctrl_c_leave_no_process(tmp_path: Path) -> None:
+    """SIGKILL of `up` also ends its components, Spark's JVM and other children. A new system starts in the folder.
+
+    Ctrl-C during the start, sent to the process group as by a terminal, gives exit code 0 and leaves no process either.
+    """
     data = tmp_path / "data"
+    data.mkdir()
     with starting_system(data) as process:
-        wait_until(lambda: component(data, "aggregate").get("process"), LIMIT_S, "the aggregator has been started")
-        wait_until(lambda: len(processes(data)) > 3, LIMIT_S, "its own processes run, too")
+        process.kill()
+        process.wait()
+    assert run("status", "--data", str(data)).returncode == 1
+    with starting_system(data) as process:
+        assert system_record(data)["supervisor"]["pid"] == process.pid
+        admin = AdminClient({"bootstrap.servers": system_record(data)["bootstrap_servers"]})
+        assert "metrics-agg" in admin.list_topics(timeout=30).topics
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(LIMIT_S) == 0
         assert (data / "output").read_text().count(" stopping\n") == 1
         assert "Traceback" not in (data / "output").read_text()
-
-
-def test_a_killed_supervisor_leaves_no_process(tmp_path: Path) -> None:
-    """SIGKILL of `up` also ends its components and their children. A new system can start in the folder."""
-    data = tmp_path / "data"
-    with starting_system(data) as process:
-        wait_until(lambda: component(data, "page").get("state") == "up", LIMIT_S, "the page is up")
-        process.kill()
-        process.wait()
-    (data / "output").unlink()
-    assert run("status", "--data", str(data)).returncode == 1
-    process = subprocess.Popen(command("up", "--data", str(data), *FREE_PORTS), stderr=subprocess.PIPE)
-    try:
-        wait_until(
-            lambda: system_record(data)["supervisor"]["pid"] == process.pid, LIMIT_S, "the folder is in use again"
-        )
-        wait_until(lambda: component(data, "broker").get("state") == "up", LIMIT_S, "the broker has its data again")
-        admin = AdminClient({"bootstrap.servers": system_record(data)["bootstrap_servers"]})
-        assert "metrics-agg" in admin.list_topics(timeout=30).topics
-    finally:
-        process.terminate()
-        _, errors = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, errors
-    assert processes(data) == []
 
 
 @pytest.mark.parametrize("option", ["--broker-port", "--page-port"])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from tallystream_cli.servers.broker import KafkaBroker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 INSTANCES, BURSTS = 12, 4
 

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 WITHOUT_SPARK = Path(__file__).with_name("without_spark.py")
+USE_SPARK = {"aggregate", "up", "demo"}
+"""The commands that start Spark."""
 
 
 def command(*arguments: str, spark: bool = False) -> list[str]:
-    """Return the command line of `tallystream` with this interpreter. Only with `spark`, `aggregate` starts Spark."""
-    program = [str(WITHOUT_SPARK)] if "aggregate" in arguments and not spark else ["-m", "tallystream_cli.main"]
+    """Return the command line of `tallystream` with this interpreter. Only with `spark`, it starts Spark."""
+    program = [str(WITHOUT_SPARK)] if arguments[0] in USE_SPARK and not spark else ["-m", "tallystream_cli.main"]
     return [sys.executable, *program, *arguments]
 
 

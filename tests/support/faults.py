@@ -9,7 +9,9 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import threading
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
@@ -25,6 +27,7 @@ from support.exactness import (
 )
 from support.fleet import Fleet, Shares
 from support.kafka import end_offsets, latest_sums, read_topic
+from support.processes import send, tree
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import create_topics
 
@@ -51,7 +54,8 @@ DELETED, RECREATED = "records were deleted before they were read", "it was delet
 class Faults:
     """The number of faults. `outages_s` has the length of each outage of the broker, in seconds.
 
-    A checkpoint is lost, or a file of it is cut in half, when all processes are killed.
+    A checkpoint is lost, or a file of it is cut in half, when all processes are killed. `pauses_s` has the seconds of
+    each pause of all processes.
     """
 
     driver_kills: int
@@ -59,42 +63,58 @@ class Faults:
     outages_s: Sequence[float]
     lost_checkpoints: int = 0
     damaged_checkpoints: int = 0
+    pauses_s: Sequence[float] = ()
+
+    def in_random_order(self, chance: random.Random) -> list[tuple[str, float]]:
+        """Return the kinds of all faults, with the seconds of outages and pauses."""
+        steps = [("driver", 0.0)] * self.driver_kills + [("worker", 0.0)] * self.worker_kills
+        steps += [("broker", seconds) for seconds in self.outages_s]
+        steps += [("lost", 0.0)] * self.lost_checkpoints + [("damaged", 0.0)] * self.damaged_checkpoints
+        steps += [("pause", seconds) for seconds in self.pauses_s]
+        chance.shuffle(steps)
+        return steps
 
 
-def random_kills(broker: KafkaBroker, topics: Topics, folder: Path, faults: Faults, seed: int) -> None:
-    """Kill the aggregator on Spark, its workers and the broker at random times, under load. Check that sums are exact.
+def random_kills(
+    broker: KafkaBroker, topics: Topics, folder: Path, faults: Faults, seed: int, *, shards: int = 1, spark: bool = True
+) -> None:
+    """Kill the aggregator, its workers and the broker at random times, under load. Check that sums are exact.
 
     What is published is there once, and no count falls. The first kills of the aggregator are one of each kind.
     """
     chance = random.Random(seed)
-    fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed)
+    # A sum of several shards does not tell which tombstones it includes.
+    shares = Shares() if shards == 1 else Shares(tombstone=0)
+    fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed, shares=shares)
     fleet.publish(300)
-    steps: list[float | str] = ["driver"] * faults.driver_kills + ["worker"] * faults.worker_kills + [*faults.outages_s]
-    steps += ["lost"] * faults.lost_checkpoints + ["damaged"] * faults.damaged_checkpoints
-    chance.shuffle(steps)
-    victims = itertools.chain(get_args(Victim), iter(lambda: chance.choice(get_args(Victim)), None))
-    recovery_s: dict[str, list[float]] = {"driver": [], "worker": [], "broker": [], "lost": [], "damaged": []}
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, "--latency", "low", spark=True) as aggregator:
+    kinds: tuple[Victim, ...] = get_args(Victim) if spark else ("tree",)
+    victims = itertools.chain(kinds, (chance.choice(kinds) for _ in itertools.count()))
+    recovery_s: dict[str, list[float]] = defaultdict(list)
+    options = ("--latency", "low", "--shards", str(shards))
+    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, *options, spark=spark) as aggregator:
         aggregator.start().wait_ready()
         with fleet.publishing():
-            for number, step in enumerate(steps):
+            for number, (kind, seconds) in enumerate(faults.in_random_order(chance)):
                 pause(chance.uniform(0, 2))
-                if isinstance(step, float):
+                limit = RECOVERY_S
+                if kind == "broker":
                     broker.kill()
-                    pause(step)
+                    pause(seconds)
                     broker.start()
-                    kind, limit = "broker", OUTAGE_S
-                elif step == "worker":
+                    limit = OUTAGE_S
+                elif kind == "pause":
+                    send(tree(aggregator.process.pid), signal.SIGSTOP)
+                    pause(seconds)
+                    send(tree(aggregator.process.pid), signal.SIGCONT)
+                elif kind == "worker":
                     assert aggregator.kill_worker()
-                    kind, limit = "worker", RECOVERY_S
-                elif step in ("lost", "damaged"):
+                elif kind in ("lost", "damaged"):
                     aggregator.kill("tree")
-                    if step == "lost":
+                    if kind == "lost":
                         shutil.rmtree(aggregator.checkpoint)
                     else:
                         damage(chance.choice(newest_files(aggregator.checkpoint)))
                     aggregator.start()
-                    kind, limit = step, RECOVERY_S
                 else:
                     aggregator.kill(next(victims))
                     if number % 5 == 4:  # and again while it starts
@@ -102,19 +122,18 @@ def random_kills(broker: KafkaBroker, topics: Topics, folder: Path, faults: Faul
                         pause(chance.uniform(0, 8))
                         aggregator.kill("tree")
                     aggregator.start()
-                    kind, limit = "driver", RECOVERY_S
                 due = end_offsets(broker.bootstrap_servers, topics.metrics)
                 recovery_s[kind].append(
-                    aggregator.wait_committed(topics.metrics, due, limit, f"{step}: batches are committed again")
+                    aggregator.wait_committed(topics.metrics, due, limit, f"{kind}: batches are committed again")
                 )
-        assert_exact(broker, topics)
+        assert_exact(broker, topics, shards=shards)
         assert_as_acknowledged(broker, topics, [fleet])
         assert aggregator.stop() == 0, aggregator.output()
     assert_published_once(broker, topics)
-    assert_epochs_have_no_gap(broker, topics)
-    for kind, seconds in recovery_s.items():
-        if seconds:
-            print(f"{kind}: {len(seconds)} times, recovered in {min(seconds):.1f} to {max(seconds):.1f} s")  # noqa: T201
+    if shards == 1:
+        assert_epochs_have_no_gap(broker, topics)
+    for kind, passed_s in recovery_s.items():
+        print(f"{kind}: {len(passed_s)} times, recovered in {min(passed_s):.1f} to {max(passed_s):.1f} s")  # noqa: T201
     print(f"the aggregator ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201
 
 

@@ -40,15 +40,20 @@ def group(
 class Rounds:
     """The collector's tracker and recorder, over a broker that returns the given rounds."""
 
-    def __init__(self, rules: Rules | None = None) -> None:
-        rules = rules or Rules()
+    def __init__(self, rules: Rules | None = None, *, assigned_only: bool = False) -> None:
         self.newest_records: dict[PartitionId, tuple[int, int]] = {}
+        self.open_from: dict[PartitionId, int] = {}
         self.records: Mapping[tuple[PartitionId, int], NextRecord] = {}
         self.newest_round = Round((), {}, 0)
         self._tracker = LagTracker(
-            self, Patterns(), rules, clock=lambda: self._offsets.ts_ms / 1000, read_records=lambda _: self.records
+            self,
+            Patterns(),
+            rules or Rules(),
+            clock=lambda: self._offsets.ts_ms / 1000,
+            assigned_only=assigned_only,
+            read_records=lambda _: self.records,
         )
-        self._recorder = Recorder(rules)
+        self._recorder = Recorder()
         self._offsets = round_of()
 
     def fetch(self, _patterns: Patterns, known: Collection[str]) -> RoundOffsets:
@@ -59,6 +64,10 @@ class Rounds:
     def newest(self, _partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
         """Return the record with the highest timestamp of each partition."""
         return self.newest_records
+
+    def last_stable(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
+        """Return where open transactions begin in those of the partitions that have one."""
+        return {one: offset for one in partitions if (offset := self.open_from.get(one)) is not None}
 
     def points(self, offsets: RoundOffsets, ts_ms: int) -> list[Point]:
         """Run a round with these offsets and return its points."""

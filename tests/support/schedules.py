@@ -221,6 +221,8 @@ class Play:
         }
         spread: dict[str, Any] = {"count": count, "sum": number, "min": number, "max": chance.choice([None, 5, 7.5])}
         spread |= {"p99": 1.0}
+        if chance.random() < 0.1:
+            del spread["sum"]
         if chance.random() < 0.8:
             spread["sketch"] = sketch(chance, count if chance.random() < 0.97 else count + 1)
         bodies: dict[str, dict[str, Any]] = {

@@ -2,6 +2,8 @@
 
     python tests/support/without_spark.py aggregate …
 
+`up` and `demo` start this `aggregate`.
+
 A thread runs each loop for an epoch and keeps its state in files, as a task of Spark does. What only Spark can break,
 such as a killed worker, is in tests/integration/test_aggregate_faults.py.
 """
@@ -9,51 +11,86 @@ such as a killed worker, is in tests/integration/test_aggregate_faults.py.
 from __future__ import annotations
 
 import copy
-import json
+import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.spark.epochs.listener import EpochListener
     from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochRow
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from support.stream_process import FileCheckpoint
+from support.simulation.checkpoints import Batch, BatchTakenError
 from tallystream_aggregator.jobs.aggregate import driver, job
 from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW
 from tallystream_cli import main
 
+KEPT = 10
+"""How many batches a checkpoint keeps."""
+
 _attempts = count(1)
 
 
-class Session:
-    """Stands in for a session. `listeners` get the progress of its queries."""
+class FileCheckpoint:
+    """A checkpoint directory: a folder for each committed batch, which has a file for the head and for each entry."""
 
-    def __init__(self) -> None:
-        self.listeners: list[EpochListener] = []
-        self.streams = SimpleNamespace(addListener=self.listeners.append)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def newest(self) -> Path | None:
+        """Return the folder of the last committed batch, or None."""
+        numbers = [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
+        return self._folder / str(max(numbers)) if numbers else None
+
+    def begin(self) -> Batch:
+        """Return an attempt of the next batch."""
+        newest = self.newest()
+        if newest is None:
+            return Batch(0)
+        found = {path.name: path.read_bytes() for path in newest.iterdir()}
+        head = found.pop("head")
+        return Batch(int(newest.name) + 1, head or None, {int(name): entry for name, entry in found.items()})
+
+    def commit(self, batch: Batch) -> None:
+        """Make an attempt the committed one of its batch. A kill leaves all of it or nothing.
+
+        Raises:
+            BatchTakenError: the batch is committed, or the batch before it is not.
+        """
+        newest = self.newest()
+        if batch.number != (0 if newest is None else int(newest.name) + 1):
+            raise BatchTakenError(f"batch {batch.number} comes after {newest}")
+        written = Path(tempfile.mkdtemp(prefix="attempt-", dir=self._folder))
+        (written / "head").write_bytes(batch.stored_head or b"")
+        for number, entry in batch.entries.items():
+            (written / str(number)).write_bytes(entry)
+        try:
+            written.rename(self._folder / str(batch.number))
+        except OSError as error:
+            raise BatchTakenError(f"batch {batch.number} is committed: {error}") from error
+        shutil.rmtree(self._folder / str(batch.number - KEPT), ignore_errors=True)
 
 
 class Query:
-    """Runs the loops, each in a thread, in batches that all of them finish."""
+    """Runs the loops, each in a thread, in batches that all of them finish. `lastProgress` is that of the newest."""
 
-    def __init__(self, session: Session, processor: EpochProcessor, loops: int, checkpoint: Path) -> None:
-        self._session = session
+    lastProgress: dict[str, Any] | None = None  # noqa: N815 (Spark's name)
+
+    def __init__(self, _session: object, processor: EpochProcessor, loops: int, checkpoint: Path) -> None:
         self._error: Exception | None = None
         self._loops = [copy.copy(processor) for _ in range(loops)]
         self._checkpoints = [FileCheckpoint(checkpoint / "state" / str(number)) for number in range(loops)]
         (checkpoint / "offsets").mkdir(exist_ok=True)  # of Spark, at the first batch
         self._stopped, self._attempt = threading.Event(), next(_attempts)
-        for listener in session.listeners:
-            listener.onQueryStarted(cast("Any", None))
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -93,28 +130,35 @@ class Query:
         return batch.number, row
 
     def _report(self, found: list[tuple[int, EpochRow]], began_s: float) -> None:
-        progress: dict[str, Any] = {
+        shards = [dict(zip(EPOCH_ROW.names, row.cells(), strict=True)) for _, row in found]
+        self.lastProgress = {
             "batchId": max(number for number, _ in found),
             "timestamp": datetime.fromtimestamp(began_s, UTC).isoformat(),
-            "sources": [],
+            "stateOperators": [],
+            "observedMetrics": {"epochs": {"shards": shards}},
         }
-        shards = [dict(zip(EPOCH_ROW.names, row.cells(), strict=True)) for _, row in found]
-        progress["observedMetrics"] = {"epochs": {"shards": shards}}
-        for listener in self._session.listeners:
-            listener.progressed(json.dumps(progress))
 
 
 def replace_spark() -> None:
     """Replace what the command needs of Spark."""
     anything: Any = lambda *_, **__: None  # noqa: E731
     anywhere: Any = job
-    anywhere.build_session = lambda *_, **__: Session()
-    anywhere.end_session = anywhere.require_settings = anywhere.warm = anything
+    anywhere.build_session = anywhere.end_session = anywhere.require_settings = anywhere.warm = anything
     of_driver: Any = driver
     of_driver.start_query = Query
 
 
+class Process(subprocess.Popen[Any]):
+    """A process. `aggregate`, and `up` in the background, are started by this program."""
+
+    def __init__(self, args: Any, *others: Any, **options: Any) -> None:
+        if args[1:4] in (["-m", "tallystream_cli.main", "aggregate"], ["-m", "tallystream_cli.main", "up"]):
+            args = [args[0], __file__, *args[3:]]
+        super().__init__(args, *others, **options)
+
+
 if __name__ == "__main__":
     replace_spark()
+    subprocess.Popen = Process  # type: ignore[misc]
     sys.argv[0] = "tallystream"
     main.main()

@@ -29,7 +29,7 @@ MAX_SILENCE_S = 300.0
 class Status:
     """The status of a command. Thread-safe.
 
-    A command that starts, stands by, or waits for a store is alive: a restart would not help.
+    A command that starts, stands by, makes its table again, or waits for a store is alive: a restart would not help.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -58,7 +58,7 @@ class Status:
     def unhealthy_reason(self) -> str | None:
         """Return why the command counts as dead, None while it is alive."""
         quiet = self.silence_s()
-        if quiet > MAX_SILENCE_S and self.waiting_for is None:
+        if self._worked and quiet > MAX_SILENCE_S and self.waiting_for is None:
             return f"the last check was {quiet:.0f} s ago"
         return None
 

@@ -155,7 +155,7 @@ def _samples(metric: record.Metric) -> Iterable[Sample]:
             value = getattr(metric, field)
             if value is not None:
                 yield Sample(value, {**metric.tags, "quantile": quantile})
-        yield Sample(metric.sum, metric.tags, "_sum")
+        yield Sample(metric.sum or 0.0, metric.tags, "_sum")
         yield Sample(metric.count, metric.tags, "_count")
     elif isinstance(metric, record.Counter):
         yield Sample(metric.count, metric.tags)
@@ -167,19 +167,6 @@ _TOTALS = {"records": "records", "stale": "stale", "dead_letters": "dead", "forg
 _NOW = ("lives", "living", "instances", "rows")
 
 
-class EpochNumbers(NamedTuple):
-    """What the loops did in an epoch: all steps and restarts, and the seconds and the waiting of the busiest loop.
-
-    `state_bytes` is the size of the stored tables.
-    """
-
-    steps: int
-    restarts: int
-    seconds: float
-    waited_s: float
-    state_bytes: int = 0
-
-
 class Progress:
     """Updates the internal metrics of the aggregator."""
 
@@ -189,22 +176,28 @@ class Progress:
         self._published: Mapping[str, Mapping[str, int]] = {}
         self._moved_s: float | None = None
 
-    def epoch(self, progress: Mapping[str, Any], numbers: EpochNumbers) -> None:
-        """Record a finished epoch. `progress` is Spark's StreamingQueryProgress.
+    def epoch(
+        self,
+        operators: Iterable[Mapping[str, Any]],
+        *,
+        steps: int,
+        restarts: int,
+        seconds: float,
+        waited_s: float,
+        state_bytes: int,
+    ) -> None:
+        """Record a finished epoch: all steps and restarts, the seconds and the waiting of the busiest loop.
 
-        Raises:
-            KeyError, ValueError: the progress does not have the format that Spark writes.
+        `state_bytes` is the size of the stored tables. `operators` are the stateful ones in Spark's progress.
         """
-        add, observe = self._metrics.add, self._metrics.observe
-        add("tallystream.epochs", 1)
-        add("tallystream.steps", numbers.steps)
-        add("tallystream.restarts", numbers.restarts)
-        for phase, seconds in (("work", numbers.seconds - numbers.waited_s), ("wait", numbers.waited_s)):
-            observe("tallystream.epoch.duration", max(seconds, 0.0), phase=phase)
-        self._metrics.set("tallystream.table.state_bytes", numbers.state_bytes)
-        operators = progress.get("stateOperators") or []
+        self._metrics.add("tallystream.epochs", 1)
+        self._metrics.add("tallystream.steps", steps)
+        self._metrics.add("tallystream.restarts", restarts)
+        for phase, value in (("work", max(seconds - waited_s, 0.0)), ("wait", waited_s)):
+            self._metrics.observe("tallystream.epoch.duration", value, phase=phase)
+        self._metrics.set("tallystream.table.state_bytes", state_bytes)
         for name, field in (("rows", "numRowsTotal"), ("memory_bytes", "memoryUsedBytes")):
-            self._metrics.set(f"tallystream.state.{name}", sum(int(one[field]) for one in operators))
+            self._metrics.set(f"tallystream.state.{name}", sum(one[field] for one in operators))
 
     def watched(
         self,

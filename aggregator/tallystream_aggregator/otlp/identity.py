@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 UNKNOWN_SERVICE = "unknown_service"
 """The app of a resource without `service.name`: the SDKs' own default."""
@@ -31,8 +32,38 @@ INSTANCE_ATTRIBUTES = (
 MAX_INSTANCE_BYTES = 1024
 
 
+MAX_BYTES = 16 << 20
+"""The most bytes of resources that are kept, about. When there are more, all are dropped."""
+
+
 class OtlpError(ValueError):
     """A record, the data of one resource, or a point that can't be read."""
+
+
+class KnownResources:
+    """The attributes of the resources that were read before, as text."""
+
+    def __init__(self) -> None:
+        self._attributes: dict[bytes, dict[str, str]] = {}
+        self._bytes = 0
+
+    def find(self, raw: bytes) -> dict[str, str] | None:
+        """Return the attributes of a serialized resource, or None if they are not known."""
+        return self._attributes.get(raw)
+
+    def read(self, resource: Resource) -> dict[str, str]:
+        """Return the attributes of a resource, and keep what `find` returns of it."""
+        raw = resource.SerializeToString()
+        attributes = self._attributes.get(raw)
+        if attributes is None:
+            attributes = texts_of(resource.attributes)
+            size = 4 * len(raw) + 500
+            if self._bytes + size > MAX_BYTES:
+                self._attributes, self._bytes = {}, 0
+            if size <= MAX_BYTES // 4:
+                self._attributes[raw] = attributes
+                self._bytes += size
+        return attributes
 
 
 def app_of(resource: Mapping[str, str]) -> str:

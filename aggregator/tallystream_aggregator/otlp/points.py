@@ -197,7 +197,7 @@ def _stored(buckets: Buckets) -> record.Buckets | None:
 
 def _distribution(name: str, tags: dict[str, str], point: Any) -> Histogram:
     low, high = (_finite(field, getattr(point, field)) if point.HasField(field) else None for field in ("min", "max"))
-    total = _finite("the sum", point.sum) if point.HasField("sum") else 0.0
+    total = _finite("the sum", point.sum) if point.HasField("sum") else None
     return Histogram(name=name, tags=tags, count=_count(point), sum=total, min=low, max=high)
 
 

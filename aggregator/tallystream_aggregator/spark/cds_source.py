@@ -7,12 +7,10 @@ import time
 from pathlib import Path
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark.epochs.listener import EpochListener
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochRow, EpochSettings
 from tallystream_aggregator.spark.epochs.query import SETTINGS, start_query
-from tallystream_aggregator.spark.session import JVM_OPTIONS, NO_ARCHIVE_LOG, build_session, end_session
+from tallystream_aggregator.spark.session import JVM_OPTIONS, NO_ARCHIVE_LOG, build_session, stop_session
 
 WRITING_S = 300.0
 """How long the JVM may take to end, in seconds: on a busy machine it takes a minute to write the archive."""
@@ -48,19 +46,17 @@ def load_classes(written: Path) -> None:
     options = (*JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={written}", *NO_ARCHIVE_LOG)
     session = build_session("tallystream archive", conf=_CONF, java_options=options)
     try:
-        listener = EpochListener(Health("archive", HealthSettings()))
-        session.streams.addListener(listener)
         settings = EpochSettings(topics=Topics(""), generation=0, stop_file="", begin={})
         query = start_query(session, ClassLoadingProcessor(settings, lambda _: None), 1, written.parent / "checkpoint")  # type: ignore[arg-type, return-value]  # it uses no broker
         try:
-            while listener.epochs < _EPOCHS:
+            while len(query.recentProgress) < _EPOCHS:
                 if not query.isActive:
                     raise TallystreamError(f"the query that Spark's classes are taken from ended: {query.exception()}")
                 time.sleep(0.1)
         finally:
             query.stop()
     finally:
-        end_session(session, timeout=WRITING_S)
+        stop_session(session, timeout=WRITING_S)
 
 
 if __name__ == "__main__":

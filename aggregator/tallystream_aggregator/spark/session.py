@@ -6,13 +6,15 @@ import functools
 import logging
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tallystream.errors import TallystreamError
@@ -43,13 +45,11 @@ JVM_OPTIONS = (
 NO_ARCHIVE_LOG = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 """Options against log lines about an archive of another Java or of other jars, which the JVM ignores."""
 
+TIMEOUT_S = 30.0
+"""How long the end of the JVM may take, in seconds."""
+
 OUT_OF_MEMORY = 3
 """The exit code of a JVM that runs out of memory with `-XX:+ExitOnOutOfMemoryError`."""
-
-SOCKETS = "spark.python.unix.domain.socket.enabled"
-SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
-MAX_FOLDER_BYTES = 60
-"""The longest path of the sockets' folder: Spark's names have 42 bytes, and some systems limit a path to 103."""
 
 _STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -68,11 +68,9 @@ _QUERY = {
     # A batch runs only if there is a tick, whatever an operator requests.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # The next batch uses the same Python workers: starting one takes longer than a small batch.
     "spark.python.worker.reuse": "true",
-    SOCKETS: "true",
     "spark.sql.streaming.metricsEnabled": "false",
 }
 
@@ -93,6 +91,7 @@ def build_session(
     Raises:
         ConfigError: Java is missing or of a version on which Spark does not run.
         JarsError: the jars can't be fetched.
+        TallystreamError: Spark does not start.
     """
     # By default, glibc gives most threads a heap of their own, which keeps what they free.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
@@ -102,12 +101,13 @@ def build_session(
     settings = {**_STATE, **_QUERY}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose settings are kept
         java = jars.java_version()
-        settings |= {"spark.master": master, "spark.driver.memory": driver_memory}
+        settings |= {"spark.master": master, "spark.driver.memory": driver_memory, "spark.ui.enabled": "false"}
         local = master.startswith("local")
         if local:
             # Not spark.jars: those are copied and served to executors, and an archive can't include their classes.
-            settings |= {**_LOCAL_FILES, **socket_settings(), "spark.driver.extraClassPath": jars.class_path()}
+            settings |= {**_LOCAL_FILES, "spark.driver.extraClassPath": jars.class_path()}
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            os.environ["SPARK_LOCAL_DIRS"] = _local_folder().name
         options = java_options or (jvm_options(java) if local else JVM_OPTIONS)
         settings["spark.driver.extraJavaOptions"] = shlex.join(options)
     for key, value in (settings | dict(conf or {})).items():
@@ -115,62 +115,86 @@ def build_session(
     logging.getLogger("py4j").setLevel(logging.WARNING)
     # The JVM passes it to its Python processes.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(_STARTUP), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    session: SparkSession = builder.getOrCreate()
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        reason = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
+        raise TallystreamError(f"Spark did not start: {reason}; what it logged above may say more.") from error
+    signal.signal(signal.SIGINT, handler)  # PySpark replaced it by one that raises KeyboardInterrupt
     return session
 
 
 def jvm_options(java: str) -> list[str]:
     """Return the JVM's options, with the archive of Spark's classes if there is one for this version of Java."""
     archive = archive_of(java)
-    return [*JVM_OPTIONS, f"-XX:SharedArchiveFile={archive}", *NO_ARCHIVE_LOG] if archive else [*JVM_OPTIONS]
-
-
-def socket_settings() -> dict[str, str]:
-    """Return Spark's settings for the sockets between it and Python, if all of its processes are on this machine.
-
-    Over TCP, Spark's default, the JVM writes twice before it reads. The second half of each task's input is delayed by
-    40 ms, by Nagle's algorithm on one side and the delayed acknowledgement on the other (docs/performance.md). So Spark
-    uses Unix domain sockets, in a folder that only this user may enter, or TCP if the folder's path is too long.
-    """
-    folder = _socket_folder().name
-    return {SOCKETS: "true", SOCKET_FOLDER: folder} if len(folder.encode()) <= MAX_FOLDER_BYTES else {SOCKETS: "false"}
+    options = [*JVM_OPTIONS, f"-Djava.io.tmpdir={_local_folder().name}"]
+    return [*options, f"-XX:SharedArchiveFile={archive}", *NO_ARCHIVE_LOG] if archive else options
 
 
 @functools.cache
-def _socket_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="tallystream-spark-")  # deleted when this process ends
+def _local_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of a local Spark's temporary files, which is deleted when this process ends."""
+    folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    return tempfile.TemporaryDirectory(prefix="tallystream-spark-", dir=folders[0] or None)
 
 
-def why_ended(code: int) -> str:
+def why_ended(code: int | None) -> str:
     """Return why Spark's JVM ended by itself, by its exit code (negative: the number of a signal)."""
     if code == OUT_OF_MEMORY:
         return "Spark's JVM ran out of memory; give it more by --driver-memory."
-    ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    ended = "ended" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return f"Spark's JVM {ended}; start the command again: it continues where it stopped."
 
 
-def end_session(session: SparkSession, *, timeout: float = 30.0) -> None:
-    """Stop Spark and wait until its JVM has ended. After `timeout` seconds, kill the JVM.
+def end_session(session: SparkSession) -> None:
+    """End Spark, and wait until its JVM has ended.
 
-    Without the wait, the JVM ends some tenths of a second after this process. A supervisor would report it as a leak.
+    A local JVM is killed: its query has ended, this process deletes its temporary files, and an orderly end takes more
+    than a second. On a cluster, Spark releases the executors.
 
     Raises:
         TallystreamError: the JVM had ended before; the message has the reason.
     """
     gateway: Any = session.sparkContext._gateway  # noqa: SLF001 (PySpark has no public way to end its JVM)
-    process = getattr(gateway, "proc", None)
+    if gateway.proc is None or not session.sparkContext.master.startswith("local"):
+        stop_session(session)
+        return
+    try:
+        gateway.jvm.java.lang.System.nanoTime()
+    except (OSError, Py4JError) as error:
+        raise TallystreamError(why_ended(_wait(gateway.proc, TIMEOUT_S))) from error
+    gateway.shutdown()
+    # Its thread would print a traceback when the JVM's connection breaks.
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
+    gateway.proc.kill()
+    gateway.proc.wait()
+
+
+def stop_session(session: SparkSession, *, timeout: float = TIMEOUT_S) -> None:
+    """Stop Spark, and wait until its JVM has ended. After `timeout` seconds, kill the JVM.
+
+    The JVM of spark-submit is not waited for: it waits for this process.
+
+    Raises:
+        TallystreamError: the JVM had ended before; the message has the reason.
+    """
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001
+    process: subprocess.Popen[bytes] | None = gateway.proc
     try:
         session.stop()
     except (OSError, Py4JError) as error:
-        if process is None:
-            raise
-        raise TallystreamError(why_ended(process.wait(timeout))) from error
-    if process is None:  # spark-submit owns the JVM
-        return
-    gateway.shutdown()
-    process.stdin.close()  # the JVM ends when its standard input does
+        raise TallystreamError(why_ended(None if process is None else _wait(process, timeout))) from error
+    if process is not None:
+        gateway.shutdown()
+        assert process.stdin is not None
+        process.stdin.close()  # the JVM ends when its standard input does
+        _wait(process, timeout)
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
     try:
-        process.wait(timeout)
+        return process.wait(timeout)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        return process.wait()

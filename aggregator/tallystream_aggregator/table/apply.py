@@ -12,7 +12,14 @@ import msgspec
 
 from tallystream.record import DEFAULT_APP, MAX_COUNT, ShortForm, identity
 from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.arithmetic.metric_types import Values, count_falls, merge_values, stored
+from tallystream_aggregator.table.arithmetic.metric_types import (
+    Values,
+    count_falls,
+    is_above,
+    merge_values,
+    stored,
+    stored_values,
+)
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.limits import METRICS_PER_RECORD, out_of_bounds, refuse_over_limit
@@ -165,6 +172,25 @@ class RecordApplier:
             refused.add(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record))
         if not refused:
             self.run_limit = MAX_COUNT
+
+    def apply_baseline(self, instance: str, snapshot: Snapshot) -> None:
+        """Leave the values of a snapshot that was applied out of the sums: they are from before its stream began.
+
+        Of several values of a metric, the highest count is left out. The order of the records makes no difference.
+        """
+        life = self._lives.instances.find(snapshot.app, instance, snapshot.life)
+        if life is None:  # the snapshot was refused
+            return
+        seen: set[MetricId] = set()
+        for metric in snapshot.metrics:
+            metric_id = (snapshot.app, *identity(metric.name, metric.type, metric.tags))
+            number = self._lives.number_of(metric_id)
+            if metric_id in seen or self._lives.layouts.row(life, number) is None:  # it was refused
+                continue
+            seen.add(metric_id)
+            values = stored_values(metric)
+            if is_above(values, life.baselines.get(number)):
+                self._lives.set_baseline(life, number, values)
 
     def _life_of(self, instance: str, snapshot: Snapshot, record: Record) -> Life | Refusal:
         """Return the life of a snapshot, which may be new, or why the snapshot is refused."""

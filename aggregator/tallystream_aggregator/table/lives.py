@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -13,14 +14,16 @@ from tallystream_aggregator.table.limits import MetricQuota, size_of
 from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.outputs import Event
 from tallystream_aggregator.table.rows import PartMetrics, TableRecord, life_key, life_row, metric_json
+from tallystream_aggregator.table.state import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from tallystream_aggregator.sums import MetricId
+    from tallystream_aggregator.table.arithmetic.metric_types import Values
     from tallystream_aggregator.table.decode import Record
     from tallystream_aggregator.table.limits import TableSettings
-    from tallystream_aggregator.table.state import Life, LifeId, Row, State
+    from tallystream_aggregator.table.state import Life, LifeId, State
 
 
 class Deadlines:
@@ -74,6 +77,8 @@ class Lives:
         self.next_number = max(state.metrics, default=-1) + 1
         self.quota = MetricQuota(state.metrics.values(), settings)
         self.unused: set[int] = set()
+        self._to_drop: set[int] = set()  # of them
+        self._baselines = Counter(number for life in self.instances for number in life.baselines)
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._deleted: list[TableRecord] = []
         self._silence = Deadlines(lambda life: life.deadline_ms)
@@ -119,12 +124,25 @@ class Lives:
         for number in numbers:
             if number not in self.state.forgotten_sums and not self.holders.has(number) and number not in self.unused:
                 self.unused.add(number)
+                self._to_drop.add(number)
                 self.quota.remove(self.state.metrics[number])
 
+    def set_baseline(self, life: Life, number: int, values: Values) -> None:
+        """Set the values of a metric of a life that its sum leaves out."""
+        self.sums.mark_dirty(life, (number,))
+        self._baselines[number] += number not in life.baselines
+        life.baselines[number] = values
+
     def drop_unused(self) -> set[int]:
-        """Drop the metrics that nothing has, after their last sums were taken, and return their numbers."""
-        dropped, self.unused = self.unused, set()
+        """Drop the metrics that nothing has, after their last sums were taken, and return their numbers.
+
+        A metric of which a life has a baseline stays: it may return.
+        """
+        dropped = {number for number in self._to_drop & self.unused if not self._baselines[number]}
+        self._to_drop = set()
         for number in dropped:
+            del self._baselines[number]
+            self.unused.discard(number)
             metric = self.state.metrics.pop(number)
             self.sums.drop(number)
             known = self._numbers[metric[1]]
@@ -188,6 +206,8 @@ class Lives:
         self.dirty.add(life.id)
         self._changed.pop(id(life), None)
         self.instances.remove(life)
+        self._baselines.subtract(life.baselines.keys())
+        self._to_drop |= life.baselines.keys()
 
     def forget(self, partition: str, now_ms: int) -> set[int]:
         """Forget the lives of a partition without a record for `forget_after` by `now_ms`.
@@ -279,7 +299,11 @@ class Lives:
         older = {number: row.seq for number, row in rows.items() if row.seq != seq}
         places = {place: older[number] for place, number in enumerate(numbers) if number in older} if older else {}
         last = [] if life.life else [int(rows[number].values[1] or 0) for number in numbers]
-        return life_row(life, part, PartMetrics(text, len(numbers), places, last))
+        held = ""
+        if life.baselines and not part:
+            baselines = sorted(life.baselines.items())
+            held = ",".join(metric_json(metrics[number], Row(part, seq, values)) for number, values in baselines)
+        return life_row(life, part, PartMetrics(text, len(numbers), places, last, held))
 
     def add_event(self, kind: str, life: Life, record: Record, detail: str = "") -> None:
         """Add an event that a record caused."""

@@ -9,6 +9,7 @@ import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from tallystream_aggregator.table.arithmetic.metric_types import since_baseline
 from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, is_kept
 from tallystream_aggregator.table.instances import FEW_LIVES
 from tallystream_aggregator.table.layouts import counts_of
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.holders import Holders
     from tallystream_aggregator.table.instances import Instances
     from tallystream_aggregator.table.layouts import Layout, Layouts
-    from tallystream_aggregator.table.state import Life, State
+    from tallystream_aggregator.table.state import Life, Row, State
 
 Before = dict[int, Contribution | None]
 """The metric's number → the contribution of a life when the sums were last taken."""
@@ -126,7 +127,7 @@ class MetricSums:
                 if partial is None:
                     partial = state.forgotten_sums[number] = PartialSum(kind)
                 forgotten.add(number)
-                partial.replace(None, Contribution(row.values, current=False, sketch=row.sketch))
+                partial.replace(None, self._contribution_of(life, number, row)._replace(current=False))
                 partial.forgotten += 1
                 self[number].forgotten += 1
         self.force_publish(forgotten)
@@ -216,8 +217,7 @@ class MetricSums:
         metrics, of = self.numbers.metrics_of(sums), self.numbers.of
         for number in metrics:
             for life in self._holders.with_row(number):
-                row = life.rows[number]
-                found[of(number)].append(Contribution(row.values, life.is_current(row), row.sketch))
+                found[of(number)].append(self._contribution_of(life, number, life.rows[number]))
         for number in metrics & self._state.forgotten_sums.keys():
             others[of(number)].append(self._state.forgotten_sums[number])
         for number in sums:
@@ -261,10 +261,19 @@ class MetricSums:
                 sums[layout] = list(counts) if known is None else list(map(operator.add, known, counts))
                 lives[layout] += 1
                 living[layout] += life.living
+                for number in life.baselines.keys() & layout.index_of.keys():
+                    self[number].add_to_counter(-int(life.baselines[number][0] or 0))
         for layout, totals in sums.items():
             for number, total in zip(layout.counters, totals, strict=True):
                 self[number].add_to_counter(total, lives[layout], living[layout])
 
     def _contribution(self, life: Life, number: int) -> Contribution | None:
         row = self._layouts.row(life, number)
-        return None if row is None else Contribution(row.values, life.is_current(row), row.sketch)
+        return None if row is None else self._contribution_of(life, number, row)
+
+    def _contribution_of(self, life: Life, number: int, row: Row) -> Contribution:
+        baseline = life.baselines.get(number)
+        if baseline is None:
+            return Contribution(row.values, life.is_current(row), row.sketch)
+        values = since_baseline(self._state.metrics[number][2], row.values, baseline)
+        return Contribution(values, life.is_current(row))  # a sketch has the earlier values, too

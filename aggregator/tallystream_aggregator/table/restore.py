@@ -13,7 +13,7 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
 from tallystream.record import identity
-from tallystream_aggregator.table.arithmetic.metric_types import stored
+from tallystream_aggregator.table.arithmetic.metric_types import stored, stored_values
 from tallystream_aggregator.table.arithmetic.partial_sums import dec_hook
 from tallystream_aggregator.table.layouts import Layouts
 from tallystream_aggregator.table.limits import size_of
@@ -170,6 +170,11 @@ class _ShardBuilder:
         )
         life.keep_ms = max(row.keep_ms for row in parts)
         life.bytes = sum(size_of(self.state.metrics[number]) for number in life.rows)
+        life.baselines = {
+            self._number_of((row.app, *metric.identity)): stored_values(metric)
+            for row in parts
+            for metric in row.baselines
+        }
         for part, seq in life.parts.items():
             numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
             self._layouts.rows_to_block(life, part, numbers)

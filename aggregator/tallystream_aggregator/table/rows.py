@@ -36,6 +36,8 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     `last_seen_ms` is the last record that was applied, `keep_ms` the last one of any seq.
     `complete` tells whether the life's snapshots have all metrics of a part.
 
+    `baselines` are the values that sums leave out, because they are from before a stream of OTLP began.
+
     `metrics` are the newest values, in the form of the record. `older` maps the place of a metric that the newest
     snapshot lacks → the seq of the last snapshot that had it. `last` has the newest values of the short form, whose
     counts are those of all its runs. `omitted` is the number of metrics that are left out because the record would be
@@ -62,6 +64,7 @@ class LifeRow(msgspec.Struct, omit_defaults=True, kw_only=True):
     metrics: list[Metric] = []
     older: dict[int, int] = {}
     last: list[int] = []
+    baselines: list[Metric] = []
 
 
 COMMON = ("app", "instance", "life", "last_seen_ms", "every_ms", "keep_ms", "final", "living", "complete")
@@ -73,12 +76,16 @@ OF_SHARD = ("shard", "shards", "stale", "records", "dead", "forgotten", "sum_tag
 
 
 class PartMetrics(NamedTuple):
-    """The metrics of a part as in a `LifeRow`. `text` has them as JSON (`metric_json`), with commas between them."""
+    """The metrics of a part as in a `LifeRow`.
+
+    `text` and `baselines` have metrics as JSON (`metric_json`), with commas between them.
+    """
 
     text: str
     number: int
     older: dict[int, int]
     last: list[int]
+    baselines: str = ""
 
 
 class ForgottenRow(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -166,7 +173,9 @@ def life_row(life: Life, part: int, metrics: PartMetrics) -> TableRecord:
         **dict(zip(COMMON, _common(life), strict=True)),
     )
     content = f"[{metrics.text}]".encode()
-    if len(content) > MAX_ROW_BYTES:
+    if metrics.baselines:
+        row.baselines = msgspec.Raw(f"[{metrics.baselines}]".encode())  # type: ignore[assignment]  # written as it is
+    if len(content) + len(metrics.baselines) > MAX_ROW_BYTES:
         row.omitted = metrics.number
     elif metrics.number:
         row.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # is written as it is

@@ -1,4 +1,4 @@
-"""The shards of a table, and those of a record: an instance is in one of them."""
+"""The shards of a table: an instance is in one of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import re
 import zlib
 from itertools import count
 from typing import TYPE_CHECKING
-
-from tallystream_aggregator.otlp import decode as otlp
-from tallystream_aggregator.table.decode import CLOCK_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,20 +16,6 @@ if TYPE_CHECKING:
 def shard_of(key: bytes | None, shards: int) -> int:
     """Return the shard of the records with this key, by CRC-32."""
     return zlib.crc32(key or b"") % shards
-
-
-def shards_of(record: Record, shards: int, otlp_topics: Collection[str]) -> set[int]:
-    """Return the shards of a record: that of its key, or in an OTLP topic those of the instances in it.
-
-    A clock record is in all shards.
-    """
-    if record.key == CLOCK_KEY and record.topic not in otlp_topics:
-        return set(range(shards))
-    if shards > 1 and is_otlp(record, otlp_topics):
-        found = {shard_of(instance.encode(), shards) for instance in otlp.instances(record.value or b"")}
-        if found:
-            return found
-    return {shard_of(record.key, shards)}
 
 
 INSTANCE = "tallystream-aggregator"

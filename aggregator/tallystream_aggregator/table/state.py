@@ -54,7 +54,8 @@ class Life(msgspec.Struct, array_like=True):
     (or the ULID's time, if that is later), by which the life is forgotten. `partition` is the one whose clock applies.
     `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition` that the part
     includes. A part whose newest snapshot is from another partition has no offset. `complete` tells whether its
-    snapshots have all metrics of a part. `bytes` are those of the names and tags of all its metrics.
+    snapshots have all metrics of a part. `baselines` maps the metric's number → the values that its sum leaves out,
+    because they are from before the stream began. `bytes` are those of the names and tags of all its metrics.
     """
 
     instance: str
@@ -72,6 +73,7 @@ class Life(msgspec.Struct, array_like=True):
     offsets: dict[int, int] = {}
     blocks: dict[int, Block] = {}
     complete: bool = True
+    baselines: dict[int, Values] = {}
     bytes: int = 0
 
     __hash__ = object.__hash__  # a life of the table is equal to no other one

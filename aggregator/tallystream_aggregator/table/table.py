@@ -30,7 +30,7 @@ from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
 from tallystream_aggregator.table.refusals import Refusal, Refusals
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
-from tallystream_aggregator.table.shards import is_otlp, shard_of, shards_of
+from tallystream_aggregator.table.shards import is_otlp, shard_of
 from tallystream_aggregator.table.state import Removed
 
 if TYPE_CHECKING:
@@ -215,45 +215,46 @@ class Table:
     def _apply_otlp(self, record: Record, refused: Refusals) -> None:
         """Apply the data of the resources in an OTLP record whose instances are in this shard.
 
-        Of the shards that the record has data for, the first one refuses what has no valid instance.
+        The shard of its key refuses what is no OTLP. Of the shards that the record has data for, the first one refuses
+        what has no valid instance.
         """
-        state = self.state
-        value, limit = record.value or b"", self.settings.max_metrics
+        own, shards = self.state.shard, self.state.shards
+        value = record.value or b""
+        first = shard_of(record.key, shards)
         if len(value) > self.settings.max_record_bytes:
-            if self._is_first(record):
+            if first == own:
                 refused.add(self._refuse_size(record, ""))
             return
         try:
-            resources = otlp.read(value)
+            named = [(resource, _instance(resource)) for resource in otlp.read(value)]
         except otlp.OtlpError as error:
-            self._refuse_in_first(record, error, refused)
-            return
-        for resource in resources:
-            try:
-                instance = otlp.instance(resource)
-            except otlp.OtlpError as error:
-                self._refuse_in_first(record, error, refused)
-                continue
-            if shard_of(instance.encode(), state.shards) != state.shard:
-                continue
-            try:
-                found = otlp.snapshots(resource, record.timestamp_ms)
-            except otlp.OtlpError as error:
+            if first == own:
                 refused.add(Refusal(str(error)))
-                continue
-            refused.add_decoded([Refusal(*rejected) for rejected in found.rejected], found.more_rejected)
-            for snapshot in found.snapshots:
-                over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
-                message = DecodedSnapshot(snapshot, (), over_limit)
-                self._applier.apply_snapshot(instance, message, record, refused)
+            return
+        places = [None if isinstance(name, Refusal) else shard_of(name.encode(), shards) for _, name in named]
+        first = min((shard for shard in places if shard is not None), default=first)
+        for (resource, instance), shard in zip(named, places, strict=True):
+            if isinstance(instance, Refusal):
+                if first == own:
+                    refused.add(instance)
+            elif shard == own:
+                self._apply_resource(resource, instance, record, refused)
 
-    def _refuse_in_first(self, record: Record, error: otlp.OtlpError, refused: Refusals) -> None:
-        if self._is_first(record):
+    def _apply_resource(self, resource: otlp.ResourceData, instance: str, record: Record, refused: Refusals) -> None:
+        """Apply the data of one resource of an OTLP record."""
+        try:
+            found = otlp.snapshots(resource, record.timestamp_ms)
+        except otlp.OtlpError as error:
             refused.add(Refusal(str(error)))
-
-    def _is_first(self, record: Record) -> bool:
-        """Tell whether this is the first of the shards that an OTLP record has data for."""
-        return self.state.shard == min(shards_of(record, self.state.shards, self.settings.otlp_topics))
+            return
+        refused.add_decoded([Refusal(*rejected) for rejected in found.rejected], found.more_rejected)
+        limit = self.settings.max_metrics
+        for snapshot in found.snapshots:
+            over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
+            message = DecodedSnapshot(snapshot, (), over_limit)
+            self._applier.apply_snapshot(instance, message, record, refused)
+        for snapshot in found.baselines:
+            self._applier.apply_baseline(instance, snapshot)
 
     def _apply_message(self, instance: str, message: Message, record: Record, refused: Refusals) -> None:
         if isinstance(message, Refusal):
@@ -280,3 +281,11 @@ class Table:
             letter = DeadLetter.quoting(record, reason, metric, quotable_bytes)
             quotable_bytes -= len(letter.record.value or b"") + len(letter.metric or "")
             self._dead.append(letter)
+
+
+def _instance(resource: otlp.ResourceData) -> str | Refusal:
+    """Return the instance of an OTLP resource, or why it has none."""
+    try:
+        return otlp.instance(resource)
+    except otlp.OtlpError as error:
+        return Refusal(str(error))

@@ -56,7 +56,7 @@ class Snapshot:
     """A snapshot. `prev` is in epoch ms. `metrics` has each metric in order, or the reason why it is refused.
 
     One that is not `complete` may lack metrics of its part. `over_limit` tells whether there were more metrics than a
-    record may have.
+    record may have, `baseline` that its numbers are from before its stream of OTLP began.
     """
 
     app: str
@@ -69,6 +69,7 @@ class Snapshot:
     complete: bool
     metrics: list[Metric | RejectedError]
     over_limit: bool
+    baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,9 @@ def _distribution(content: dict[str, Any]) -> dict[str, Any]:
     for own in ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"):
         _statistic(content, own)
     count = _count(content, "count")
-    found: dict[str, Any] = {"count": count, "sum": _zero_if_absent(content, "sum")}
+    found: dict[str, Any] = {"count": count, "sum": _number(content, "sum", optional=True)}
+    if not count and found["sum"] is None:
+        found["sum"] = 0.0
     found |= {name: _number(content, name, optional=True) for name in ("min", "max")}
     return found | {"sketch": _sketch(content, count)}
 

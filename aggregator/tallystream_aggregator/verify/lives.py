@@ -49,7 +49,8 @@ class Life:
     the time of its ULID if that is later. `is_short` tells whether it is that of the short form, which is never
     forgotten. `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether
     snapshots have all metrics of a part, `created_ms` is the time of its ULID, and `limits` are those that the life has
-    reached, and `bytes` those of the names and tags of its rows.
+    reached. `bytes` are those of the names and tags of its rows. `baselines` has the numbers of metrics that were
+    counted before their stream of OTLP began.
     """
 
     app: str
@@ -68,11 +69,29 @@ class Life:
     current_parts: set[int] = field(default_factory=set)
     rows: dict[Identity, Row] = field(default_factory=dict)
     bytes: int = 0
+    baselines: dict[Identity, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def deadline_ms(self) -> int:
         """The partition's time from which on the life is silent: three intervals after `active_ms` (rule 5)."""
         return self.active_ms + 3 * self.every_ms
+
+    def counted(self, identity: Identity) -> Row:
+        """Return the row of a metric without what was counted before its stream began."""
+        row, base = self.rows[identity], self.baselines.get(identity)
+        if base is None:
+            return row
+        main = "count" if "count" in base else "sum"
+        if row.numbers[main] <= base[main]:
+            none = {"count": 0, "sum": 0.0, "min": None, "max": None, "sketch": None}
+            return Row({name: none[name] for name in row.numbers}, row.part, row.seq)
+        rest: dict[str, Any] = {
+            name: None if row.numbers[name] is None or base[name] is None else row.numbers[name] - base[name]
+            for name in ("count", "sum")
+            if name in base
+        }
+        sketch = {"sketch": None} if "sketch" in base else {}
+        return Row({**row.numbers, **rest, **sketch}, row.part, row.seq)
 
     def newest(self, row: Row) -> bool:
         """Return whether a row is current while the life is living: the newest snapshot has it, or is not complete."""
@@ -119,7 +138,8 @@ def _added(kind: str, rows: list[Row], now: list[Row]) -> dict[str, Any]:
     if kind in ("counter", "meter", "histogram", "timer"):
         exact["count"] = sum(row.numbers["count"] for row in rows)
     if kind in ("float_counter", "histogram", "timer"):
-        exact["sum"] = _add(rows, "sum") if rows else None
+        unknown = not rows or any(row.numbers["sum"] is None for row in rows)
+        exact["sum"] = None if unknown else _add(rows, "sum")
     if kind in ("meter", "timer") and now:
         exact |= {rate: _add(now, rate) for rate in RATES}
     if kind in ("gauge", "updown") and now:

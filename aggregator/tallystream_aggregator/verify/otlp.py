@@ -23,8 +23,8 @@ DAY_MS = 86_400_000
 CUMULATIVE = "AGGREGATION_TEMPORALITY_CUMULATIVE"
 NAMES = ("service.instance.id", "k8s.pod.uid", "k8s.pod.name", "container.id", "host.id", "host.name")
 
-Group = tuple[str, int]
-"""(life, time of the points in ns)"""
+Group = tuple[str, int, bool]
+"""(life, time of the points in ns, whether they are baselines)"""
 
 
 def read(value: bytes) -> list[dict[str, Any]]:
@@ -85,8 +85,9 @@ def snapshots(
             complete=False,
             metrics=metrics[:max_metrics],
             over_limit=len(metrics) > max_metrics,
+            baseline=baseline and "telemetry.sdk.language" not in attributes,
         )
-        for (life, ns), metrics in sorted(groups.items())
+        for (life, ns, baseline), metrics in sorted(groups.items())
     ]
     return instance, made, refused
 
@@ -108,7 +109,7 @@ def _instance(attributes: dict[str, str]) -> str:
 def _points(
     app: str, metric: dict[str, Any], scope: str, append_ms: int
 ) -> Iterator[tuple[Group, list[Metric] | RejectedError]]:
-    nowhere = ("", 0)
+    nowhere = ("", 0, False)
     kind = next((k for k in ("sum", "gauge", "histogram", "exponentialHistogram", "summary") if k in metric), None)
     name = metric.get("name", "")
     if kind is None or not 1 <= len(name) <= 512 or "\0" in name:
@@ -132,11 +133,12 @@ def _points(
         except RejectedError as error:
             yield nowhere, error
         else:
-            yield (_life(0 if falls else start_ns, scope), time_ns), found
+            yield (_life(0 if falls else start_ns, scope), time_ns, not falls and start_ns == time_ns), found
 
 
 def _life(start_ns: int, scope: str) -> str:
-    digest = hashlib.blake2b(f"{start_ns} {scope}".encode(), digest_size=10).digest()
+    named = hashlib.blake2b(scope.encode(), digest_size=16).digest()
+    digest = hashlib.blake2b(str(start_ns).encode() + b" " + named, digest_size=10).digest()
     number = (start_ns // 10**6 << 80) + int.from_bytes(digest)
     letters = ""
     for _ in range(26):
@@ -164,9 +166,9 @@ def _metrics(app: str, name: str, kind: str, point: dict[str, Any], *, falls: bo
     count = int(point.get("count", 0))
     if count > MAX_INT64:
         raise RejectedError("the count leaves 64 bits")
-    numbers: dict[str, Any] = {"count": count, "sum": _float(point.get("sum", 0.0)), "min": None, "max": None}
-    if kind != "summary":
-        numbers |= {field: _float(point[field]) for field in ("min", "max") if field in point}
+    absent = {"sum": 0.0 if kind == "summary" or not count else None, "min": None, "max": None}
+    given = ("sum",) if kind == "summary" else ("sum", "min", "max")
+    numbers: dict[str, Any] = {"count": count} | absent | {one: _float(point[one]) for one in given if one in point}
     numbers["sketch"] = _bins(point, count) if kind == "exponentialHistogram" else None
     metrics = [Metric((app, "histogram", name, tags), numbers)]
     if kind == "histogram" and point.get("bucketCounts"):

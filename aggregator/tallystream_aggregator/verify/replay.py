@@ -98,9 +98,15 @@ class Replay(Rules):
     def _apply_otlp(self, shard: int, partition: str, timestamp_ms: int, key: bytes | None, value: bytes) -> list[str]:
         """Apply a record of an OTLP topic: the data of each resource are snapshots of its instance.
 
-        The first shard that has one of the instances refuses what has no instance.
+        The shard of its key refuses the whole record. The first shard that has one of the instances refuses what has
+        none.
         """
         first = self._shard(key or b"")
+        if len(value) > self._settings.max_record_bytes:
+            if first != shard:
+                return []
+            self._event("limit", "", "", "", "record size")
+            return ["the record is too large"]
         try:
             resources = otlp.read(value)
         except RejectedError as error:
@@ -108,11 +114,6 @@ class Replay(Rules):
         instances = [otlp.instance_of(resource) for resource in resources]
         shards = [None if instance is None else self._shard(instance.encode()) for instance in instances]
         first = min((one for one in shards if one is not None), default=first)
-        if len(value) > self._settings.max_record_bytes:
-            if first != shard:
-                return []
-            self._event("limit", "", "", "", "record size")
-            return ["the record is too large"]
         refused: list[str] = []
         for found, resource in zip(shards, resources, strict=True):
             if (first if found is None else found) != shard:
@@ -139,7 +140,7 @@ class Replay(Rules):
         """Yield each life that has a metric of the sum, with its row, once for each such metric."""
         for metric in self._index(tags or self.tags).get(identity, ()):
             for life in self._lives_by_metric[metric]:
-                yield life, life.rows[metric]
+                yield life, life.counted(metric)
 
     def sum(self, identity: Identity, tags: Tags | None = None) -> dict[str, Any]:
         """Return the fields of one sum with these tags. `retired` is the number of its lives that were forgotten."""

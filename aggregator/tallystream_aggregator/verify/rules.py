@@ -159,7 +159,17 @@ class Rules:
                 numbers = metric.numbers if before is None else _widened(metric.numbers, before.numbers)
                 self._set(life, metric.identity, Row(numbers, snapshot.part, snapshot.seq))
             seen.add(metric.identity)
+        if snapshot.baseline:
+            self._add_baselines(life, snapshot)
         return refused, limits
+
+    def _add_baselines(self, life: Life, snapshot: Snapshot) -> None:
+        """Leave the numbers of a snapshot out of the sums: of each metric, those of its highest count."""
+        first = {one.identity: one.numbers for one in reversed(snapshot.metrics) if isinstance(one, Metric)}
+        for identity, numbers in first.items():
+            known = life.baselines.get(identity)
+            if identity in life.rows and _count(numbers) > (0 if known is None else _count(known)):
+                life.baselines[identity] = numbers
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)

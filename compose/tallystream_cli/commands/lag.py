@@ -72,11 +72,6 @@ def lag_show(
     every: o.Every = 2.0,
     json: o.JsonLines = False,
     at: o.At = None,
-    window: o.Window = None,
-    stop_after: o.StopAfter = None,
-    allowed_lag: o.AllowedLag = None,
-    warn_age: o.WarnAge = None,
-    err_age: o.ErrAge = None,
 ) -> None:
     """Show the lag from the store. Exit code: 0 OK, 1 WARN, 2 ERR, 3 unknown, the worst of all groups."""
     from tallystream_dashboards.terminal.lag import ShowSettings, run
@@ -88,7 +83,6 @@ def lag_show(
         json=json,
         at_ms=o.at_ms(at),
         every_s=every,
-        rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age),
     )
     raise typer.Exit(run(settings))
 
@@ -110,6 +104,12 @@ def lag_collect(
         list[str] | None,
         typer.Option(metavar="PATTERN", help="A shell pattern of groups to leave out; repeatable."),
     ] = None,
+    assigned_only: Annotated[
+        bool,
+        typer.Option(
+            "--assigned-only", help="Leave out topics of which no member has a partition, if members have others."
+        ),
+    ] = False,
     window: o.Window = None,
     stop_after: o.StopAfter = None,
     allowed_lag: o.AllowedLag = None,
@@ -132,7 +132,6 @@ def lag_collect(
     """Collect the lag of every consumer group at an interval, and write it to the store."""
     from tallystream_aggregator.sinks.stores import StoreSettings
     from tallystream_dashboards.lag.collector.collector import CollectSettings, run
-    from tallystream_dashboards.lag.status import Rules
 
     settings = CollectSettings(
         store=StoreSettings.parse(store, org=org, bucket=bucket, retention_days=retention_days).require_readable(),
@@ -140,7 +139,8 @@ def lag_collect(
         interval=interval,
         include=tuple(include or ("*",)),
         exclude=tuple(exclude or ()),
-        rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age) or Rules(),
+        rules=o.rules(window, stop_after, allowed_lag, warn_age, err_age),
+        assigned_only=assigned_only,
         record_timestamps=record_timestamps,
         full_hours=full_hours,
         http_port=http_port,

@@ -17,7 +17,7 @@ class AggregateCommand(o.Sections):
 
     sections = {  # noqa: RUF012 (a constant of the class)
         "Start": (
-            *("checkpoint", "start", "accept_partial", "standby", "catch_up", "ready_file"),
+            *("checkpoint", "start", "standby", "catch_up", "ready_file"),
             *("topic_pattern", "partitions", "otlp_topic", "shards", "drop_tag", "keep_tags"),
         ),
         "Latency and limits": (
@@ -48,12 +48,9 @@ def aggregate(
         typer.Option(
             "--from",
             help="Where a new table starts: earliest, latest, group, a time in UTC, ledger:TIME, or offsets as JSON; "
-            "by default earliest, if there never was a table.",
+            "by default earliest, if nothing before it was deleted.",
         ),
     ] = None,
-    accept_partial: Annotated[
-        bool, typer.Option("--accept-partial", help="Let a new table start in the middle of the topic.")
-    ] = False,
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait while another aggregator writes, and take over when it ends.")
     ] = False,
@@ -113,7 +110,6 @@ def aggregate(
         epoch_s=epoch,
         max_rate=max_rate,
         start=start,
-        accept_partial=accept_partial,
         standby=standby,
         catch_up=catch_up,
         on_data_loss=o.one_of("--on-data-loss", on_data_loss, "fail", "continue"),  # type: ignore[arg-type]  # one_of checks it

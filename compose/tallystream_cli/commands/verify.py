@@ -45,7 +45,7 @@ def verify(
         ),
     ] = None,
     began: Annotated[
-        str | None, typer.Option(help="Where a table with --accept-partial started: offsets as JSON.")
+        str | None, typer.Option(help="Where a table that lacks earlier records started: offsets as JSON.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     most: Annotated[int, typer.Option(help="The maximum number of differences in the table.")] = 50,

@@ -115,11 +115,14 @@ class Metric:
 
     @property
     def mean(self) -> float | None:
-        """The mean of a distribution's values (Σ values / count); None for other types and empty distributions."""
-        if self.type not in DISTRIBUTIONS:
+        """The mean of a distribution's values (Σ values / count).
+
+        None for other types, empty distributions, and those whose newest point has no sum.
+        """
+        total, count = self.line("sum"), self.line("count")
+        if self.type not in DISTRIBUTIONS or total.times_ms[-1:] != count.times_ms[-1:]:
             return None
-        total, count = self.line("sum").last, self.line("count").last
-        return total / count if total is not None and count else None
+        return total.last / count.last if total.last is not None and count.last else None
 
 
 def metrics(series: Iterable[Series]) -> list[Metric]:

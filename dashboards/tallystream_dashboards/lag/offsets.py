@@ -20,6 +20,7 @@ class PartitionOffsets:
     """The offsets of one group in one partition. The next record that the group will read is at `committed`.
 
     `committed` is None if nothing is committed. The log has the offsets `start` (inclusive) to `end` (exclusive).
+    `left`: the group's members have partitions, but none of this topic.
     """
 
     topic: str
@@ -27,6 +28,7 @@ class PartitionOffsets:
     start: int
     end: int
     committed: int | None
+    left: bool = False
 
     @property
     def id(self) -> PartitionId:
@@ -44,6 +46,11 @@ class PartitionOffsets:
         if self.committed is None or self.committed > self.end:
             return None
         return self.end - self.committed
+
+    @property
+    def deleted(self) -> int:
+        """The number of offsets that retention deleted before the group read them."""
+        return 0 if self.committed is None else max(0, self.start - self.committed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag, worst
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tallystream_dashboards.lag.offsets import PartitionOffsets
 
 DELETED = "The group is no longer on the broker"
 MISSING = "The newest rounds do not have the group: it was deleted, or is no longer collected"
@@ -31,9 +32,11 @@ GONE_MS = 7 * 86_400_000
 MAX_NAMED = 3
 """How many partitions a sentence names; the others are counted."""
 
-_NO_RECORD = (
-    "Nothing to read: the last {:,} offsets are transaction markers, compacted records, or an open transaction."
-)
+CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
+
+_NO_RECORD = "Nothing to read: the last {:,} offsets are transaction markers or compacted records."
+_LEFT = "{:,} records wait, but no member has this partition: the group may have left the topic."
+_OPEN = "A transaction is open from offset {:,} on: consumers with read_committed do not read beyond it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +120,48 @@ def worst_first(states: Iterable[GroupState]) -> list[GroupState]:
 
 
 def evaluate_partition(
-    samples: Sequence[OffsetSample], time_lag: TimeLag | None, *, now_ms: int, rules: Rules
+    offsets: PartitionOffsets,
+    samples: Sequence[OffsetSample],
+    time_lag: TimeLag | None,
+    *,
+    now_ms: int,
+    rules: Rules,
+    open_from: int | None = None,
 ) -> Evaluation:
     """Return the evaluation of a partition by its samples, the last of which is current, and by its time lag.
 
-    A partition without samples has no committed offset.
+    `open_from` is the offset where an open transaction begins, the last stable offset; None: it is not known.
     """
-    if not samples:
-        return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
-    if samples[-1].committed > samples[-1].end:
+    if offsets.committed is None or offsets.lag is None:
+        if offsets.committed is None:
+            return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
         return evaluate_past_end(samples, now_ms=now_ms, rules=rules)
-    if time_lag == NO_LAG and samples[-1].lag > rules.allowed_lag:
-        return Evaluation(Status.OK, _NO_RECORD.format(samples[-1].lag))
-    evaluation = evaluate_samples(samples, now_ms=now_ms, rules=rules)
+    evaluation = _evaluate_waiting(offsets, samples, time_lag, now_ms, rules)
+    if open_from is not None and open_from < offsets.end and evaluation.status in (Status.STALL, Status.STOP):
+        evaluation = replace(evaluation, reason=f"{evaluation.reason} {_OPEN.format(open_from)}")
+    if not offsets.deleted:
+        return evaluation
+    reason = f"{offsets.deleted:,} offsets were deleted before they were read. {evaluation.reason}"
+    return Evaluation(max(evaluation.status, Status.WARN), reason)
+
+
+def _evaluate_waiting(
+    offsets: PartitionOffsets, samples: Sequence[OffsetSample], time_lag: TimeLag | None, now_ms: int, rules: Rules
+) -> Evaluation:
+    waiting = (offsets.lag or 0) - offsets.deleted
+    if offsets.deleted and waiting <= rules.allowed_lag:
+        return Evaluation(Status.OK, f"{waiting:,} other records wait.")
+    if waiting > rules.allowed_lag and time_lag == NO_LAG:
+        return Evaluation(Status.OK, _NO_RECORD.format(waiting), notable=True)
+    if waiting > rules.allowed_lag and offsets.left:
+        return Evaluation(Status.WARN, _LEFT.format(waiting))
+    evaluation = evaluate_samples(samples, now_ms=now_ms, rules=rules, deleted=offsets.deleted)
     return evaluation if time_lag is None else evaluate_age(evaluation, time_lag.seconds, rules=rules)
+
+
+def worst_partitions_first(states: Iterable[PartitionState]) -> list[PartitionState]:
+    """Return the partitions sorted by status (worst first), then by lag (highest first), then by name."""
+    return sorted(states, key=lambda one: (-one.evaluation.status, -(one.lag or 0), one.topic, one.partition))
 
 
 def group_state(
@@ -143,7 +174,7 @@ def group_state(
     broker_state: str = "",
 ) -> GroupState:
     """Return a group's state. `rates` has each partition's rates over the window and over the newer half of it."""
-    states = sorted(partitions, key=lambda one: (-one.evaluation.status, -(one.lag or 0), one.topic, one.partition))
+    states = worst_partitions_first(partitions)
     lags = [state.lag for state in states if state.lag is not None]
     lag = sum(lags) if lags else None
     totals = [total([one for one in period if one is not None]) for period in zip(*rates, strict=True) if any(period)]

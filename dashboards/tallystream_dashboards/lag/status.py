@@ -82,8 +82,10 @@ class Evaluation:
     notable: bool = False
 
 
-def evaluate_samples(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules) -> Evaluation:
+def evaluate_samples(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rules, deleted: int = 0) -> Evaluation:
     """Return the evaluation of one partition by its samples (in order of time) in the window before `now_ms`.
+
+    Of the lag, `deleted` offsets wait no longer, because they were deleted.
 
     The first rule that applies decides: no samples, NOTFOUND; no lag now, OK; no progress for longer than the rules'
     `max_idle_s`, STALL or STOP; an offset that went back and has not caught up since, REWIND; no lag at some moment of
@@ -98,10 +100,10 @@ def evaluate_samples(samples: Sequence[OffsetSample], *, now_ms: int, rules: Rul
         return Evaluation(Status.OK, f"The lag is {last.lag:,}.")
     idle_s = (now_ms - _last_progress_ms(window, rules)) / 1000
     if idle_s > rules.max_idle_s:
-        return _without_progress(last, idle_s, rules)
+        return _without_progress(last, last.lag - deleted, idle_s, rules)
     evaluation = _with_progress(window, now_ms, rules)
     if evaluation.status is Status.OK and idle_s >= rules.max_idle_s / 2:
-        waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {idle_s:.0f} s"
+        waiting = f"{last.lag - deleted:,} records wait, and the committed offset has not moved for {idle_s:.0f} s"
         return Evaluation(Status.OK, f"{waiting}; from {rules.max_idle_s:.0f} s on it counts as stopped.", notable=True)
     return evaluation
 
@@ -209,9 +211,9 @@ def _rewound_from(window: Sequence[OffsetSample], rules: Rules) -> int | None:
     return highest
 
 
-def _without_progress(last: OffsetSample, idle_s: float, rules: Rules) -> Evaluation:
+def _without_progress(last: OffsetSample, lag: int, idle_s: float, rules: Rules) -> Evaluation:
     more = " or more" if idle_s >= rules.window_s else ""
-    waiting = f"{last.lag:,} records wait, and the committed offset has not moved for {idle_s:.0f} s{more}"
+    waiting = f"{lag:,} records wait, and the committed offset has not moved for {idle_s:.0f} s{more}"
     if last.members:
         members = "1 member" if last.members == 1 else f"{last.members:,} members"
         return Evaluation(Status.STALL, f"{waiting}, although the group has {members}.")

@@ -14,7 +14,7 @@ from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
 from tallystream_dashboards.lag.formatting import catches_up_in
 from tallystream_dashboards.lag.samples import Rates
 from tallystream_dashboards.lag.state import GroupState, PartitionState
-from tallystream_dashboards.lag.status import Evaluation, Rules, Status
+from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import TimeLag
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ SLOT_MS = 300_000
 """Downsampled history has the first round of each slot of this length, in ms. All points of that round are written."""
 
 PARTITION_FIELDS = (
-    *("committed", "end", "start", "members", "lag", "seconds", "bound", "status", "record_ms", "skew_ms", "stale"),
+    *("committed", "end", "start", "members", "lag", "seconds", "bound", "produced", "consumed", "status", "reason"),
+    *("record_ms", "skew_ms", "stale"),
 )
 """The fields of a partition's points."""
 
@@ -39,16 +40,14 @@ GROUP_FIELDS = (
 )
 """The fields of a group's points."""
 
-RULES_FIELDS = ("window_s", "stop_after_s", "allowed_lag", "warn_age_s", "err_age_s")
-"""The fields of a round's point that have the rules of its statuses."""
-
 Fields = dict[str, Field]
 
 
 def partition_point(group: str, state: PartitionState, members: int | None, ts_ms: int) -> Point:
     """Return one partition of one group as a point, without the fields that are not known.
 
-    The point of a stale partition has no offsets, so it is not a sample.
+    The point of a stale partition has no offsets, so it is not a sample. One that is OK has no reason, unless it is
+    notable.
     """
     sample: dict[str, Field | None] = {
         "committed": state.committed,
@@ -57,10 +56,15 @@ def partition_point(group: str, state: PartitionState, members: int | None, ts_m
         "members": members,
         "record_ms": state.record_ms,
     }
+    evaluation = state.evaluation
+    has_reason = state.stale or evaluation.notable or evaluation.status is not Status.OK
     fields: dict[str, Field | None] = {
         **({"stale": True} if state.stale else sample),
         "lag": state.lag,
-        "status": state.evaluation.status.name,
+        "produced": state.rates.produced if state.rates else None,
+        "consumed": state.rates.consumed if state.rates else None,
+        "status": evaluation.status.name,
+        "reason": evaluation.reason if has_reason else None,
         "skew_ms": state.skew_ms,
         **_time_lag_fields(state.time_lag),
     }
@@ -103,15 +107,24 @@ def ends_point(partition: PartitionId, bounds: Bounds, ts_ms: int) -> Point:
     return Point(ENDS, tags, {"start": bounds[0], "end": bounds[1]}, ts_ms)
 
 
-def rules_fields(rules: Rules) -> Fields:
-    """Return the rules as fields of a round's point, without those that are None."""
-    fields = _known({name: getattr(rules, name) for name in RULES_FIELDS})
-    return {name: value if name == "allowed_lag" else float(value) for name, value in fields.items()}
-
-
-def rules_of(fields: Mapping[str, Field]) -> Rules:
-    """Return the rules from the fields of a round's point, with defaults for missing fields."""
-    return Rules(**{name: fields[name] for name in RULES_FIELDS if name in fields})  # type: ignore[arg-type]  # as written
+def partition_of(topic: str, partition: int, fields: Mapping[str, Field]) -> PartitionState:
+    """Return one partition of one group from the fields of its point."""
+    lag = _int(fields, "lag")
+    reason = str(fields.get("reason", f"The lag is {lag:,}." if lag is not None else ""))
+    return PartitionState(
+        topic=topic,
+        partition=partition,
+        lag=lag,
+        time_lag=time_lag_of(fields.get("seconds"), fields.get("bound")),
+        rates=_rates(fields),
+        evaluation=Evaluation(status_of(fields.get("status")), reason),
+        start=_int(fields, "start"),
+        end=_int(fields, "end"),
+        committed=_int(fields, "committed"),
+        record_ms=_int(fields, "record_ms"),
+        skew_ms=_int(fields, "skew_ms"),
+        stale=bool(fields.get("stale", False)),
+    )
 
 
 def group_of(group: str, fields: Mapping[str, Field], ts_ms: int) -> GroupState:

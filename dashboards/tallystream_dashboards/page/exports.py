@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 from tallystream_dashboards.data.pipeline import role
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from tallystream_dashboards.page.metrics_data import Event
 
 Rows = list[dict[str, Any]]
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA = frozenset("=+-@\N{MINUS SIGN}")
+_LEADING = ("Z", "C")
+"""The Unicode categories of spaces and of control and format characters, which a spreadsheet may skip."""
 
 
 def groups(states: Iterable[GroupState]) -> Rows:
@@ -96,11 +99,12 @@ def points(chart: ChartData) -> Rows:
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
     """Return the rows as CSV (RFC 4180), with the names of the first row's values as header.
 
-    Numbers have all their digits. A text that a spreadsheet would take for a formula begins with an apostrophe.
+    Numbers have all their digits. All cells are quoted, so that no separator of any locale divides one. A text that a
+    spreadsheet might take for a formula begins with an apostrophe.
     """
     out = io.StringIO()
     names = list(rows[0]) if rows else []
-    writer = csv.writer(out)
+    writer = csv.writer(out, quoting=csv.QUOTE_ALL)
     writer.writerow([_cell(name) for name in names])
     writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
     return out.getvalue()
@@ -109,6 +113,12 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
 def _cell(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA):
+    if isinstance(value, str) and _is_formula(value):
         return f"'{value}"
     return "" if value is None else value
+
+
+def _is_formula(text: str) -> bool:
+    first = next((one for one in text if not unicodedata.category(one).startswith(_LEADING)), "")
+    # NFKC makes = + - @ of the full-width and small forms.
+    return text.startswith(("\t", "\r", "\n")) or not _FORMULA.isdisjoint(unicodedata.normalize("NFKC", first))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tallystream_dashboards import formatting
 from tallystream_dashboards.lag.formatting import catches_up_in, group_json, lag_range, time_lag, why
-from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups, read_groups_by_rules
+from tallystream_dashboards.lag.reader import last_round_ms, read_group, read_groups
 from tallystream_dashboards.lag.samples import MAX_GAP_MS
-from tallystream_dashboards.lag.status import Rules, Status
+from tallystream_dashboards.lag.status import Status
 from tallystream_dashboards.lag.storage import SLOT_MS
 from tallystream_dashboards.terminal.show import UNREADABLE, Shown, TableSettings, aligned, json_lines, show
 
@@ -31,19 +31,13 @@ _RIGHT = frozenset({2, 3, 4, 5})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowSettings(TableSettings):
-    """Settings of `tallystream lag`, and those of every table. Without `rules`, the collector's statuses are shown.
+    """Settings of `tallystream lag`, and those of every table.
 
     Raises:
         ConfigError: a number is out of its bounds, or both `watch` and `at_ms` are set.
     """
 
     group: str | None = None
-    rules: Rules | None = None
-
-    def __post_init__(self) -> None:
-        TableSettings.__post_init__(self)
-        if self.rules is not None:
-            self.rules.check()
 
 
 def run(settings: ShowSettings, out: TextIO | None = None, *, clock: Callable[[], float] = time.time) -> int:
@@ -135,12 +129,10 @@ def outdated(last_ms: int | None, at_ms: int, *, past: bool = False) -> str:
 
 
 def _states(reader: PointReader, settings: ShowSettings, at_ms: int) -> list[GroupState]:
-    if settings.group is not None:
-        state = read_group(reader, settings.group, at_ms=at_ms, rules=settings.rules)
-        return [] if state is None else [state]
-    if settings.rules is not None:
-        return read_groups_by_rules(reader, at_ms=at_ms, rules=settings.rules)
-    return read_groups(reader, at_ms=at_ms)
+    if settings.group is None:
+        return read_groups(reader, at_ms=at_ms)
+    state = read_group(reader, settings.group, at_ms=at_ms)
+    return [] if state is None else [state]
 
 
 def _text(states: Sequence[GroupState], settings: ShowSettings) -> str:

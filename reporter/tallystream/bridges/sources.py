@@ -12,11 +12,12 @@ from weakref import WeakSet
 import msgspec
 
 from tallystream import record
-from tallystream.baselines import add, by_identity, subtract
+from tallystream.baselines import add, by_identity, subtract, widen
 from tallystream.bridges.base import Reading
 from tallystream.errors import TallystreamError, is_of_a_signal
 from tallystream.fork import Step, before_fork
 from tallystream.log_throttle import RateLimitFilter
+from tallystream.metric_types import GROWING, WHOLE
 from tallystream.validation import LARGEST, as_number, check_name, check_tags, label
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ WAIT_IN_CHILD = 5.0
 """The maximum seconds that a forked child waits for a source, since a lock may have been held at the fork."""
 
 _DUPLICATE = "the source has another metric of this name, type and tags; rename one of them, or change its tags"
-_NUMBERS = ("count", "value", "sum", "min", "max")
+_NOT_NUMBERS = ("name", "tags", "sketch")
 _log = logging.getLogger("tallystream.bridges")
 _log.addFilter(RateLimitFilter())
 
@@ -50,10 +51,10 @@ class _Stream(msgspec.Struct, eq=False):
 
 
 class ResetAdjuster:
-    """The counts of one source without the effect of resets.
+    """The values of one source without the effect of resets.
 
-    A count was reset if it is lower than before, as in Prometheus, or if its `began` is later than before and not
-    before the last reading. What was counted between the last reading and the reset is lost.
+    A count or a sum was reset if it is lower than before, as in Prometheus, or if its `began` is later than before and
+    not before the last reading. What was counted between the last reading and the reset is lost. Extremes only widen.
 
     Args:
         parents: the values counted before this process was forked, which the parent reports.
@@ -75,7 +76,8 @@ class ResetAdjuster:
         stream = streams.setdefault(reading.stream, _Stream(reading, now))
         if _was_reset(reading, stream):
             stream.before_reset = add(stream.last.metric, stream.before_reset)
-        stream.last, stream.read_at = reading, now
+        stream.last = reading._replace(metric=widen(reading.metric, stream.last.metric))
+        stream.read_at = now
         total = reduce(add, [one.total() for one in streams.values()])
         if isinstance(total, record.Histogram) and any(one.parents is not None for one in streams.values()):
             return msgspec.structs.replace(total, min=None, max=None)  # they may be the parent's
@@ -83,11 +85,10 @@ class ResetAdjuster:
 
 
 def _was_reset(reading: Reading, stream: _Stream) -> bool:
-    last = stream.last
-    before = getattr(last.metric, "count", None)
-    if before is None:
+    last, field = stream.last, GROWING.get(reading.metric.type)
+    if field is None:
         return False
-    if getattr(reading.metric, "count", before) < before:
+    if getattr(reading.metric, field) < getattr(last.metric, field):
         return True
     # Some collectors compute `began` again at each reading, with small differences.
     began, earlier = reading.began, last.began
@@ -162,8 +163,8 @@ class SourceAdapter:
                 except Exception as error:  # noqa: BLE001 - a number may have any type
                     self._fail(label(metric.name, metric.tags), error)
                     continue
-                # Gauges and updowns are not added up: unlike a count, a value that is no longer read does not hold.
-                key = checked.identity, stream if hasattr(checked, "count") else ""
+                # Other types are not added up: unlike a count, a value that is no longer read does not hold.
+                key = checked.identity, stream if checked.type in GROWING else ""
                 if key in readings:
                     self._fail(label(metric.name, metric.tags), _DUPLICATE)
                 elif has_value:
@@ -178,23 +179,38 @@ class SourceAdapter:
 
     def _checked(self, metric: record.Metric, names: Container[str], seen: Container[record.Identity]) -> record.Metric:
         name = check_name("the name of a metric", self._prefix + metric.name)
-        numbers = {field: as_number(n) for field in _NUMBERS if (n := getattr(metric, field, None)) is not None}
         tags = check_tags(name, {**self._tags, **metric.tags})
-        metric = msgspec.structs.replace(metric, name=name, tags=tags, **numbers)
+        metric = msgspec.structs.replace(metric, name=name, tags=tags, **_numbers(metric))
         if name in names:
             raise TallystreamError("the registry has a metric of this name; give add_source a prefix")
         if metric.identity in seen:
             raise TallystreamError("another source has a metric of this name, type and tags; give add_source a prefix")
-        count = getattr(metric, "count", 0)
-        if not 0 <= count <= record.MAX_COUNT:
-            raise TallystreamError("its count is negative, above 64 bits, or not a number")
-        if isinstance(metric, record.Histogram) and not -LARGEST <= metric.sum <= LARGEST:
-            raise TallystreamError(f"its sum is {metric.sum}, not from -1e150 to 1e150")
         return metric
 
     def _fail(self, what: str, reason: object) -> None:
         self._failed.inc()
         _log.error("%s is not reported: %s", f"{what} of {self.source.kind}", reason)
+
+
+def _numbers(metric: record.Metric) -> dict[str, float]:
+    """Return the numbers of a metric by field, as the record needs them.
+
+    Raises:
+        TallystreamError: a number is out of the bounds of its field.
+    """
+    fields = [name for name in metric.__struct_fields__ if name not in _NOT_NUMBERS]
+    numbers = {name: as_number(value) for name in fields if (value := getattr(metric, name)) is not None}
+    lowest = 0.0 if isinstance(metric, record.FloatCounter) else -LARGEST
+    for name, number in numbers.items():
+        if name in WHOLE:
+            if not 0 <= number <= record.MAX_COUNT or number != int(number):
+                raise TallystreamError(f"its {name} is negative, above 64 bits, or not a whole number")
+            numbers[name] = int(number)
+        elif name == "sum" and not lowest <= number <= LARGEST:
+            raise TallystreamError(f"its sum is {number}, not from {lowest:g} to 1e150")
+        elif name != "value" and not isfinite(number):
+            raise TallystreamError(f"its {name} is {number}, not a finite number")
+    return numbers
 
 
 _adapters: WeakSet[SourceAdapter] = WeakSet()

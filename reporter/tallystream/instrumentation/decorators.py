@@ -1,12 +1,11 @@
-"""Decorators that count and time functions and coroutine functions, and count exceptions."""
+"""Decorators that count and time calls, and count exceptions."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import ContextDecorator
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from tallystream.calls import observe_calls
 from tallystream.instrumentation.default import default_registry
 from tallystream.log_throttle import RateLimitFilter
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from tallystream.metric_factory import MetricFactory
     from tallystream.metrics.timer import Timer
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 EXCEPTION = "exception"
@@ -30,47 +27,37 @@ _log.addFilter(RateLimitFilter())
 
 def counted(
     name: str, tags: Mapping[str, str] | None = None, *, registry: MetricFactory | None = None
-) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+) -> Callable[[_F], _F]:
     """Count the calls of a function when they end, with those that raise.
 
         @counted("orders.handled")
         def handle(order): ...
 
-    A call of a coroutine function ends when its coroutine does. `registry` is the default registry if it is None.
+    A call of a coroutine function ends when its coroutine does, one of a generator function when its generator does.
+    `registry` is the default registry if it is None.
 
     Raises:
         ConfigError, MetricTypeError: the counter can't have this name or these tags.
     """
-    counter = (registry or default_registry()).counter(name, tags)
+    counting = _AtEnd((registry or default_registry()).counter(name, tags).inc)
+    return lambda function: observe_calls(function, lambda: counting)
 
-    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
-        from inspect import iscoroutinefunction  # imported here because it is slow to import
 
-        if iscoroutinefunction(function):
+class _AtEnd:
+    """A context manager that calls a function at the end of each block."""
 
-            @wraps(function)
-            async def counted_async(*args: _P.args, **kwargs: _P.kwargs) -> Any:
-                try:
-                    return await function(*args, **kwargs)
-                finally:
-                    counter.inc()
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
 
-            return cast("Callable[_P, _R]", counted_async)
+    def __enter__(self) -> None:
+        pass
 
-        @wraps(function)
-        def counted_call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            try:
-                return function(*args, **kwargs)
-            finally:
-                counter.inc()
-
-        return counted_call
-
-    return decorate
+    def __exit__(self, *_: object) -> None:
+        self._function()
 
 
 def timed(name: str, tags: Mapping[str, str] | None = None, *, registry: MetricFactory | None = None) -> Timer:
-    """Time the calls of a function or a coroutine function: the timer of this name, as a decorator.
+    """Time the calls of a function from the first step to the end: the timer of this name, as a decorator.
 
         @timed("orders.handled")
         async def handle(order): ...
@@ -83,8 +70,8 @@ def timed(name: str, tags: Mapping[str, str] | None = None, *, registry: MetricF
     return (registry or default_registry()).timer(name, tags)
 
 
-class count_exceptions(ContextDecorator):  # noqa: N801 - it is used as a function
-    """Count the exceptions that leave a function, a coroutine function or a `with` block, by class.
+class count_exceptions:  # noqa: N801 - it is used as a function
+    """Count the exceptions that leave a function, a coroutine, a generator or a `with` block, by class.
 
         @count_exceptions("orders.failed")
         def handle(order): ...
@@ -113,17 +100,8 @@ class count_exceptions(ContextDecorator):  # noqa: N801 - it is used as a functi
 
     def __call__(self, function: _F) -> _F:
         """Return the function with its exceptions counted."""
-        from inspect import iscoroutinefunction
-
-        if not iscoroutinefunction(function):
-            return super().__call__(function)
-
-        @wraps(function)
-        async def counted_async(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return await function(*args, **kwargs)
-
-        return cast("_F", counted_async)
+        observed: _F = observe_calls(function, lambda: self)
+        return observed
 
     def __enter__(self) -> Self:
         return self

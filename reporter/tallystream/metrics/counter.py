@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import index
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,7 +9,7 @@ from tallystream import record
 from tallystream.metrics.base import Metric
 from tallystream.record import MAX_COUNT
 from tallystream.signals import run_locked
-from tallystream.validation import as_number
+from tallystream.validation import as_count, as_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +40,7 @@ class Counter(Metric):
             TypeError: `n` is not a whole number.
         """
         if n.__class__ is not int:
-            n = int(index(n))
+            n = as_count(n)
         if n < 0 or n > MAX_COUNT:
             amount = "more than 2**63 - 1 at once" if n > 0 else n
             raise ValueError(f"the counter {self.name!r} can't grow by {amount}; use registry.updown for what may fall")

@@ -7,7 +7,6 @@ five seconds, rate += alpha * (events since the last tick / 5 s - rate), alpha =
 from __future__ import annotations
 
 from math import exp
-from operator import index
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -16,6 +15,7 @@ from tallystream.metrics.base import Metric
 from tallystream.metrics.counter import Counter
 from tallystream.record import MAX_COUNT
 from tallystream.signals import run_locked
+from tallystream.validation import as_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,7 +103,7 @@ class Meter(Metric):
             TypeError: `n` is not a whole number.
         """
         if n.__class__ is not int:
-            n = index(n)
+            n = as_count(n)
         if n < 0 or n > MAX_COUNT:
             amount = "more than 2**63 - 1 events at once" if n > 0 else f"{n} events; events can't be taken back"
             raise ValueError(f"the meter {self.name!r} can't take {amount}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from operator import index
 from threading import RLock
 from typing import TYPE_CHECKING, ClassVar
 
 from tallystream import record
 from tallystream.metrics.base import Metric
+from tallystream.validation import as_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Position(Metric):
             ValueError: 0 <= start <= position is false.
             TypeError: an offset is not a whole number.
         """
-        start, position = index(start), index(position)
+        start, position = as_count(start), as_count(position)
         if not 0 <= start <= position:
             raise ValueError(
                 f"{self!r} can't advance by the offsets from {start} to {position}; use 0 <= start <= position"

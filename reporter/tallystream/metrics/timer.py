@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tallystream import record
+from tallystream.calls import observe_calls
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter, Rates
 from tallystream.metrics.sampling import DEFAULT_SAMPLING
@@ -13,17 +13,14 @@ from tallystream.signals import run_locked
 from tallystream.validation import LARGEST, as_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Self
 
     from tallystream.clock import Clock
     from tallystream.metrics.sampling import Sampling
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-_A = TypeVar("_A")
-_B = TypeVar("_B")
+_F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 class Timing:
@@ -100,31 +97,10 @@ class Timer(Histogram):
         """Return a context manager that measures its block and adds the duration."""
         return Timing(self)
 
-    @overload
-    def __call__(self, function: Callable[_P, Coroutine[_A, _B, _R]]) -> Callable[_P, Coroutine[_A, _B, _R]]: ...
-
-    @overload
-    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
-
-    def __call__(self, function: Callable[_P, Any]) -> Callable[_P, Any]:
-        """Return `function` with each call timed. A coroutine function is timed from its first step to its end."""
-        from inspect import iscoroutinefunction  # imported here because it is slow to import
-
-        if iscoroutinefunction(function):
-
-            @wraps(function)
-            async def timed_async(*args: _P.args, **kwargs: _P.kwargs) -> Any:
-                with Timing(self):
-                    return await function(*args, **kwargs)
-
-            return timed_async
-
-        @wraps(function)
-        def timed(*args: _P.args, **kwargs: _P.kwargs) -> Any:
-            with Timing(self):
-                return function(*args, **kwargs)
-
-        return timed
+    def __call__(self, function: _F) -> _F:
+        """Return `function` with each call timed, from its first step to its end, as `observe_calls` says."""
+        observed: _F = observe_calls(function, self.time)
+        return observed
 
     def rates(self) -> Rates:
         """Return the calls per second: mean, m1, m5, m15."""

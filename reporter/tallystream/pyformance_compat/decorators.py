@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial, wraps
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, overload
 
+from tallystream.calls import observe_calls
 from tallystream.pyformance_compat._registry import global_registry
 
 if TYPE_CHECKING:
@@ -36,20 +36,17 @@ if TYPE_CHECKING:
 
 
 def get_qualname(obj: Any) -> str:
-    """Return the qualified name of a function or class."""
-    return str(obj.__qualname__)
-
-
-def _same(result: Any) -> Any:
-    return result
+    """Return the qualified name of a function or class, or that of an object's class."""
+    return str(getattr(obj, "__qualname__", type(obj).__qualname__))
 
 
 def _decorator(
-    observe: Callable[[MetricsRegistry, str, Tags, str], Iterator[Callable[[Any], Any]]],
+    observe: Callable[[MetricsRegistry, str, Tags, str], Iterator[None]],
+    result: Callable[[MetricsRegistry, str, Tags, Any], None] = lambda *_: None,
 ) -> Decorator:
-    """Return the decorator that runs each call inside `observe`, which yields a function that is applied to the result.
+    """Return the decorator that runs each call inside `observe`, and passes what it returns to `result`.
 
-    `observe` receives the registry, the key and tags of the metric, and the function's name.
+    Both receive the registry, and the key and the tags of the metric; `observe` also receives the function's name.
     """
     around = contextmanager(observe)
 
@@ -62,55 +59,47 @@ def _decorator(
         function_name = get_qualname(fn)
         key = f"{function_name}_calls" if metric_name is None else metric_name
 
-        if iscoroutinefunction(fn):
+        def current() -> MetricsRegistry:
+            return global_registry() if registry is None else registry
 
-            @wraps(fn)
-            async def observed_async(*args: Any, **kwargs: Any) -> Any:
-                with around(global_registry() if registry is None else registry, key, tags, function_name) as passed:
-                    return passed(await fn(*args, **kwargs))
+        def passed(returned: Any) -> Any:
+            result(current(), key, tags, returned)
+            return returned
 
-            return observed_async
-
-        @wraps(fn)
-        def observed(*args: Any, **kwargs: Any) -> Any:
-            with around(global_registry() if registry is None else registry, key, tags, function_name) as passed:
-                return passed(fn(*args, **kwargs))
-
-        return observed
+        return observe_calls(fn, lambda: around(current(), key, tags, function_name), passed)
 
     del decorate.__wrapped__  # the signature is that of `decorate`
     return decorate
 
 
 @_decorator
-def count_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[Callable[[Any], Any]]:
+def count_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[None]:
     """Count the calls: `@count_calls`, or `@count_calls(metric_name=…, registry=…, tags=…)`."""
     registry.counter(key, tags).inc()
-    yield _same
+    yield
 
 
 @_decorator
-def meter_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[Callable[[Any], Any]]:
+def meter_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[None]:
     """Count the calls and their rate."""
     registry.meter(key, tags).mark()
-    yield _same
+    yield
 
 
-@_decorator
-def hist_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[Callable[[Any], Any]]:
+def _add_result(registry: MetricsRegistry, key: str, tags: Tags, result: Any) -> None:
+    if type(result) in (int, float):
+        registry.histogram(key, tags).add(result)
+
+
+@partial(_decorator, result=_add_result)
+def hist_calls(registry: MetricsRegistry, key: str, tags: Tags, _: str) -> Iterator[None]:
     """Add what the function returns to a histogram if it is an int or a float."""
-    histogram = registry.histogram(key, tags)
-
-    def add(result: Any) -> Any:
-        if type(result) in (int, float):
-            histogram.add(result)
-        return result
-
-    yield add
+    registry.histogram(key, tags)
+    yield
 
 
 @_decorator
-def time_calls(registry: MetricsRegistry, key: str, tags: Tags, name: str) -> Iterator[Callable[[Any], Any]]:
-    """Time the calls. A coroutine function is timed from its first step to its end."""
+def time_calls(registry: MetricsRegistry, key: str, tags: Tags, name: str) -> Iterator[None]:
+    """Time the calls, from the first step of a coroutine or a generator to its end."""
     with registry.timer(key, tags).time(fn=name):
-        yield _same
+        yield

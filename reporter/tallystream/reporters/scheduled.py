@@ -199,12 +199,12 @@ class ScheduledReporter(ABC):
         self._open()
         if not self._opened:
             self._opened = True
-            atexit.register(self.stop)
+            _open[self] = None
 
     def _close_and_unregister(self, deadline: Deadline) -> None:
         self._close(deadline)
         self._opened = False
-        atexit.unregister(self.stop)
+        _open.pop(self, None)
 
     def _report_and_close(self, deadline: Deadline) -> bool:
         leave_signals_to_other_threads()
@@ -286,6 +286,7 @@ class ScheduledReporter(ABC):
         """Start again in the child of a fork, if it was running."""
         was_running, self._thread = self.is_running, None
         self._opened = False
+        _open.pop(self, None)
         self.failures, self.last_error = 0, None
         self._create_locks()
         self._abandon()
@@ -294,6 +295,20 @@ class ScheduledReporter(ABC):
 
 
 _reporters: WeakSet[ScheduledReporter] = WeakSet()
+_open: dict[ScheduledReporter, None] = {}
+"""The reporters that make a last report at the end of the process, in the order in which they were opened."""
+
+
+def _stop_all() -> None:
+    for reporter in reversed(list(_open)):
+        try:
+            reporter.stop()
+        except Exception:  # noqa: BLE001 - the other reporters must make theirs
+            _log.exception("%s could not be stopped at the end of the process", reporter)
+
+
+# Not when a reporter is created: functions that are registered after this one run before it, and may count.
+atexit.register(_stop_all)
 
 
 def report_all(timeout: float) -> None:

@@ -24,7 +24,8 @@ class Batch:
 
     `query` is the query's name, or its ID if it has none. `rows` is Spark's number of rows over all sources, and
     `kafka_rows` over its Kafka sources. `starts` and `ends` have the offsets of these sources: the batch has the
-    offsets start <= offset < end. `starts` is None in the first batch of a query, for which Spark reports none.
+    offsets start <= offset < end. Spark reports no start of partitions that the query reads for the first time. In the
+    first batch of a query these are all, and `starts` is None.
     `watermark` is in epoch seconds, None if the query has none.
     """
 
@@ -41,13 +42,18 @@ class Batch:
     starts: dict[Partition, int] | None
     ends: dict[Partition, int]
 
+    @property
+    def without_start(self) -> set[Partition]:
+        """The partitions for which Spark reports no start."""
+        return self.ends.keys() - (self.starts or {}).keys()
+
 
 def read_progress(text: str) -> Batch:
     """Return the batch of a `StreamingQueryProgress`, given as JSON."""
     progress = json.loads(text)
     sources = progress["sources"]
     kafka = [one for one in sources if one["description"].startswith("Kafka") and one.get("endOffset")]
-    is_first = any(not one.get("startOffset") for one in kafka)
+    is_first = any(one.get("startOffset") is None for one in kafka)
     operators = progress["stateOperators"]
     return Batch(
         query=progress.get("name") or progress["id"],
@@ -85,17 +91,23 @@ def _offsets(sources: Iterable[Any]) -> dict[Partition, int]:
     return lowest
 
 
-def first_starts(ends: Mapping[Partition, int], beginnings: Mapping[Partition, int], rows: int) -> dict[Partition, int]:
-    """Return where the first batch of a query with these ends and this number of rows started.
+def starts_of(batch: Batch, beginnings: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Return where a batch started in each partition. `beginnings` are the first offsets of those without a start.
 
-    The offsets from the starts to the ends are as many as the rows. The starts are exact if the batch has no rows, if
-    it has all offsets from `beginnings`, the first offsets of the partitions, or if only one partition has rows.
+    A partition that was added later is read from its beginning. The first batch of a query may start anywhere: it has
+    as many offsets as rows, but none before the beginnings, since a query may read each row several times. That is
+    exact if the batch has no rows, if it has all offsets from the beginnings, or if only one partition has rows and
+    each is read once.
     """
-    starts = dict(ends)
-    for bounds in (beginnings, {}):  # the second time for records that have been deleted since
-        for at in sorted(starts):
-            taken = min(max(starts[at] - bounds.get(at, 0), 0), rows)
-            starts[at] -= taken
+    starts = dict(batch.starts or {})
+    rows = max(batch.kafka_rows - sum(batch.ends.get(at, start) - start for at, start in starts.items()), 0)
+    for at in sorted(batch.without_start):
+        end, first = batch.ends[at], beginnings.get(at, 0)
+        if batch.starts is not None and at in beginnings:
+            starts[at] = first
+        else:
+            taken = min(max(end - first, 0), rows)
+            starts[at] = end - taken
             rows -= taken
     return starts
 
@@ -129,16 +141,16 @@ class CountedOffsets:
         """Return what is not counted yet, up to the end of this batch, and treat it as counted.
 
         Returns None if the batch itself has been counted: this run has reported it before. Offsets that Spark processed
-        again, since someone took the checkpoint back, are counted again. `beginnings` is for `first_starts`.
+        again, since someone took the checkpoint back, are counted again. `beginnings` has the first offsets of the
+        partitions `without_start`, as far as they are known.
         """
         last, is_same_run = self.batch, batch.run_id == self._run_id
         if is_same_run and last is not None and batch.number <= last:
             return None
-        starts = first_starts(batch.ends, beginnings or {}, batch.kafka_rows) if batch.starts is None else batch.starts
+        starts = starts_of(batch, beginnings or {})
         spans = {}
         for at, end in batch.ends.items():
-            start = starts.get(at, 0)  # Spark reads a partition that was added from its beginning
-            start = min(start, self.ends.get(at, start))
+            start = min(starts[at], self.ends.get(at, starts[at]))
             if start <= end:
                 spans[at] = start, end
         self.ends = dict(batch.ends)  # without partitions that Spark does not read any more

@@ -134,12 +134,10 @@ class QueryRecorder:
 
     def _count(self, batch: Batch) -> None:
         query = self._query(batch.query_id, batch.query)
-        beginning_offsets: Mapping[Partition, int] = {}
         if query.counted is None:
             query.counted = CountedOffsets()
             self._call(lambda: self._resume(query, batch))
-            beginning_offsets = self._beginning_offsets(query, batch)
-        uncounted = query.counted.add(batch, beginning_offsets)
+        uncounted = query.counted.add(batch, self._beginning_offsets(query, batch))
         if uncounted is not None:
             query.metrics.add(batch, uncounted)
             query.is_uncommitted = query.group is not None
@@ -165,11 +163,12 @@ class QueryRecorder:
             return
 
     def _beginning_offsets(self, query: Query, batch: Batch) -> Mapping[Partition, int]:
-        if query.group is None or batch.starts is not None:
+        if query.group is None or not batch.without_start:
             return {}
         try:
-            return query.group.beginning_offsets(batch.ends, REQUEST_S)
-        except OffsetsError:
+            return query.group.beginning_offsets(batch.without_start, REQUEST_S)
+        except OffsetsError as error:
+            _log.warning("the first offsets of partitions can't be read, so their records are estimated: %s", error)
             return {}
 
     def _end(self, query_id: str, name: str, *, failed: bool) -> None:

@@ -18,6 +18,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+CLIENT_LEFT = 499
+"""The status of a request whose client left before there was one, as in nginx."""
+
 MAX_REPORT_S = 5.0
 """The maximum seconds that the end of a lifespan waits for the reports."""
 
@@ -29,7 +32,8 @@ class AsgiMiddleware:
         app = AsgiMiddleware(app)             # any other
 
     The metrics are those of `RequestMetrics`. A request ends when the application has answered it, or raised. If it
-    raises after its response has begun, the status is 500 too, unless the client has disconnected.
+    raises after its response has begun, the status is 500 too. If the client has disconnected, or the request is
+    cancelled, the status is that of the response, or 499 if it has not begun.
     WebSockets are passed on and not counted. When the application's lifespan ends, all reporters make a
     report: after that, a server may end the process by a signal.
 
@@ -61,12 +65,20 @@ class AsgiMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, has_left = 500, False
+        status, is_answered, has_left = 0, False, False
+
+        async def receive_and_note() -> Message:
+            nonlocal has_left
+            message = await receive()
+            has_left = has_left or (message["type"] == "http.disconnect" and not is_answered)
+            return message
 
         async def send_and_note(message: Message) -> None:
-            nonlocal status, has_left
+            nonlocal status, is_answered, has_left
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif message["type"] == "http.response.body":
+                is_answered = not message.get("more_body", False)
             try:
                 await send(message)
             except OSError:  # the client has disconnected
@@ -75,9 +87,13 @@ class AsgiMiddleware:
 
         began = self._metrics.begin()
         try:
-            await self._app(scope, receive, send_and_note)
+            await self._app(scope, receive_and_note, send_and_note)
+            status = status or 500
         except Exception:
-            status = status if has_left else 500
+            status = (status or CLIENT_LEFT) if has_left else 500
+            raise
+        except BaseException:  # the request is cancelled, by the server or by the event loop
+            status = status or CLIENT_LEFT
             raise
         finally:
             self._metrics.end(began, route=self._metrics.route(scope), method=scope["method"], status=status)

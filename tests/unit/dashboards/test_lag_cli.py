@@ -18,7 +18,7 @@ from tallystream_dashboards.formatting import DASH
 from tallystream_dashboards.lag.catch_up import Between, CatchUp, TimeToCatchUp
 from tallystream_dashboards.lag.formatting import catches_up_in, time_lag
 from tallystream_dashboards.lag.state import GroupState
-from tallystream_dashboards.lag.status import Evaluation, Rules, Status
+from tallystream_dashboards.lag.status import Evaluation, Status
 from tallystream_dashboards.lag.time_lag import NO_LAG, TimeLag
 from tallystream_dashboards.terminal.lag import ShowSettings, exit_code, run
 
@@ -116,13 +116,6 @@ def test_an_empty_store_is_unknown(store: StoreSettings) -> None:
     assert (code, "tallystream lag collect" in text) == (3, True)
 
 
-def test_rules_can_be_given(store: StoreSettings, now_ms: int) -> None:
-    """A group that is ERR by the collector's rules is OK if the given rules allow its lag."""
-    rules = Rules(allowed_lag=1000)
-    assert printed(ShowSettings(store=store, at_ms=now_ms, rules=rules))[0] == 0
-    assert printed(ShowSettings(store=store, at_ms=now_ms, rules=rules, group="stopped"))[0] == 0
-
-
 def test_a_group_that_is_gone_counts_only_if_it_is_requested() -> None:
     """A deleted group does not change the exit code of all groups. Its own is 3."""
     gone = replace(state(Status.NOTFOUND), gone=True)
@@ -195,11 +188,6 @@ def test_times_to_catch_up(time: TimeToCatchUp, text: str) -> None:
     ("wrong", "names"),
     [
         ({"every_s": 0.1}, "--every"),
-        ({"rules": Rules(window_s=0)}, "--window"),
-        ({"rules": Rules(window_s=100, stop_after_s=100)}, "--stop-after"),
-        ({"rules": Rules(warn_age_s=0)}, "--warn-age"),
-        ({"rules": Rules(err_age_s=-1)}, "--err-age"),
-        ({"rules": Rules(allowed_lag=-1)}, "--allowed-lag"),
         ({"watch": True, "at_ms": 5}, "--at"),
     ],
 )

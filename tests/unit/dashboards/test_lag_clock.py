@@ -58,9 +58,7 @@ class System:
         self.store, self.reader = Store(folder / "store.db", retention_ms=0), LocalReader(folder / "store.db")
         self.rounds, self.now_ms, self.end = Rounds(RULES), T0, 0
         self.committed = 5
-        self.collector = Collector(
-            self._fetch, self.store, publish=lambda _: None, after_write=lambda: None, rules=RULES
-        )
+        self.collector = Collector(self._fetch, self.store, publish=lambda _: None, after_write=lambda: None)
 
     def run(self, rounds: int) -> list[GroupState]:
         """Run rounds, one every two seconds, and return the groups in the store."""

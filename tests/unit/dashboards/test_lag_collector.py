@@ -81,6 +81,10 @@ class Broker:
         self.end += 1
         return replace(round_of(group("g", (4, self.end - 1))), ts_ms=self.now_ms)
 
+    def last_stable(self, _partitions: object) -> dict[tuple[str, int], int]:
+        """Return no offsets."""
+        return {}
+
     def newest(self, _places: object) -> dict[tuple[str, int], tuple[int, int]]:
         """Return no timestamps."""
         return {}
@@ -105,7 +109,7 @@ def collector(store: Store, broker: Broker) -> Collector:
         broker.now_ms = now * 1000
         return tracker.round()
 
-    return Collector(fetch, store, publish=lambda _: None, after_write=lambda: None, rules=Rules())
+    return Collector(fetch, store, publish=lambda _: None, after_write=lambda: None)
 
 
 def lags(store: Store) -> list[tuple[int, object]]:

@@ -8,8 +8,8 @@ import pytest
 
 from support.lag import Rounds, group, round_of
 from tallystream_dashboards.lag.collector.recorder import Downsampler, spans
-from tallystream_dashboards.lag.reader import read_group, read_groups, read_groups_by_rules
-from tallystream_dashboards.lag.status import Rules
+from tallystream_dashboards.lag.reader import read_group, read_groups
+from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import ENDS, GROUPS, LAG, ROUNDS
 
 if TYPE_CHECKING:
@@ -59,42 +59,24 @@ def test_downsampling_keeps_the_first_round_of_each_slot(store: LocalStore, read
     assert busy.lag == 300
     detailed = read_group(reader, "busy", at_ms=T0 + 500_000)
     assert detailed is not None
-    assert "downsampled" in detailed.partitions[0].evaluation.reason
+    assert [one.lag for one in detailed.partitions] == [300]
     full = len(reader.read(ROUNDS, ["groups"], start_ms=T0 + 600_000, end_ms=now_ms + 1)[0].times_ms)
     assert full == 61
 
 
-@pytest.mark.parametrize("second", [310, 410, 595, 690])
-def test_rules_apply_to_downsampled_history(store: LocalStore, reader: LocalReader, second: int) -> None:
-    """At a time without a point, every group has the status of the round that was kept, whatever the rules."""
+@pytest.mark.parametrize("second", [305, 395, 599, 690])
+def test_downsampled_history_has_all_partitions(store: LocalStore, reader: LocalReader, second: int) -> None:
+    """At a time without a point, every partition has its state of the round that was kept."""
     rounds = Rounds(RULES)
-    for at in range(0, 901, 10):
-        groups = round_of(group("busy", (at, at * 2)), group("idle", (7, 7), topic="quiet"))
+    for at in range(0, 901, 20):
+        groups = round_of(group("g", (1, 9), (2, 9 + at)), group("idle", (7, 7), topic="quiet"))
         store.write(rounds.points(groups, T0 + at * 1000))
     Downsampler(store, reader, full_ms=1, clock=lambda: T0 + 1_200_000).run()
-    at_ms, rules = T0 + second * 1000, Rules(window_s=100, allowed_lag=5)
-    found = read_groups_by_rules(reader, at_ms=at_ms, rules=rules)
-    lag = 600 if second >= 600 else 300
-    assert [(one.group, one.lag, len(one.partitions)) for one in found] == [("busy", lag, 1), ("idle", 0, 1)]
-    for one in found:
-        detailed = read_group(reader, one.group, at_ms=at_ms, rules=rules)
-        assert detailed is not None
-        assert (detailed.evaluation.status, detailed.lag) == (one.evaluation.status, one.lag)
-
-
-@pytest.mark.parametrize("second", [305, 395, 599])
-def test_a_group_with_many_partitions_has_them_in_downsampled_history(
-    store: LocalStore, reader: LocalReader, monkeypatch: pytest.MonkeyPatch, second: int
-) -> None:
-    """Of a group with many partitions only the newest samples are read: those of the round that was kept."""
-    monkeypatch.setattr("tallystream_dashboards.lag.reader.MANY_PARTITIONS", 1)
-    rounds = Rounds(RULES)
-    for at in range(0, 601, 20):
-        store.write(rounds.points(round_of(group("g", (1, 9), (2, 9))), T0 + at * 1000))
-    Downsampler(store, reader, full_ms=1, clock=lambda: T0 + 600_001).run()
     detailed = read_group(reader, "g", at_ms=T0 + second * 1000)
     assert detailed is not None
-    assert [one.lag for one in detailed.partitions] == [8, 7]
+    assert [one.lag for one in detailed.partitions] == [607 if second >= 600 else 307, 8]
+    assert [one.evaluation.status for one in detailed.partitions] == [Status.STALL] * 2
+    assert all("records wait" in one.evaluation.reason for one in detailed.partitions)
 
 
 def test_only_slots_that_are_over_are_downsampled() -> None:

@@ -82,7 +82,7 @@ def test_every_metric_is_documented() -> None:
 def get(api: LagApi, path: str) -> tuple[int, dict[str, object]]:
     answer = api.groups(path)
     assert answer is not None
-    return answer.status, json.loads(answer.body)
+    return answer.status, json.loads(answer.text)
 
 
 def test_groups_are_served_as_json(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_groups_are_served_as_json(tmp_path: Path) -> None:
     first = api.metrics()
     assert first.status == 200
     # The text of a round is rendered once.
-    assert api.metrics().body is first.body
+    assert api.metrics().text is first.text
     api.publish(replace(newest(), ts_ms=T0 + 5000))
     assert f"tallystream_lag_round_time_seconds {(T0 + 5000) / 1000}" in api.metrics().text
 

@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.health.hosts import ENV as HOSTS
+from tallystream_aggregator.health.hosts import AllowedHosts
 from tallystream_dashboards.page.server.access import COOKIE_MAX_AGE_S, HEALTH, MAX_BODY, AccessMiddleware
 from tallystream_dashboards.page.server.password import ENV, MAX_ADDRESSES, Attempts, from_environment
 
@@ -22,12 +24,17 @@ Message = Any
 class Server:
     """The middleware before an application that records the paths that reach it, with manual clocks."""
 
-    def __init__(self, password: str = "open sesame") -> None:
+    def __init__(self, password: str = "open sesame", hosts: AllowedHosts | None = None) -> None:
         self.now, self.slept = 1_700_000_000.0, 0.0
         self.reached: list[str] = []
         attempts = Attempts(clock=lambda: self.now)
         self.middleware = AccessMiddleware(
-            self.app, password=password, attempts=attempts, clock=lambda: self.now, sleep=self.sleep
+            self.app,
+            password=password,
+            hosts=hosts or AllowedHosts("127.0.0.1", has_password=bool(password), env={}),
+            attempts=attempts,
+            clock=lambda: self.now,
+            sleep=self.sleep,
         )
 
     async def sleep(self, seconds: float) -> None:
@@ -46,6 +53,7 @@ class Server:
         *,
         body: bytes = b"",
         cookie: str = "",
+        host: str = "127.0.0.1:8501",
         address: str = "10.0.0.1",
         **scope: str,
     ) -> tuple[int, dict[str, str], str]:
@@ -64,7 +72,7 @@ class Server:
             "method": method,
             "path": path,
             "query_string": b"group=a",
-            "headers": [(b"cookie", cookie.encode())],
+            "headers": [(b"host", host.encode()), (b"cookie", cookie.encode())],
             "client": (address, 1),
             "server": ("page", 80),
         }
@@ -211,3 +219,28 @@ def test_a_wrong_password_file_is_an_error(tmp_path: Path) -> None:
             from_environment({f"{ENV}_FILE": str(path)})
         assert str(error.value).startswith("TALLYSTREAM_PAGE_PASSWORD_FILE: ")
         assert "secret" not in str(error.value)
+
+
+def test_a_web_page_cannot_read_a_page_without_a_password() -> None:
+    """Its own name resolves to 127.0.0.1 (DNS rebinding). Neither requests nor WebSockets with it are served."""
+    server = Server(password="")
+    status, _, body = server.ask("GET", "/csv", host="evil.example:8501")
+    assert (status, server.reached) == (421, [])
+    assert (
+        f"The host 'evil.example:8501' is not allowed: use localhost or an IP address, or name it in {HOSTS}." in body
+    )
+    assert server.ask("GET", "/_stcore/stream", host="evil.example:8501", type="websocket")[0] == 403
+    assert server.reached == []
+    for host in ("127.0.0.1:8501", "localhost:8501", "[::1]:8501", ""):
+        assert server.ask("GET", "/csv", host=host)[0] == 204
+    assert len(server.reached) == 4
+
+
+def test_a_page_with_a_password_answers_to_the_names_of_a_proxy() -> None:
+    """Another page has no cookie for it: it sees the login form only."""
+    server = Server()
+    assert server.ask("GET", "/csv", host="metrics.example.org")[0] == 401
+    assert server.ask("GET", "/", host="metrics.example.org")[0] == 200
+    named = Server(hosts=AllowedHosts("127.0.0.1", has_password=True, env={HOSTS: "metrics.example.org"}))
+    assert named.ask("GET", "/", host="metrics.example.org")[0] == 200
+    assert named.ask("GET", "/", host="evil.example")[0] == 421

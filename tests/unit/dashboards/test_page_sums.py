@@ -28,6 +28,18 @@ def test_the_fields_of_a_sum_are_one_metric() -> None:
     assert (second.tags_text, second.value.last, second.newest("instances")) == ("topic=b", 7, 0)
 
 
+def test_a_distribution_whose_newest_point_has_no_sum_has_no_mean() -> None:
+    """An older sum does not fit the newest count."""
+    total, count = ({1: 10.0}, {1: 4, 2: 7})
+    [found] = metrics(
+        [
+            series("h", "count", count, metric_type="histogram"),
+            series("h", "sum", total, metric_type="histogram"),
+        ]
+    )
+    assert found.mean is None
+
+
 def test_each_type_shows_its_own_value() -> None:
     """The value is a count, a position, or for gauges the sum over living lives."""
     found = metrics(

@@ -26,7 +26,7 @@ def test_a_counter_grows_by_whole_numbers_only(registry: MetricRegistry) -> None
     counter.inc(0)
     with pytest.raises(ValueError, match=r"'c' can't grow by -1; use registry\.updown"):
         counter.inc(-1)
-    for broken in (1.5, 1.0, "1"):
+    for broken in (1.5, 1.0, "1", Decimal("1.5"), Decimal("inf"), Decimal("nan"), None):
         with pytest.raises(TypeError):
             counter.inc(broken)  # type: ignore[arg-type]
     assert counter.count == 42

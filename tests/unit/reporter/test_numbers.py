@@ -60,6 +60,9 @@ NUMBERS: dict[str, tuple[Any, float]] = {
     "Fraction": (Fraction(3, 2), 1.5),
     "Decimal": (Decimal("1.5"), 1.5),
     "bool": (True, 1),
+    "numpy.bool": (np.True_, 1),
+    "whole Decimal": (Decimal(3), 3),
+    "whole Fraction": (Fraction(6, 2), 3),
     "IntEnum": (HTTPStatus.OK, 200),
 }
 
@@ -79,6 +82,7 @@ def test_numbers_of_other_libraries_are_reported_as_numbers(
     )
     if expected == int(expected):
         registry.counter("counted").inc(given)
+        registry.meter("marked").mark(given)
         registry.position("orders", 0).advance(0, given)
     snapshot = registry.snapshot()
     read = msgspec.json.decode(msgspec.json.encode(snapshot))
@@ -87,6 +91,8 @@ def test_numbers_of_other_libraries_are_reported_as_numbers(
         for field in {"value", "min", "max", "sum", "position"} & metric.keys():
             assert metric[field] == expected
             assert type(metric[field]) in (int, float)
+        if metric["name"] in ("counted", "marked"):
+            assert metric["count"] == expected
     gauge = registry.gauge("set").read()
     assert gauge is not None
     assert type(gauge.value) in (int, float)

@@ -156,6 +156,28 @@ def test_the_last_report_is_made_at_exit() -> None:
     assert out.splitlines() == ["[1]", "[4]"]
 
 
+def test_the_last_report_has_the_counts_of_functions_at_exit() -> None:
+    """Functions that were registered after the import run before it, also those from before the reporter started."""
+    out = run("""
+        import atexit
+        from tallystream import MetricRegistry
+        from tallystream.reporters.local import LocalReporter
+        class Printer(LocalReporter):
+            def __init__(self, kind):
+                self.kind = kind
+                super().__init__(registry, interval=3600, own_metrics=False)
+            def _write(self, metrics, ts_ms):
+                return print(self.kind, [m.count for m in metrics], flush=True) or 0
+        registry = MetricRegistry("orders")
+        counter = registry.counter("c")
+        atexit.register(counter.inc, 2)
+        first, second, stopped = (Printer(kind).start() for kind in ("first", "second", "stopped"))
+        stopped.stop()
+        atexit.register(counter.inc, 3)
+    """)
+    assert out.splitlines() == ["stopped [0]", "second [5]", "first [5]"]
+
+
 def test_a_fork_closes_a_producer_that_may_be_resolving_names() -> None:
     """Every child that is forked right after the start ends, and the parent continues.
 

@@ -174,6 +174,18 @@ def test_streams_of_a_source_are_one_metric(registry: MetricRegistry, caplog: py
     assert find(registry, "h") == Histogram(name="h", count=0, sum=0)
 
 
+def test_streams_of_which_one_has_no_sum_have_none(registry: MetricRegistry) -> None:
+    """A sum of the others would be taken for that of all values."""
+
+    class Streams(Fixed):
+        def read(self) -> Iterator[Reading]:
+            yield Reading(Histogram(name="h", count=3, sum=4), None, "0")
+            yield Reading(Histogram(name="h", count=2), None, "1")
+
+    registry.add_source(Streams())
+    assert find(registry, "h") == Histogram(name="h", count=5, sum=None)
+
+
 def test_two_sources_with_the_same_metric(registry: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
     """The second source's metric is not reported, and the log says what to do."""
     registry.add_source(Fixed(Counter(name="same", count=1)))

@@ -99,6 +99,50 @@ def test_an_asgi_request_is_active_until_it_is_answered(registry: MetricRegistry
     assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "2xx"))
 
 
+@pytest.mark.parametrize("how", ["cancelled", "left while it sent its body"])
+def test_an_asgi_request_whose_client_leaves_before_the_response_is_no_5xx(registry: MetricRegistry, how: str) -> None:
+    """It is no error of the application: it counts as 4xx, like nginx's 499."""
+
+    async def app(_scope: Any, receive: Any, _send: Any) -> None:
+        if (await receive())["type"] == "http.disconnect":
+            raise RuntimeError  # what Starlette's ClientDisconnect is
+
+    async def receive() -> dict[str, str]:
+        if how == "cancelled":
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def run() -> None:
+        middleware = AsgiMiddleware(app, registry=registry)
+        task = asyncio.create_task(middleware({"type": "http", "method": "POST"}, receive, None))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "POST", "4xx"))
+
+
+def test_an_asgi_application_that_fails_after_its_response_is_a_5xx(registry: MetricRegistry) -> None:
+    """A server says that the client has disconnected, too, when the response is complete: that excuses nothing."""
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b""})
+        await receive()
+        raise RuntimeError
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def ignore(_: Any) -> None:
+        pass
+
+    with pytest.raises(RuntimeError):
+        asyncio.run(AsgiMiddleware(app, registry=registry)({"type": "http", "method": "GET"}, receive, ignore))  # type: ignore[arg-type]
+    assert_count(registry, REQUESTS, 1, tags=tags("other", "GET", "5xx"))
+
+
 @pytest.mark.parametrize(("error", "status"), [(RuntimeError, "5xx"), (OSError, "2xx")])
 def test_an_asgi_response_that_fails_midway_is_a_5xx(
     registry: MetricRegistry, error: type[Exception], status: str

@@ -20,7 +20,7 @@ from tallystream.errors import TallystreamError
 from tallystream_aggregator import files
 from tallystream_aggregator.jobs.aggregate.failures import Failure, Remedy, failure_of
 from tallystream_aggregator.kafka.ledger import LedgerRow
-from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
+from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings, KafkaAccess
 from tallystream_aggregator.spark.epochs.query import start_query
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
 from tallystream_aggregator.stream.positions import by_place
@@ -37,12 +37,15 @@ if TYPE_CHECKING:
     from tallystream_aggregator.jobs.aggregate.table_start import TableStart
     from tallystream_aggregator.kafka.lease import Lease
     from tallystream_aggregator.shutdown import StopRequest
-    from tallystream_aggregator.spark.epochs.access import KafkaAccess
-    from tallystream_aggregator.spark.epochs.listener import EpochListener
+    from tallystream_aggregator.spark.epochs.progress import Epochs
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.1
+POLL_S = 0.25
+
+LOOK_S = 0.5
+"""How often Spark's progress is looked at until the first epoch has ended, then twelve times in an epoch at most."""
+
 FINISH_S = 10.0
 """How long a requested stop waits for the end of the epoch. What it interrupts is done again at the next start."""
 
@@ -68,12 +71,12 @@ class Driver:
         lease: Lease,
         generations: Generations,
         watch: QueryWatch,
-        listener: EpochListener,
+        epochs: Epochs,
         stop: StopRequest,
     ) -> None:
         self._session, self._settings, self._access, self._table_start = session, settings, access, table
         self._lease, self._generations, self._watch = lease, generations, watch
-        self._listener, self._stop = listener, stop
+        self._epochs, self._stop = epochs, stop
         self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
 
     def run(self) -> int:
@@ -87,11 +90,11 @@ class Driver:
             generation = self._take()
             if generation is None:
                 continue
-            epochs = self._listener.epochs
+            epochs = self._epochs.count
             failure = self._run(generation)
             if failure is None:
                 return 0
-            if self._listener.epochs > epochs:
+            if self._epochs.count > epochs:
                 self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
             self._recover(failure)
         return 0
@@ -137,7 +140,10 @@ class Driver:
         """
         settings = self._settings
         stop_file = stop_path(settings.checkpoint, generation)
+        # That of a driver before, as generations begin at 1 again when topics were deleted: it would stop every loop.
+        stop_file.unlink(missing_ok=True)
         query: StreamingQuery | None = None
+        self._epochs.reset()
         try:
             try:
                 self._watch.follow()  # what earlier processes have counted
@@ -147,21 +153,25 @@ class Driver:
             except (Py4JJavaError, PySparkException) as error:
                 return failure_of(error, settings.checkpoint)
             finally:
-                if query is not None and query.isActive:
-                    finish(query, stop_file, self._listener)
+                # Loops that make their tables again have published nothing, and end with the session. It would take a
+                # cold Spark seconds to end their first epoch.
+                if query is not None and self._watch.is_ready:
+                    finish(query, stop_file, self._epochs)
         finally:
             stop_file.unlink(missing_ok=True)
+        self._epochs.look(query)
         self._watch.follow(last=True)
         failure = query.exception()
         return None if failure is None else failure_of(failure, settings.checkpoint)
 
     def _follow(self, query: StreamingQuery) -> None:
         """Follow the query until it ends or has to end."""
-        if not self._stop.is_set():
-            self._stop.install()  # again: PySpark replaced the handler of SIGINT when the session was created
-        ready = self._settings.ready_file
+        ready, epoch_s, looks_s = self._settings.ready_file, self._settings.epoch_s, 0.0
         while query.isActive and not self._stop.wait(POLL_S):
             self._lease.check()
+            if time.monotonic() >= looks_s:
+                self._epochs.look(query)
+                looks_s = time.monotonic() + (LOOK_S if self._epochs.batch is None else max(LOOK_S, epoch_s / 12))
             self._watch.follow()
             if ready is not None and self._watch.is_ready:
                 ready.touch()
@@ -191,6 +201,7 @@ class Driver:
         Raises:
             TallystreamError: a person must decide.
         """
+        self._epochs.reset()
         self._failures += failure.remedy is Remedy.RETRY
         is_checkpoint = self._failures >= MAX_FAILURES
         if failure.remedy is Remedy.STOP or (is_checkpoint and self._set_aside):
@@ -217,14 +228,15 @@ class Driver:
             self._lease.check()
 
 
-def finish(query: StreamingQuery, stop_file: Path, listener: EpochListener) -> None:
+def finish(query: StreamingQuery, stop_file: Path, epochs: Epochs) -> None:
     """Let the last epoch of a query end, so that what is published is stored, and stop the query."""
-    began_s = time.monotonic()
+    until_s = time.monotonic() + FINISH_S
     with suppress(OSError):  # without the file, the epoch is interrupted
         files.make_file(stop_file)
     with suppress(Py4JError, PySparkException):  # its JVM has ended
-        while query.isActive and not listener.stopped and time.monotonic() - began_s < FINISH_S:
-            time.sleep(0.01)
+        while query.isActive and not epochs.stopped and time.monotonic() < until_s:
+            time.sleep(0.05)
+            epochs.look(query)
         query.stop()
 
 

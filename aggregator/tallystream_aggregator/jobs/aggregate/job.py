@@ -23,8 +23,8 @@ from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topics import create_shards_topic, create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
-from tallystream_aggregator.spark.epochs.access import KafkaAccess
-from tallystream_aggregator.spark.epochs.listener import EpochListener
+from tallystream_aggregator.spark.epochs.processor import KafkaAccess
+from tallystream_aggregator.spark.epochs.progress import Epochs
 from tallystream_aggregator.spark.epochs.query import SETTINGS, require_settings, warm, with_slots
 from tallystream_aggregator.spark.session import build_session, end_session
 
@@ -71,10 +71,9 @@ def run(settings: AggregateSettings) -> int:
                 conf=SETTINGS,
             )
             stack.callback(end_session, session)
-            require_settings(session, begin.loops)
+            require_settings(session, begin.loops, stop.is_set)
             warm(session, begin.loops)
-            listener = EpochListener(health)
-            session.streams.addListener(listener)
+            epochs = Epochs(health)
             health.status.stand_by()
             if not lease.wait(standby=settings.standby, stopped=stop.is_set):
                 return 0
@@ -96,7 +95,7 @@ def run(settings: AggregateSettings) -> int:
             rows = ledger.read_rows(topics.ledger, kafka)
             lease.set_generation(ledger.highest_generation(rows) or 0)
             watch = QueryWatch(
-                listener,
+                epochs,
                 TableTail(source, topics, begin.shards),
                 committer,
                 generations,
@@ -115,6 +114,6 @@ def run(settings: AggregateSettings) -> int:
                 lease=lease,
                 generations=generations,
                 watch=watch,
-                listener=listener,
+                epochs=epochs,
                 stop=stop,
             ).run()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
     from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
     from tallystream_aggregator.kafka.topic_selection import Offsets
-    from tallystream_aggregator.spark.epochs.listener import EpochListener
+    from tallystream_aggregator.spark.epochs.progress import Epochs
     from tallystream_aggregator.stream.broker import Positions
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class QueryWatch:
 
     def __init__(
         self,
-        listener: EpochListener,
+        epochs: Epochs,
         tail: TableTail,
         committer: GroupCommitter,
         generations: Generations,
@@ -61,7 +61,7 @@ class QueryWatch:
         otlp: Sequence[str],
         ends: Offsets | None = None,
     ) -> None:
-        self._listener, self._tail, self._ends_of, self._append_clocks = listener, tail, ends_of, append_clocks
+        self._epochs, self._tail, self._ends_of, self._append_clocks = epochs, tail, ends_of, append_clocks
         self._committer, self._generations, self._health = committer, generations, health
         self._at, self._otlp, self._ends = begin, sorted(otlp), ends
         self._shards = max(1, len(tail.newest) - 1)
@@ -69,11 +69,25 @@ class QueryWatch:
         self._watched_s = float("-inf")
         self._published: Positions = {}
         self._timer = ClockTimer()
-        self._was_ready, self._records = False, 0
+        self._was_claimed, self._records = False, 0
+        self._ended = 0  # the generation of the last epoch that has ended
+        self._begun: dict[tuple[int, int], int] = {}  # (generation, loop) → its first step that was seen
 
     @property
     def is_ready(self) -> bool:
-        """Whether the loop of every shard has published its claim in the present generation."""
+        """Whether the loop of every shard works in the present generation.
+
+        It publishes its claim first, and then makes its table again, which may take minutes. It works when another step
+        has followed, or an epoch has ended.
+        """
+        now = self._generations.now
+        steps = {loop: row.step for loop, (row, _) in self._tail.newest.items() if row is not None}
+        return self._is_claimed and all(
+            self._ended == now or step > self._begun.get((now, loop), step) for loop, step in steps.items()
+        )
+
+    @property
+    def _is_claimed(self) -> bool:
         claims = [row.claim[0] for row, _ in self._tail.newest.values() if row is not None]
         return len(claims) == len(self._tail.newest) and min(claims) == self._generations.now
 
@@ -111,11 +125,13 @@ class QueryWatch:
             self._committer.commit(self._published)
         shards = [one.shard for one in newest.values() if one.shard is not None]
         records = sum(row.records for row in shards)
-        if self.is_ready:
-            if moved:
-                self._health.status.checked()
-            self._was_ready = True
-        elif not self._was_ready:
+        for loop, (row, _) in newest.items():
+            if row is not None:
+                self._begun.setdefault((row.claim[0], loop), row.step)
+        if moved and self.is_ready:
+            self._health.status.checked()
+        self._was_claimed = self._was_claimed or self._is_claimed
+        if not self._was_claimed:
             self._records = records  # of earlier processes
         self._health.progress.watched(
             by_topic(self._published),
@@ -135,11 +151,12 @@ class QueryWatch:
 
     def _write(self) -> None:
         """Write a row to the ledger for each finished epoch that has moved."""
-        while self._listener.finished:
-            epoch = self._listener.finished.popleft()
+        while self._epochs.finished:
+            epoch = self._epochs.finished.popleft()
             rows = [row for row in epoch.rows if row.shard < self._shards]  # without the combiner
             if len(rows) < self._shards or not all(row.positions for row in rows):
                 continue
+            self._ended = self._generations.now
             end = by_topic(lowest([by_place(row.positions) for row in rows]))
             if end != self._at:
                 self._unwritten.append(

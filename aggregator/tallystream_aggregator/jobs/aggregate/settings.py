@@ -60,13 +60,12 @@ class AggregateSettings:
     `checkpoint` is Spark's directory with the state of the table. `kafka` are librdkafka's options. `latency` is the
     target for the time until a record is in a sum (`parse_latency`), `epoch_s` the longest time between two checkpoints
     in seconds, and `max_rate` the most records that each shard reads in a second, None for no limit. `start` is where a
-    new table begins (start_position), None for earliest; `accept_partial` lets it begin in the middle of the
-    topic. With `standby`, it waits while another aggregator has the lease. With `catch_up`, it ends when all records
-    that exist at its start are summed. `ready_file` is created when it is ready. `on_data_loss` tells whether it stops
-    or continues when unread records were deleted. `topic_pattern` and `partitions` select what is read instead of all
-    of `metrics`, beside the OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of
-    shards and the tags of the sums of a new table; None takes those of the table, or for a new one 1 shard and all
-    tags.
+    new table begins (start_position), None for earliest if nothing before that was deleted. With `standby`, it waits
+    while another aggregator has the lease. With `catch_up`, it ends when all records that exist at its start are
+    summed. `ready_file` is created when it is ready. `on_data_loss` tells whether it stops or continues when unread
+    records were deleted. `topic_pattern` and `partitions` select what is read instead of all of `metrics`, beside the
+    OTLP topics of `table` (kafka.topic_selection). `shards` and `sum_tags` are the number of shards and the tags of the
+    sums of a new table; None takes those of the table, or for a new one 1 shard and all tags.
     """
 
     bootstrap_servers: str
@@ -79,7 +78,6 @@ class AggregateSettings:
     epoch_s: float = 60.0
     max_rate: int | None = None
     start: str | None = None
-    accept_partial: bool = False
     standby: bool = False
     catch_up: bool = False
     on_data_loss: Literal["fail", "continue"] = "fail"

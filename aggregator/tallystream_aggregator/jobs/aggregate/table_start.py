@@ -92,12 +92,12 @@ def _new(
     start = parse_start(settings.start or "earliest")
     offsets = resolve(start, read, settings.topic_prefix + GROUP, topics.ledger, kafka)
     missing = {t: late for t, firsts in offsets.items() if (late := {p: first for p, first in firsts.items() if first})}
-    if missing and not settings.accept_partial:
+    if missing and settings.start is None:
         raise ConfigError(
             "--from",
-            settings.start or "earliest",
+            "earliest",
             f"a new table would begin in the middle (topic → partition → offset: {missing}), so the sums would lack "
-            "what came before: accept that with --accept-partial",
+            "what came before: accept that with --from earliest",
         )
     return TableStart(offsets, settings.shards or 1, settings.sum_tags or SumTags(), partial=bool(missing))
 

@@ -44,7 +44,7 @@ _OWN = frozenset({FIELD, "job", "quantile"})
 _SUMS = {"counter": "count", "float_counter": "sum", "meter": "count", "position": "position", "updown": "sum"}
 """The types whose sum is a Sum, with its field. All but an updown are monotonic."""
 _UNITS = {"histogram": "", "timer": "s"}
-"""The types whose sum is a Summary or an ExponentialHistogram, with its unit."""
+"""The types whose sum is a Summary, a Histogram or an ExponentialHistogram, with its unit."""
 _QUANTILES = {"min": 0.0, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999, "max": 1.0}
 """The quantiles of a Summary, ascending. By definition 0 is the minimum and 1 is the maximum."""
 _decode = json_decoder(Sketch)
@@ -70,7 +70,8 @@ def unfit(point: Point) -> object:
 def encode(points: Iterable[Point], *, buckets: bool = False) -> bytes:
     """Return the request for points that are fit, in their order within each stream.
 
-    With `buckets`, a distribution with a sketch is an ExponentialHistogram and not a Summary.
+    With `buckets`, a distribution with a sketch is an ExponentialHistogram. Otherwise it is a Summary, or a Histogram
+    with one bucket if its sum can't be given: a Summary always has a sum.
     """
     builder = _Builder(buckets=buckets)
     for point in points:
@@ -98,10 +99,8 @@ class _Builder:
             sum_ = self._metric(app, name, "sum", monotonic=type_ != "updown").sum
             sum_.data_points.add(**cumulative, **_value(fields.pop(_SUMS[type_])))
         elif type_ in _UNITS and "count" in fields:
-            sketch = _sketch(point) if self._buckets else None
-            made = cumulative | _totals(fields) | (_quantiles(fields) if sketch is None else _histogram(fields, sketch))
-            kind = "summary" if sketch is None else "exponential_histogram"
-            getattr(self._metric(app, name, kind, unit=_UNITS[type_]), kind).data_points.add(**made)
+            kind, made = _distribution(fields, _sketch(point) if self._buckets else None)
+            getattr(self._metric(app, name, kind, unit=_UNITS[type_]), kind).data_points.add(**cumulative, **made)
         elif type_ == "gauge" and "sum" in fields:
             self._metric(app, name, "gauge").gauge.data_points.add(**common, **_value(fields.pop("sum")))
         for field, value in fields.items():
@@ -115,7 +114,7 @@ class _Builder:
             found = self._scope(app).metrics.add(name=name, unit=unit)
             if kind == "sum":
                 found.sum.is_monotonic = monotonic
-            if kind in ("sum", "exponential_histogram"):
+            if kind in ("sum", "histogram", "exponential_histogram"):
                 getattr(found, kind).aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
             self._metrics[app, name, kind + unit, monotonic] = found
         return found
@@ -136,10 +135,17 @@ def _value(value: float) -> dict[str, Any]:
     return {"as_int": value} if isinstance(value, int) else {"as_double": value}
 
 
-def _totals(fields: dict[str, float]) -> dict[str, Any]:
-    """Remove and return the count and the sum of a distribution. OTLP has no sum that negative values lower."""
-    count = {"count": int(fields.pop("count"))}
-    return count | ({"sum": fields.pop("sum", 0.0)} if min(fields.get("min", 0.0), fields.get("sum", 0.0)) >= 0 else {})
+def _distribution(fields: dict[str, float], sketch: Sketch | None) -> tuple[str, dict[str, Any]]:
+    """Return the kind of a distribution's data point and its values, which are removed from `fields`."""
+    made: dict[str, Any] = {"count": int(fields.pop("count"))}
+    if min(fields.get("min", 0.0), fields.get("sum", -1.0)) >= 0:  # OTLP has no sum that negative values lower
+        made["sum"] = fields.pop("sum")
+        if sketch is None:
+            return "summary", made | _quantiles(fields)
+    made |= {field: fields.pop(field) for field in ("min", "max") if field in fields}
+    if sketch is None:
+        return "histogram", made | {"bucket_counts": [made["count"]]}
+    return "exponential_histogram", made | _buckets(sketch)
 
 
 def _quantiles(fields: dict[str, float]) -> dict[str, Any]:
@@ -162,15 +168,12 @@ def _sketch(point: Point) -> Sketch | None:
         return None
 
 
-def _histogram(fields: dict[str, float], sketch: Sketch) -> dict[str, Any]:
-    """Remove and return the extremes, with the buckets of the sketch."""
-    extremes: dict[str, Any] = {field: fields.pop(field) for field in ("min", "max") if field in fields}
+def _buckets(sketch: Sketch) -> dict[str, Any]:
     positive, negative = (
         ExponentialHistogramDataPoint.Buckets(offset=buckets.offset, bucket_counts=buckets.counts)
         for buckets in map(expanded, (sketch.positive, sketch.negative))
     )
     return {
-        **extremes,
         "scale": sketch.scale,
         "zero_count": sketch.zero_count,
         "positive": positive,

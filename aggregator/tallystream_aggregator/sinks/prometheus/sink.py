@@ -51,7 +51,7 @@ class PrometheusSink:
         self._written: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._shown: dict[tuple[str, tuple[tuple[str, str], ...]], Held] = {}
         self._silent: str | None = EMPTY
-        self._text: bytes | None = None
+        self._text: str | None = None
         self.refusals = Rejections("Prometheus")
 
     @property
@@ -110,7 +110,7 @@ class PrometheusSink:
             if self._silent is not None:
                 return Response(503, "text/plain; charset=utf-8", f"{self._silent}\n")
             if self._text is None:
-                self._text = render(families(self._shown.values())).encode()
+                self._text = render(families(self._shown.values()))
             return Response(200, CONTENT_TYPE, self._text)
 
 

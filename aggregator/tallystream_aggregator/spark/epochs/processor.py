@@ -11,6 +11,7 @@ so each slice would store most of them again.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from dataclasses import dataclass, field
@@ -22,9 +23,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from tallystream_aggregator.spark.epochs.store import SparkStore
-from tallystream_aggregator.spark.gc_pause import gc_paused
 from tallystream_aggregator.stream.between import Between
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka_calls import Timeouts
 from tallystream_aggregator.stream.layout import loop_id
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.positions import ByTopic, Claim, by_topic
@@ -33,11 +35,12 @@ from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pandas as pd
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
+    from tallystream_aggregator.kafka.topic_selection import Selection
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker, Positions
     from tallystream_aggregator.stream.epochs import EpochLoop
@@ -138,6 +141,19 @@ class EpochSettings:
         return CombinerSettings(self.topics, self.shards, loop_id(self.topics, self.shards), self.spacing_s)
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaAccess:
+    """Makes the access to Kafka in a task's process. It has the options, the topics to read, and the group."""
+
+    kafka: Mapping[str, str] = field(repr=False)
+    selection: Selection
+    group: str
+
+    def __call__(self, stopped: Callable[[], bool]) -> KafkaBroker:
+        """Return a broker whose calls end early if `stopped` returns True."""
+        return KafkaBroker(self.kafka, self.selection, self.group, Timeouts(stopped=stopped))
+
+
 class _Loop(NamedTuple):
     """A loop in this process after an epoch, and the generation of its driver."""
 
@@ -177,8 +193,12 @@ class EpochProcessor(StatefulProcessor):
         """Run the loop with the number `key` for an epoch."""
         for _ in rows:
             pass  # the tick
-        with gc_paused():
-            row = self.run_epoch(int(key[0]))
+        # The table has millions of objects and no cycles. So nothing is collected while the loop runs. What is there at
+        # the end is frozen, as PySpark's worker collects after each task.
+        gc.disable()
+        row = self.run_epoch(int(key[0]))
+        gc.collect()
+        gc.freeze()
         # Not at the top: Spark imports this module in another Python process when a query starts. That process needs no
         # pandas, whose import takes 0.3 s.
         import pandas as pd

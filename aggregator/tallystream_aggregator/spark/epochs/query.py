@@ -26,7 +26,7 @@ from tallystream.errors import ConfigError
 from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, EpochRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -81,8 +81,10 @@ def with_slots(master: str, loops: int) -> str:
     return master if match is None else f"local[{max(int(match[1]), loops)}{match[2]}]"
 
 
-def require_settings(session: SparkSession, loops: int) -> None:
+def require_settings(session: SparkSession, loops: int, stopped: Callable[[], bool] = lambda: False) -> None:
     """Require the settings without which sums could be lost, and a slot for each loop. spark-submit has its own ones.
+
+    If `stopped` returns True, it returns at once.
 
     Raises:
         ConfigError: one of them is different, or there are too few slots.
@@ -90,6 +92,8 @@ def require_settings(session: SparkSession, loops: int) -> None:
     context = session.sparkContext
     until_s = time.monotonic() + (0.0 if str(context.master).startswith("local") else SLOTS_S)
     while (slots := context.defaultParallelism) < loops and time.monotonic() < until_s:
+        if stopped():
+            return
         time.sleep(0.1)
     if slots < loops:
         raise ConfigError(
@@ -139,8 +143,6 @@ def import_modules(numbers: Iterable[int]) -> Iterable[int]:
     import pandas  # noqa: F401, ICN001
     import pyspark.sql.streaming.stateful_processor_api_client  # noqa: F401
 
-    import tallystream_aggregator.spark.epochs.access  # noqa: F401
-
     return numbers
 
 
@@ -180,8 +182,8 @@ def _rows(session: SparkSession, processor: EpochProcessor, loop: int) -> DataFr
 
 def rows_of(progress: Mapping[str, Any]) -> list[EpochRow]:
     """Return the rows of a finished batch from Spark's progress of it."""
-    found = (progress.get("observedMetrics") or {}).get(OBSERVED, {}).get("shards") or ()
-    return [_row(fields) for fields in found]
+    observed = progress["observedMetrics"]
+    return [_row(fields) for fields in observed[OBSERVED]["shards"]] if OBSERVED in observed else []
 
 
 def _row(fields: Mapping[str, Any]) -> EpochRow:

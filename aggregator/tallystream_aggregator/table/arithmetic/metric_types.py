@@ -21,6 +21,7 @@ _WIDENING = {
     kind: [(index, field.adds == LOWEST) for index, field in enumerate(fields) if field.adds in (LOWEST, HIGHEST)]
     for kind, fields in TYPES.items()
 }
+_ZERO: dict[str, Value] = {"count": 0, "sum": 0.0}
 _COUNTING = {kind for kind, fields in TYPES.items() if fields[0].adds == TOTAL}
 
 
@@ -59,6 +60,23 @@ def merge_values(kind: str, old: Values, new: Values) -> Values:
         both = (old[index], new[index])
         values[index] = minimum(both) if is_lowest else maximum(both)
     return tuple(values)
+
+
+def is_above(values: Values, baseline: Values | None) -> bool:
+    """Tell whether the count of `values` is above that of a baseline, which is 0 without one."""
+    return (values[0] or 0) > (0 if baseline is None else baseline[0] or 0)
+
+
+def since_baseline(kind: str, values: Values, baseline: Values) -> Values:
+    """Return the values without those of a baseline. Extremes are those of the whole stream, if it counted anything."""
+    if not is_above(values, baseline):
+        return tuple(_ZERO[name] if adds == TOTAL else None for name, adds in TYPES[kind])
+    pairs = zip(values, baseline, TYPES[kind], strict=True)
+    return tuple(_rest(value, base) if adds == TOTAL else value for value, base, (_, adds) in pairs)
+
+
+def _rest(value: Value, base: Value) -> Value:
+    return None if value is None or base is None else value - base
 
 
 def saturated(totals: Totals) -> tuple[Totals, bool]:

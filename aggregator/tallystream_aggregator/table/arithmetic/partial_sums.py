@@ -34,7 +34,7 @@ _CELLS = {
     )
     for kind, fields in TYPES.items()
 }
-_SKETCHED = {"histogram", "timer"}
+DISTRIBUTIONS = {"histogram", "timer"}
 _NO_LIFE: sketches.Counted = (0, None)
 
 
@@ -58,7 +58,7 @@ class PartialSum:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.cells: list[SumOrExtreme] = [_cell(operation) for _, operation, _ in _CELLS[kind]]
-        self.merged = sketches.MergedSketch() if kind in _SKETCHED else None
+        self.merged = sketches.MergedSketch() if kind in DISTRIBUTIONS else None
         self.lives = self.instances = self.forgotten = 0
 
     def replace(self, old: Contribution | None, new: Contribution | None) -> None:
@@ -132,6 +132,8 @@ class PartialSum:
                 totals[name] = int(_read(cell) or 0)
             else:
                 totals[name] = _read(cell)
+        if self.kind in DISTRIBUTIONS and self.cells[1].terms < self.cells[0].terms:  # type: ignore[union-attr]
+            totals["sum"] = None  # a life has a count and no sum
         return totals
 
     def row(self, metric: MetricId, ts_ms: int, offsets: Offsets) -> sums.Sum:

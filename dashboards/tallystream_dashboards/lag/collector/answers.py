@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 DEAD = "Dead"
 """The state of a group that does not exist, or is of a type that the client cannot describe."""
 
+STABLE = "Stable"
+"""The state of a group whose members have their partitions, as opposed to one that divides them among members."""
+
 
 class GroupDescription(NamedTuple):
     """A group as the broker describes it: the partitions that each member is assigned, and the group's state."""
@@ -96,6 +99,8 @@ class Answers:
         assigned: set[PartitionId] = set().union(*(description.assigned if description else ()))
         used = assigned | committed.offsets.keys() | committed.unread
         topics = {topic for topic, _ in used}
+        has_members = description is not None and description.state == STABLE and bool(assigned)
+        left = topics - {topic for topic, _ in assigned} if has_members else set()
         unread_topics = {topic for topic in topics if topic in partitions and partitions[topic] is None}
         existing = {(topic, number) for topic in topics for number in partitions.get(topic) or ()}
         read = {
@@ -105,7 +110,10 @@ class Answers:
         }
         return GroupOffsets(
             name,
-            tuple(PartitionOffsets(*one, *bounds[one], committed.offsets.get(one)) for one in sorted(read)),
+            tuple(
+                PartitionOffsets(*one, *bounds[one], committed.offsets.get(one), left=one[0] in left)
+                for one in sorted(read)
+            ),
             None if description is None else len(description.assigned),
             "" if description is None else description.state,
             frozenset((existing | {one for one in used if one[0] in unread_topics}) - read),

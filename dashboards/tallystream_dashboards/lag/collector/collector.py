@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import PointReader, Store
     from tallystream_dashboards.lag.collector.http_api import LagApi
     from tallystream_dashboards.lag.collector.tracker import Round
-    from tallystream_dashboards.lag.status import Rules
 
 __all__ = ["CollectSettings", "run"]
 
@@ -61,15 +60,14 @@ def run(settings: CollectSettings) -> int:
             patterns(settings),
             settings.rules,
             clock=time.time,
+            assigned_only=settings.assigned_only,
             read_records=records.read if settings.record_timestamps else None,
         )
         # Without permission to read the store, the history can't be loaded or downsampled.
         full_ms = round(settings.full_hours * 3_600_000) if _load(tracker, reader) else 0
         downsampler = Downsampler(sink, reader, full_ms=full_ms, clock=lambda: round(time.time() * 1000))
         api = stack.enter_context(serve(settings))
-        collector = Collector(
-            tracker.round, sink, publish=api.publish, after_write=downsampler.run, rules=settings.rules
-        )
+        collector = Collector(tracker.round, sink, publish=api.publish, after_write=downsampler.run)
         _loop(collector, settings, stop, api)
         log.info("stopped: %s", collector.summary())
     return 0
@@ -101,7 +99,6 @@ class Collector:
         sink: the points are written to it.
         publish: called with the results of each round.
         after_write: called each time the points have been written; raises SinkUnavailableError.
-        rules: the rules of the statuses; they are stored with each round.
     """
 
     def __init__(
@@ -111,14 +108,12 @@ class Collector:
         *,
         publish: Callable[[Round], None],
         after_write: Callable[[], None],
-        rules: Rules,
     ) -> None:
         self._fetch = fetch
         self._sink = sink
         self._publish = publish
         self._after_write = after_write
-        self._rules = rules
-        self._recorder = Recorder(rules)
+        self._recorder = Recorder()
         self._newest_ms = 0
         self._replaced: tuple[int, int] | None = None
         self._set_up = False
@@ -174,7 +169,7 @@ class Collector:
         log.warning(
             "the clock was set back by %.1f s or more: the lag of this time is deleted and collected again", back_s
         )
-        self._recorder = Recorder(self._rules)
+        self._recorder = Recorder()
         self._buffer.drop_from(ts_ms)
         start_ms, end_ms = self._replaced or (ts_ms, 0)
         self._replaced = min(start_ms, ts_ms), max(end_ms, self._newest_ms + 1)

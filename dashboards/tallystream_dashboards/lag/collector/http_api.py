@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from tallystream.errors import ConfigError
 from tallystream_aggregator.health.exposition import CONTENT_TYPE
-from tallystream_aggregator.health.server import CachedText, HealthServer, Response, health_response
+from tallystream_aggregator.health.server import HealthServer, Response, health_response
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_aggregator.times import parse_time_ms
@@ -53,7 +53,7 @@ class LagApi:
         self._monotonic = monotonic
         self._clock = clock
         self._newest: Round | None = None
-        self._text = CachedText()
+        self._rendered: tuple[Round, str] | None = None
         self._finished = monotonic()
         self._succeeded = False
 
@@ -70,8 +70,10 @@ class LagApi:
         newest, problem = self._newest, self._outdated()
         if problem is not None or newest is None:
             return Response(503, "text/plain; charset=utf-8", f"{problem}\n")
-        body = self._text.body(newest.ts_ms, lambda: exposition(newest.states, newest.bounds, newest.ts_ms))
-        return Response(200, CONTENT_TYPE, body)
+        rendered = self._rendered
+        if rendered is None or rendered[0] is not newest:
+            rendered = self._rendered = newest, exposition(newest.states, newest.bounds, newest.ts_ms)
+        return Response(200, CONTENT_TYPE, rendered[1])
 
     def health(self) -> Response:
         """Return 503 if no round has ended for too long, else 200."""

@@ -11,7 +11,14 @@ import time
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tallystream.errors import TallystreamError
@@ -35,6 +42,11 @@ NEWEST = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
 MAX_GROUPS_IN_FLIGHT = 200
 """How many requests for offsets are in flight at once. The Kafka client sends one request for each group."""
+NAMELESS = (
+    "the group '', which has an empty ID: the Kafka client can't request its offsets; give the clients that commit "
+    "there a group.id, or leave the group out with --exclude ''"
+)
+"""The problem of a group that clients without a group.id have made, which brokers allow."""
 _NOT_FOUND = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - public codes
 
 
@@ -112,6 +124,19 @@ class OffsetFetcher:
             if info.offset >= 0 and info.timestamp > 0
         }
 
+    def last_stable(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
+        """Return the last stable offset of each partition: an open transaction begins there if it is before the end.
+
+        Partitions without an answer are left out.
+
+        Raises:
+            BrokerUnavailableError: a request had no answer by its deadline.
+            StoppedError: `stopping` returned True.
+        """
+        committed = IsolationLevel.READ_COMMITTED
+        answers = self._list_offsets(partitions, LATEST, "last stable offset of", set(), isolation_level=committed)
+        return {partition: info.offset for partition, info in answers}
+
     def _fetch_groups(
         self,
         patterns: Patterns,
@@ -144,7 +169,9 @@ class OffsetFetcher:
             raise BrokerUnavailableError(_reason(listed.errors[0]))
         problems.update(f"listing groups: {_reason(error)}" for error in listed.errors or ())
         names = {group.group_id for group in listed.valid if patterns.match(group.group_id)}
-        return names, not listed.errors
+        if "" in names:
+            problems.add(NAMELESS)
+        return names - {""}, not listed.errors
 
     def _describe(self, groups: list[str], problems: set[str]) -> dict[str, GroupDescription]:
         """Return the members' assignments, which include partitions without a commit, and the state of each group."""
@@ -187,11 +214,11 @@ class OffsetFetcher:
         return {one: info.offset for one, info in self._list_offsets(partitions, spec, "end of", problems)}
 
     def _list_offsets(
-        self, partitions: Iterable[PartitionId], spec: OffsetSpec, what: str, problems: set[str]
+        self, partitions: Iterable[PartitionId], spec: OffsetSpec, what: str, problems: set[str], **options: Any
     ) -> Iterable[tuple[PartitionId, Any]]:
         request = {TopicPartition(topic, number): spec for topic, number in partitions}
         if request:
-            answers = self._wait(self._admin.list_offsets(request, request_timeout=self._timeout))
+            answers = self._wait(self._admin.list_offsets(request, request_timeout=self._timeout, **options))
             yield from (((one.topic, one.partition), info) for one, info in _results(answers, what, problems))
 
     def _wait(self, requests: Mapping[K, Future[Any]]) -> Mapping[K, Future[Any]]:

@@ -37,7 +37,7 @@ class RecordReader:
     def read(self, requested: set[tuple[PartitionId, int]]) -> dict[tuple[PartitionId, int], NextRecord]:
         """Return the records at the `requested` offsets of partitions, without those that could not be read.
 
-        Aborted transactions are skipped, as with `isolation.level=read_committed`.
+        Records of open and aborted transactions count: the group may read them, whose isolation level is not known.
         """
         # An offset without a record up to the end is read again: a record may have arrived.
         self._cache = {key: record for key, record in self._cache.items() if key in requested and record.exists}
@@ -53,6 +53,7 @@ class RecordReader:
 
     def _consume(self, positions: Mapping[PartitionId, int]) -> dict[PartitionId, NextRecord]:
         options = {
+            "isolation.level": "read_uncommitted",
             "fetch.message.max.bytes": 65_536,
             "queued.max.messages.kbytes": 4_096,
         }

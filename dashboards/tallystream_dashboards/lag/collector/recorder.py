@@ -10,12 +10,12 @@ from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.sinks.base import Point, SinkUnavailableError
 from tallystream_dashboards.lag.storage import (
     ALL,
+    LAG,
     ROUNDS,
     SLOT_MS,
     ends_point,
     group_point,
     partition_point,
-    rules_fields,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sinks.base import Field, PointReader, Sink, Store
     from tallystream_dashboards.lag.collector.tracker import Round
     from tallystream_dashboards.lag.state import GroupState
-    from tallystream_dashboards.lag.status import Rules
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +31,8 @@ REPEAT_MS = 30_000
 """An unchanged point is written again after this time, in ms, so that a longer gap means that nothing was read."""
 IGNORED = frozenset({"seconds", "record_ms", "reason", "seen_ms"})
 """Fields whose change alone is not written, such as an age, which grows with time, and a reason, which has seconds."""
+IGNORED_OF_PARTITIONS = IGNORED | {"produced", "consumed"}
+"""The same for a partition, whose rates change for as long as the window after its last record."""
 
 
 class _Last(NamedTuple):
@@ -42,17 +43,16 @@ class _Last(NamedTuple):
     ts_ms: int
     written_ms: int
 
-    def equals(self, names: tuple[str, ...], values: tuple[Field, ...]) -> bool:
+    def equals(self, names: tuple[str, ...], values: tuple[Field, ...], ignored: frozenset[str]) -> bool:
         return self.names == names and all(
-            one == other or name in IGNORED for name, one, other in zip(names, self.values, values, strict=True)
+            one == other or name in ignored for name, one, other in zip(names, self.values, values, strict=True)
         )
 
 
 class Recorder:
-    """Chooses which points of each series are written. Not thread-safe. `rules` are those of the statuses."""
+    """Chooses which points of each series are written. Not thread-safe."""
 
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules_fields(rules)
+    def __init__(self) -> None:
         self._last: dict[tuple[str, ...], _Last] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._slot = -1
@@ -76,7 +76,8 @@ class Recorder:
             names, values = tuple(point.fields), tuple(point.fields.values())
             names = self._names.setdefault(names, names)  # one tuple for all series
             last, written_ms = before.get(key), point.ts_ms
-            if last is not None and last.equals(names, values):
+            ignored = IGNORED_OF_PARTITIONS if point.measurement == LAG else IGNORED
+            if last is not None and last.equals(names, values, ignored):
                 if repeat_ms is None or point.ts_ms - last.written_ms < repeat_ms:
                     written_ms = last.written_ms
             elif last is not None and last.ts_ms != last.written_ms:
@@ -113,7 +114,6 @@ class Recorder:
             "groups": len(present),
             "partitions": sum(state.partition_count for state in present),
             "took_s": float(result.took_s),
-            **self._rules,
         }
         if result.problems:
             fields["problems"] = "; ".join(result.problems)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from tallystream_dashboards.lag import reader
 from tallystream_dashboards.lag.samples import MAX_GAP_MS, OffsetSample, OffsetSamples
 from tallystream_dashboards.lag.state import (
+    CAUGHT_UP,
     GONE_MS,
     GroupState,
     PartitionState,
@@ -20,7 +21,7 @@ from tallystream_dashboards.lag.state import (
     unread_partition,
     worst_first,
 )
-from tallystream_dashboards.lag.status import Evaluation, Rules, Status
+from tallystream_dashboards.lag.status import Rules, Status
 from tallystream_dashboards.lag.storage import ENDS, LAG, PARTITION_FIELDS
 from tallystream_dashboards.lag.time_lag import HISTORY_MS, NO_LAG, EndOffsetHistory, clock_skew_ms, max_observations
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 SKEW_INTERVAL_MS = 30_000
 """The interval of requests for the newest timestamps, in ms. Clock skew lasts longer."""
 
-_CAUGHT_UP = Evaluation(Status.OK, "The lag is 0.")
+_STOPPED = (Status.STALL, Status.STOP)
 
 
 class Broker(Protocol):
@@ -56,6 +57,9 @@ class Broker(Protocol):
 
     def newest(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, tuple[int, int]]:
         """Return the offset and the timestamp of the record with the highest timestamp of each partition."""
+
+    def last_stable(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
+        """Return the last stable offset of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,8 @@ class LagTracker:
     """The lag of every group that `patterns` match, with its status by `rules`.
 
     It keeps the ends of an hour, the samples of a window and the last states in memory. `clock` returns epoch seconds.
-    `read_records` returns the next records at offsets of partitions; None: no timestamps are read.
+    `read_records` returns the next records at offsets of partitions; None: no timestamps are read. `assigned_only`
+    leaves out topics of which no member has a partition, if the group's members have others.
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class LagTracker:
         rules: Rules,
         *,
         clock: Callable[[], float],
+        assigned_only: bool = False,
         read_records: Callable[[set[tuple[PartitionId, int]]], Records] | None = None,
     ) -> None:
         self._broker = broker
@@ -95,7 +101,9 @@ class LagTracker:
         self._rules = rules
         self._window_ms = round(rules.window_s * 1000)
         self._clock = clock
+        self._assigned_only = assigned_only
         self._read_records = read_records
+        self._open_from: dict[PartitionId, int] = {}
         self._ends: dict[PartitionId, EndOffsetHistory] = {}
         self._samples: dict[tuple[str, PartitionId], OffsetSamples] = {}
         self._groups: dict[str, GroupState] = {}
@@ -116,6 +124,8 @@ class LagTracker:
         began = self._clock()
         known = {name for name, state in self._groups.items() if not state.gone}
         offsets = self._broker.fetch(self._patterns, known)
+        if self._assigned_only:
+            offsets = replace(offsets, groups=tuple(_without_left(group) for group in offsets.groups))
         if offsets.ts_ms < self._newest_ms:
             self._forget_from(offsets.ts_ms)
         self._newest_ms = offsets.ts_ms
@@ -124,6 +134,7 @@ class LagTracker:
             self._skews_ms = self._clock_skews(self._broker.newest(offsets.bounds))
             self._skews_due_ms = offsets.ts_ms + SKEW_INTERVAL_MS
         records = self._read_records(_oldest_unread(offsets)) if self._read_records is not None else {}
+        self._open_from = self._broker.last_stable(self._stopped())
         self._evaluate(offsets, records)
         return Round(
             states=tuple(worst_first(self._groups.values())),
@@ -147,12 +158,12 @@ class LagTracker:
                 history.add(ts_ms, int(end))
         start_ms = now_ms - self._window_ms - MAX_GAP_MS
         series = store.read(LAG, PARTITION_FIELDS, start_ms=start_ms, end_ms=now_ms + 1)
-        evaluated = {state.group: state for state in reader.evaluate(series, now_ms=now_ms, rules=self._rules)}
-        for stored in reader.read_groups(store, at_ms=now_ms):
-            state = reader.merge(stored, evaluated.get(stored.group), own_rules=False)
-            if state is not None and self._patterns.match(state.group):
-                self._groups[state.group] = state
-        for key, samples in reader.samples(series, now_ms=now_ms).items():
+        partitions = reader.partitions(series)
+        for state in reader.read_groups(store, at_ms=now_ms):
+            if self._patterns.match(state.group):
+                known = partitions.get(state.group, ()) if state.partition_count else ()
+                self._groups[state.group] = replace(state, partitions=tuple(known))
+        for key, samples in reader.samples(series).items():
             self._samples[key] = OffsetSamples(self._window_ms)
             for sample in samples:
                 self._samples[key].add(sample)
@@ -191,6 +202,11 @@ class LagTracker:
                 earliest_ms = self._requested_ms.get(earliest_ms or 0, earliest_ms)
                 skews[partition] = clock_skew_ms(timestamp_ms, earliest_ms, latest_ms)
         return skews
+
+    def _stopped(self) -> set[PartitionId]:
+        """Return the partitions in which a group had stopped in the last round."""
+        partitions = (one for state in self._groups.values() if not state.gone for one in state.partitions)
+        return {(one.topic, one.partition) for one in partitions if one.evaluation.status in _STOPPED and not one.stale}
 
     def _evaluate(self, offsets: RoundOffsets, records: Records) -> None:
         for group in offsets.groups:
@@ -253,12 +269,19 @@ class LagTracker:
         now_ms: int,
     ) -> PartitionState:
         time_lag: TimeLag | None = NO_LAG
-        evaluation = _CAUGHT_UP
+        evaluation = CAUGHT_UP
         if offsets.lag != 0:
             if record is None or record.exists:
-                time_lag = self._ends[offsets.id].time_lag(offsets.committed, now_ms=now_ms)
-            history = [] if samples is None else samples.all()
-            evaluation = evaluate_partition(history, time_lag, now_ms=now_ms, rules=self._rules)
+                oldest = None if offsets.committed is None else offsets.committed + offsets.deleted
+                time_lag = self._ends[offsets.id].time_lag(oldest, now_ms=now_ms)
+            evaluation = evaluate_partition(
+                offsets,
+                [] if samples is None else samples.all(),
+                time_lag,
+                now_ms=now_ms,
+                rules=self._rules,
+                open_from=self._open_from.get(offsets.id),
+            )
         return PartitionState(
             topic=offsets.topic,
             partition=offsets.partition,
@@ -278,3 +301,7 @@ def _oldest_unread(offsets: RoundOffsets) -> set[tuple[PartitionId, int]]:
     """Return the committed offsets of the partitions that lag."""
     partitions = (partition for group in offsets.groups for partition in group.partitions)
     return {(one.id, one.committed) for one in partitions if one.committed is not None and one.lag}
+
+
+def _without_left(group: GroupOffsets) -> GroupOffsets:
+    return replace(group, partitions=tuple(one for one in group.partitions if not one.left))

@@ -15,6 +15,8 @@ from tallystream_dashboards.page.server.password import CONTENT_POLICY, MAX_WAIT
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
+    from tallystream_aggregator.health.hosts import AllowedHosts
+
     Message: TypeAlias = MutableMapping[str, Any]
     Receive: TypeAlias = Callable[[], Awaitable[Message]]
     Send: TypeAlias = Callable[[Message], Awaitable[None]]
@@ -36,12 +38,15 @@ BODY_TIMEOUT_S = 10.0
 class AccessMiddleware:
     """ASGI middleware that allows GET and HEAD only, and before the login only the health check and the login form.
 
+    It refuses requests that name a host which is not allowed (`AllowedHosts`).
+
     The login itself is a POST. The page needs no other method, so Streamlit's upload route, which requires no login,
     can't be reached.
 
     Args:
         app: the application that is served after the login.
         password: the password; empty: no login.
+        hosts: the hosts that requests may name.
         attempts: limits the rate of attempts of each address.
         clock: returns epoch seconds, for the expiry of cookies.
         sleep: delays an attempt.
@@ -52,20 +57,24 @@ class AccessMiddleware:
         app: App,
         *,
         password: str,
+        hosts: AllowedHosts,
         attempts: Attempts | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._app, self._clock, self._sleep = app, clock, sleep
+        self._app, self._clock, self._sleep, self._hosts = app, clock, sleep, hosts
         self._password = password.encode()
         self._attempts = attempts or Attempts()
         self._key = _key(self._password)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http":
+        refusal = None if scope["type"] == "lifespan" else self._hosts.refusal(_header(scope, b"host", b""))
+        if scope["type"] == "http" and refusal is not None:
+            await _respond(send, HTTPStatus.MISDIRECTED_REQUEST, refusal)
+        elif scope["type"] == "http":
             await self._serve(scope, receive, send)
-        elif scope["type"] == "lifespan" or self._is_logged_in(scope):
+        elif scope["type"] == "lifespan" or (refusal is None and self._is_logged_in(scope)):
             await self._app(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
@@ -86,8 +95,7 @@ class AccessMiddleware:
     def _is_logged_in(self, scope: Message) -> bool:
         if not self._password:
             return True
-        header = b"; ".join(value for name, value in scope.get("headers", ()) if name == b"cookie").decode("latin-1")
-        cookies = dict(part.strip().partition("=")[::2] for part in header.split(";"))
+        cookies = dict(part.strip().partition("=")[::2] for part in _header(scope, b"cookie", b"; ").split(";"))
         until, _, _ = cookies.get(_cookie_name(scope), "").partition(".")
         if not until.isdecimal() or len(until) > MAX_DIGITS or int(until) < self._clock():
             return False
@@ -131,6 +139,11 @@ class AccessMiddleware:
 def _key(password: bytes) -> bytes:
     """Return the key that signs cookies. It is the same in every replica and after a restart; scrypt slows guessing."""
     return hashlib.scrypt(password, salt=b"tallystream page", n=2**14, r=8, p=1) if password else b""
+
+
+def _header(scope: Message, name: bytes, separator: bytes) -> str:
+    """Return the values of a header, with the separator between them; empty if there is none."""
+    return separator.join(value for other, value in scope.get("headers", ()) if other == name).decode("latin-1")
 
 
 def _cookie_name(scope: Message) -> str:

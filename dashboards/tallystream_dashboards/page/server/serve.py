@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError
+from tallystream_aggregator.health.hosts import AllowedHosts
 from tallystream_dashboards.page import settings as page_settings
 from tallystream_dashboards.page.server.access import AccessMiddleware
 
@@ -45,10 +46,11 @@ def run(settings: PageSettings) -> int:
     port = _free_port(settings)
     url = f"http://{_host(settings.address)}:{port}"
     page_settings.served = settings
+    hosts = AllowedHosts(settings.address, has_password=bool(settings.password))
     app = App(
         APP,
         routes=[Route(csv_route.PATH, csv_route.endpoint(settings.store))],
-        middleware=[Middleware(AccessMiddleware, password=settings.password)],
+        middleware=[Middleware(AccessMiddleware, password=settings.password, hosts=hosts)],
     )
     stopped = threading.Event()
     announcer = threading.Thread(target=_announce, args=(settings, port, url, stopped), name="page-ready", daemon=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
@@ -11,7 +9,6 @@ from tallystream.testing import InMemoryReporter, ManualClock
 from tallystream_aggregator.health.internal_metrics import (
     BY_NAME,
     INTERNAL_METRICS,
-    EpochNumbers,
     InternalMetrics,
     Progress,
 )
@@ -31,11 +28,8 @@ SHARD = ShardRow(
     metrics=6,
 )
 POSITIONS, ENDS = {"t:metrics": {"0": 42}}, {"t:metrics": {"0": 50}}
-EPOCH: dict[str, Any] = {
-    "batchId": 9,
-    "stateOperators": [{"operatorName": "x", "numRowsTotal": 1, "memoryUsedBytes": 8192}],
-}
-"""Progress of an epoch, as Spark 4.2 writes it."""
+OPERATORS = [{"operatorName": "x", "numRowsTotal": 1, "memoryUsedBytes": 8192}]
+"""The stateful operators in the progress of an epoch, as Spark 4.2 writes it."""
 
 
 def values(internal_metrics: InternalMetrics) -> dict[str, float]:
@@ -81,7 +75,7 @@ def test_an_epoch_updates_the_internal_metrics(internal_metrics: InternalMetrics
     """Its steps and restarts are added up. Its time is divided into work and waiting."""
     progress = Progress(internal_metrics)
     for _ in range(2):
-        progress.epoch(EPOCH, EpochNumbers(steps=100, restarts=1, seconds=60.0, waited_s=57.0, state_bytes=2345))
+        progress.epoch(OPERATORS, steps=100, restarts=1, seconds=60.0, waited_s=57.0, state_bytes=2345)
     found = values(internal_metrics)
     wanted = {
         "tallystream_epochs_total": 2,

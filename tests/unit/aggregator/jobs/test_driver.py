@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
 from tallystream_aggregator.table.sum_tags import SumTags
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FENCED = "tallystream_aggregator.stream.broker.FencedError: a newer task has it."
 LOST = "tallystream_aggregator.stream.broker.LostRecordsError: it is gone."
@@ -35,8 +33,9 @@ class ScriptedSystem:
     def __init__(self, script: list[str], finishes: tuple[int, ...] = ()) -> None:
         self.script, self.finishes = script, finishes
         self.generations: list[int] = []
+        self.stop_files: list[bool] = []
         self.stop = StopRequest()
-        self.now = self.epochs = self.generation = 0
+        self.now = self.count = self.generation = 0
         self.held, self.takes_fail = True, list[Exception]()
         self.stopped = False
 
@@ -47,7 +46,8 @@ class ScriptedSystem:
         self.generations.append(processor._settings.generation)
         self.stopped = False
         self._fails = self.script.pop(0) if self.script else None
-        self.epochs += len(self.generations) - 1 in self.finishes
+        self.count += len(self.generations) - 1 in self.finishes
+        self.stop_files.append(Path(processor._settings.stop_file).exists())
         if self._fails is None:
             self.stop.set()
         return self
@@ -84,13 +84,18 @@ class ScriptedSystem:
     def follow(self, **_: object) -> None:
         """Do nothing."""
 
+    reset = follow
+
+    def look(self, _query: object) -> None:
+        """Do nothing."""
+
 
 def run(script: ScriptedSystem, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """Run a driver on the scripted system."""
     monkeypatch.setattr(module, "start_query", script.start_query)
     monkeypatch.setattr(module, "finish", lambda *_: setattr(script, "stopped", True))
     monkeypatch.setattr(module, "MIN_BACK_OFF_S", 0.001)
-    checkpoint.mkdir()
+    checkpoint.mkdir(exist_ok=True)
     return Driver(
         None,  # type: ignore[arg-type]
         AggregateSettings("b:9092", checkpoint),
@@ -99,7 +104,7 @@ def run(script: ScriptedSystem, checkpoint: Path, monkeypatch: pytest.MonkeyPatc
         lease=script,  # type: ignore[arg-type]
         generations=script,  # type: ignore[arg-type]
         watch=script,  # type: ignore[arg-type]
-        listener=script,  # type: ignore[arg-type]
+        epochs=script,  # type: ignore[arg-type]
         stop=script.stop,
     ).run()
 
@@ -161,6 +166,53 @@ def test_a_generation_that_was_not_even_tried_changes_nothing(tmp_path: Path, mo
     monkeypatch.setattr(system, "set_generation", generations.append)
     assert run(system, tmp_path / "checkpoint", monkeypatch) == 0
     assert generations == [6]
+
+
+def test_the_file_of_a_stop_before_does_not_stop_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that was killed while it stopped left it, and generations begin at 1 again when all topics were deleted.
+
+    Every epoch would end at once, and nothing would be published.
+    """
+    system = ScriptedSystem([])
+    module.stop_path(tmp_path / "checkpoint", 1).touch()
+    run(system, tmp_path / "checkpoint", monkeypatch)
+    assert system.stop_files == [False]
+
+
+class EndingQuery:
+    """A query whose second look shows the epoch that has seen the request to stop. It is also what looks."""
+
+    def __init__(self, stop_file: Path) -> None:
+        self._stop_file, self.looks, self.isActive = stop_file, 0, True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the last epoch saw the request."""
+        return self.looks > 1 and self._stop_file.exists()
+
+    def look(self, _query: object) -> None:
+        """Look."""
+        self.looks += 1
+
+    def stop(self) -> None:
+        """End."""
+        self.isActive = False
+
+
+def test_a_stop_waits_for_the_last_epoch(tmp_path: Path) -> None:
+    """So what is published is stored."""
+    query: Any = EndingQuery(tmp_path / "stop")
+    module.finish(query, tmp_path / "stop", query)
+    assert (query.looks, query.isActive) == (2, False)
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_stop_waits_only_for_loops_that_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: bool) -> None:
+    """Loops that make their tables again, which may take minutes, have published nothing."""
+    system = ScriptedSystem([])
+    system.is_ready = ready
+    run(system, tmp_path / "checkpoint", monkeypatch)
+    assert system.stopped is ready
 
 
 def test_without_the_lease_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

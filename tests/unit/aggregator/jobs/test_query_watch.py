@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
 from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of, last_end
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
-from tallystream_aggregator.spark.epochs.listener import Epoch, EpochListener
 from tallystream_aggregator.spark.epochs.processor import EpochRow
+from tallystream_aggregator.spark.epochs.progress import Epoch, Epochs
 from tallystream_aggregator.stream.broker import BrokerError, Place
 from tallystream_aggregator.stream.positions import PositionsRow
 
@@ -40,12 +41,12 @@ class Outside:
         self.clocks: list[Any] = []
         self.fails, self.moves, self.end = False, True, 100
 
-    def publish(self, loop: int, *ends: int, generation: int = 2) -> None:
+    def publish(self, loop: int, *ends: int, generation: int = 2, step: int = 1) -> None:
         """Move a shard to an end, or the combiner to the ends of several shards."""
         positions = [{"metrics": {"0": end}} for end in ends]
         shards = {str(shard): one for shard, one in enumerate(positions)} if len(ends) > 1 else {}
         found = PositionsRow(
-            shard=loop, claim=(generation, 0), step=1, positions=positions[0], topics={}, shards=shards
+            shard=loop, claim=(generation, 0), step=step, positions=positions[0], topics={}, shards=shards
         )
         self.newest[loop] = ShardRows(found)
 
@@ -68,12 +69,12 @@ class Outside:
         self.written += rows
 
 
-def watch(outside: Outside, **options: Any) -> tuple[QueryWatch, EpochListener]:
-    health = Health("aggregate", HealthSettings())
-    listener = EpochListener(health)
+def watch(outside: Outside, health: Health | None = None, **options: Any) -> tuple[QueryWatch, Epochs]:
+    health = health or Health("aggregate", HealthSettings())
+    epochs = Epochs(health)
     one: Any = outside
     given = {"ends_of": outside.ends_of, "append_clocks": outside.clocks.append, "begin": {}, **options}
-    return QueryWatch(listener, one, one, one, health=health, otlp=("otlp",), **given), listener
+    return QueryWatch(epochs, one, one, one, health=health, otlp=("otlp",), **given), epochs
 
 
 def test_the_group_has_what_all_shards_have_published() -> None:
@@ -88,15 +89,50 @@ def test_the_group_has_what_all_shards_have_published() -> None:
     assert outside.committed == [{Place("metrics", 0): 7}]
 
 
-def test_a_query_is_ready_when_all_loops_have_claimed() -> None:
-    """The positions of an earlier generation do not count."""
+def ended(end: int) -> Epoch:
+    """Return an epoch of one loop."""
+    return Epoch(0, 0, [row(0, end)])
+
+
+def test_a_query_is_ready_when_all_loops_work() -> None:
+    """A loop claims its shard before it makes its table again. It works when it has published another step.
+
+    The positions of an earlier generation do not count.
+    """
     outside = Outside(loops=3)
     watched, _ = watch(outside)
     ready = []
-    for loop, generation in ((0, 2), (1, 2), (2, 1), (2, 2)):
-        outside.publish(loop, 5, generation=generation)
+    for loop, generation, step in ((0, 2, 1), (1, 2, 1), (2, 1, 9), (2, 2, 10), (0, 2, 2), (1, 2, 2), (2, 2, 11)):
+        outside.publish(loop, 5, generation=generation, step=step)
+        watched.follow(last=True)
         ready.append(watched.is_ready)
-    assert ready == [False, False, False, True]
+    assert ready == [False] * 6 + [True]
+
+
+@pytest.mark.parametrize(("end", "ready"), [(5, True), (0, False)])
+def test_a_query_without_records_is_ready_after_an_epoch(end: int, ready: bool) -> None:
+    """One that has ended at positions: else a loop was not yet where it had published."""
+    outside = Outside()
+    outside.publish(0, 5)
+    watched, epochs = watch(outside)
+    watched.follow(last=True)
+    assert not watched.is_ready
+    epochs.finished.append(ended(end))
+    watched.follow(last=True)
+    assert watched.is_ready is ready
+
+
+def test_a_long_restore_leaves_the_aggregator_alive_and_not_ready() -> None:
+    """Its claim is published, and nothing else for an hour. A restart would begin the same again."""
+    outside, clock = Outside(), ManualClock()
+    health = Health("aggregate", HealthSettings(), clock=clock)
+    watched, epochs = watch(outside, health)
+    epochs.reset()
+    outside.publish(0, 5)
+    watched.follow(last=True)
+    clock.advance(3600)
+    assert health.status.unhealthy_reason() is None
+    assert health.status.unready_reason() is not None
 
 
 def test_a_catch_up_is_done_at_its_ends() -> None:
@@ -104,11 +140,11 @@ def test_a_catch_up_is_done_at_its_ends() -> None:
     outside = Outside()
     watched, _ = watch(outside, ends={"metrics": {"0": 8}})
     done = []
-    for end in (7, 8):
-        outside.publish(0, end)
+    for step, end in enumerate((7, 7, 8)):
+        outside.publish(0, end, step=step)
         watched.follow(last=True)
         done.append(watched.is_done)
-    assert done == [False, True]
+    assert done == [False, False, True]
 
 
 def test_a_catch_up_is_not_done_before_all_loops_have_begun() -> None:
@@ -116,17 +152,18 @@ def test_a_catch_up_is_not_done_before_all_loops_have_begun() -> None:
     outside = Outside()
     watched, _ = watch(outside, ends={"metrics": {"0": 8}})
     done = []
-    for generation in (1, 2):
-        outside.publish(0, 9, generation=generation)
+    for generation, step in ((1, 1), (1, 2), (2, 3), (2, 4)):
+        outside.publish(0, 9, generation=generation, step=step)
         watched.follow(last=True)
         done.append(watched.is_done)
-    assert done == [False, True]
+    assert done == [False, False, False, True]
 
 
 def test_a_partition_that_one_shard_has_not_begun_to_read_is_not_done() -> None:
     """It was added since the last run. The shard that starts first has read it, and the sums lack the others' part."""
     outside = Outside(loops=3)
-    watched, _ = watch(outside, ends={"metrics": {"0": 8, "1": 3}})
+    watched, epochs = watch(outside, ends={"metrics": {"0": 8, "1": 3}})
+    epochs.finished.append(Epoch(0, 0, [row(0, 8), row(1, 8)]))
     outside.publish(0, 8)
     outside.publish(1, 8)
     outside.publish(2, 8, 8)
@@ -163,10 +200,10 @@ def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
     An epoch that did not reach the published positions has no row.
     """
     outside = Outside()
-    watched, listener = watch(outside)
+    watched, epochs = watch(outside)
     for batch, end in enumerate((5, 5, 0, 8)):
         outside.fails = batch == 0
-        listener.finished.append(Epoch(batch, 1000 + batch, [row(0, end)]))
+        epochs.finished.append(Epoch(batch, 1000 + batch, [row(0, end)]))
         watched.follow()
     assert [(one.generation, one.batch, one.ts, one.start, one.end) for one in outside.written] == [
         (2, 0, 1000, {}, {"metrics": {"0": 5}}),
@@ -178,9 +215,9 @@ def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
 def test_the_combiner_has_no_row_in_the_ledger() -> None:
     """Its positions are those of `metrics-shards`. The ledger has what all shards have read."""
     outside = Outside(loops=3)
-    watched, listener = watch(outside)
+    watched, epochs = watch(outside)
     combiner = EpochRow(2, steps=1, seconds=1.0, state_bytes=9, positions={"metrics-shards": {"0": 3}})
-    listener.finished.append(Epoch(0, 1000, [row(0, 5), row(1, 4), combiner]))
+    epochs.finished.append(Epoch(0, 1000, [row(0, 5), row(1, 4), combiner]))
     watched.follow()
     assert [one.end for one in outside.written] == [{"metrics": {"0": 4}}]
 

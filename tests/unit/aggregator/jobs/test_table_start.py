@@ -54,12 +54,12 @@ def test_a_new_table_is_as_the_settings_say(tmp_path: Path, topics: dict[str, di
     assert (start(tmp_path).loops, found.loops) == (1, 4)
 
 
-def test_a_new_table_begins_in_the_middle_only_by_an_option(tmp_path: Path, topics: dict[str, dict[str, int]]) -> None:
+def test_a_new_table_begins_in_the_middle_only_if_told(tmp_path: Path, topics: dict[str, dict[str, int]]) -> None:
     """Its sums would lack the records before. Then it is marked as partial."""
     topics["metrics"]["1"] = 7
-    with pytest.raises(ConfigError, match="accept that with --accept-partial"):
+    with pytest.raises(ConfigError, match="accept that with --from earliest"):
         start(tmp_path)
-    assert start(tmp_path, accept_partial=True) == TableStart(topics, 1, SumTags(), partial=True)
+    assert start(tmp_path, start="earliest") == TableStart(topics, 1, SumTags(), partial=True)
 
 
 def test_a_table_goes_on_as_it_is(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from support.otlp import (
     resource_metrics,
 )
 from support.steps import Published, run
+from tallystream_aggregator.sinks.base import Field, Point
+from tallystream_aggregator.sinks.otlp import request
 from tallystream_aggregator.sums import VALUES
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.decode import Forget
@@ -91,6 +93,11 @@ def summary(count: int, total: float) -> pb.Metric:
     return pb.Metric(name="t", summary=pb.Summary(data_points=[point]))
 
 
+def without_sum(count: int, **times: int) -> pb.Metric:
+    point = pb.HistogramDataPoint(count=count, **{**TIMES, **times})
+    return pb.Metric(name="t", histogram=pb.Histogram(data_points=[point], **CUMULATIVE))
+
+
 def tagged(**values: Any) -> pb.Metric:
     return counter("n", number(1, attributes=attributes(**values)))
 
@@ -147,6 +154,18 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
     "a histogram without buckets": (
         [explicit([], [], count=4, sum=2.0)],
         {"histogram t": {"count": 4, "sum": 2.0}},
+        [],
+    ),
+    "a histogram without a sum has none": (
+        [explicit([2, 1], [0.0], min=-5.0, max=2.0)],
+        {"histogram t": {"count": 3, "sum": None, "min": -5.0, "max": 2.0}, "counter t.bucket le=0.0": {"count": 2}},
+        [],
+    ),
+    "exponential buckets without a sum have none": ([exponential(6, 0, [1])], {"histogram t": {"sum": None}}, []),
+    "without values the sum is 0": ([explicit([], [], count=0)], {"histogram t": {"count": 0, "sum": 0.0}}, []),
+    "one life without a sum leaves the total without one": (
+        [explicit([], [], count=2, sum=20.0), without_sum(3, start_time_unix_nano=BEGIN_NS + 1)],
+        {"histogram t": {"count": 5, "sum": None}},
         [],
     ),
     "buckets that do not fit are refused": ([explicit([1, 2], [0.5, 1.0])], {}, ["do not fit"]),
@@ -212,7 +231,7 @@ def test_each_kind_of_point(metrics: list[pb.Metric], sums: Sums, reasons: list[
     found = sums_of(changes)
     assert found.keys() == sums.keys()
     for name, fields in sums.items():
-        assert {field: found[name][field] for field in fields} == fields
+        assert {field: found[name].get(field) for field in fields} == fields
     assert len(changes.dead) == len(reasons)
     for letter, reason in zip(changes.dead, reasons, strict=True):
         assert reason in letter.reason
@@ -221,7 +240,7 @@ def test_each_kind_of_point(metrics: list[pb.Metric], sums: Sums, reasons: list[
     assert verify_sums.keys() == sums.keys()
     assert len(refused) == len(reasons)
     for name, fields in sums.items():
-        assert {field: verify_sums[name][field] for field in fields if field != "p50"} == {
+        assert {field: verify_sums[name].get(field) for field in fields if field != "p50"} == {
             field: value for field, value in fields.items() if field != "p50"
         }
 
@@ -279,6 +298,17 @@ def test_an_empty_batch_is_nothing() -> None:
     changes = apply(*values)
     assert (changes.totals, changes.dead) == ([], [])
     assert verified(*values) == ({}, [])
+
+
+@pytest.mark.parametrize("buckets", [False, True])
+def test_a_negative_sum_that_our_own_sink_sends_is_not_read_back_as_0(*, buckets: bool) -> None:
+    """The sink gives no sum of negative values, and so the second table has none."""
+    sketch = b'{"scale":6,"zero_count":1,"negative":{"offset":3,"counts":[2]}}'
+    fields: dict[str, Field] = {"count": 3, "sum": -6.0, "min": -5.0, "max": 0.0}
+    point = Point("t", {"app": "shop", "metric_type": "histogram"}, fields, BEGIN_MS + 2000, sketch)
+    found = sums_of(apply(request.encode([point], buckets=buckets)))["histogram t metric_type=histogram"]
+    assert {field: found.get(field) for field in fields} == {"count": 3, "sum": None, "min": -5.0, "max": 0.0}
+    assert ("p50" in found) == buckets
 
 
 def test_streams_of_two_scopes_are_added() -> None:

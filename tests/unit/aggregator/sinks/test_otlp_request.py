@@ -201,14 +201,18 @@ def test_tags_with_the_names_of_a_receivers_labels_are_renamed() -> None:
 
 
 def test_a_distribution_with_negative_values() -> None:
-    """Negative quantiles and decreasing sums are not allowed in a Summary: they are gauges."""
+    """OTLP has no sum that negative values lower, and a Summary without a sum would have 0. The sum is a gauge."""
     row = Sum(app="a", name="m", type="histogram", count=3, sum=-1.0, min=-3.0, max=4.0, p50=-2.0, p75=1.0, ts=NOW_MS)
     found = metrics(point(row))
-    (summary,) = found["m"]["summary"]["dataPoints"]
-    assert (summary["count"], "sum" in summary) == ("3", False)
-    assert summary["quantileValues"] == [{"quantile": 0.75, "value": 1.0}, {"quantile": 1.0, "value": 4.0}]
+    assert found["m"]["histogram"]["aggregationTemporality"] == "AGGREGATION_TEMPORALITY_CUMULATIVE"
+    assert found["m"]["histogram"]["dataPoints"] == [
+        data_point("histogram", start=True, count="3", bucketCounts=["3"], min=-3.0, max=4.0) | {"attributes": OF_TYPE}
+    ]
     gauges = {name: metric["gauge"]["dataPoints"][0]["asDouble"] for name, metric in found.items() if name in LOWERED}
     assert gauges == LOWERED
+    unknown = metrics(point(replace(row, sum=None, min=0.5, p50=0.75)))
+    assert "sum" not in unknown["m"]["histogram"]["dataPoints"][0]
+    assert "m.sum" not in unknown
 
 
 SKETCH = record.Sketch(
@@ -258,7 +262,8 @@ UNREADABLE = [
 ]
 
 
-LOWERED = {"m.sum": -1.0, "m.min": -3.0, "m.p50": -2.0}
+LOWERED = {"m.sum": -1.0, "m.p50": -2.0, "m.p75": 1.0}
+OF_TYPE = [{"key": "metric_type", "value": {"stringValue": "histogram"}}]
 
 
 def test_a_count_of_a_single_instance_is_no_cumulative_stream() -> None:

@@ -61,9 +61,9 @@ def test_the_text_is_rendered_once_for_each_flush() -> None:
     sink.flush()
     first = sink.metrics()
     sink.write([sum_point("counter", 2, 1_700_000_000_001, "x")])
-    assert sink.metrics().body is first.body
+    assert sink.metrics().text is first.text
     sink.flush()
     assert "x_total{" in sink.metrics().text
-    assert sink.metrics().body != first.body
+    assert sink.metrics().text != first.text
     sink.withdraw("the broker is unavailable")
     assert sink.metrics() == Response(503, "text/plain; charset=utf-8", "the broker is unavailable\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream_aggregator.kafka.topics import Topics
@@ -86,6 +88,8 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NotedLoop]]:
     for found in module._in_memory.values():
         found.between.end()
     module._in_memory.clear()
+    gc.enable()
+    gc.unfreeze()
 
 
 class Job(TwsTester):
@@ -167,9 +171,21 @@ def test_the_row_of_an_epoch_is_read_from_the_progress() -> None:
     frame = Job().epoch()
     assert list(frame.columns) == EPOCH_ROW.names
     fields = json.loads(frame.to_json(orient="records"))
-    (row,) = rows_of({"observedMetrics": {"epochs": {"shards": fields}}})
+    (row,) = rows_of({"observedMetrics": {"epochs": Row(shards=fields)}})
     assert (row.shard, row.steps, row.records, row.sums, row.rows, row.state_bytes) == (0, 3, 2, 4, 5, 9)
     assert row.positions == {"t-metrics": {"1": 7}}
+
+
+def test_a_batch_without_rows_is_no_error() -> None:
+    """Spark's progress lacks them if the batch's task had ended before."""
+    assert rows_of({"observedMetrics": {}}) == []
+
+
+def test_a_task_s_process_collects_nothing_but_after_an_epoch() -> None:
+    """PySpark's worker collects after each task, and would search the table. What an epoch leaves is frozen."""
+    Job().epoch()
+    assert not gc.isenabled()
+    assert gc.get_freeze_count() > 1000
 
 
 def test_a_local_master_has_a_slot_for_each_loop() -> None:

@@ -1,25 +1,26 @@
-"""The session of Spark: the archive of its classes, the sockets, and the path of its Python processes."""
+"""The session of Spark: its start and end, the archive of its classes, and the path of its Python processes."""
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
-import stat
+import signal
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkRuntimeError
 
-from tallystream.errors import ConfigError
+from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import jars
+from tallystream_aggregator.shutdown import stop_on_signals
 from tallystream_aggregator.spark import cds_archive, session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -79,31 +80,82 @@ def test_a_folder_that_cannot_be_written_is_named(environment: Path) -> None:
         cds_archive.make()
 
 
+class Builder:
+    """As PySpark's, which replaces the handler of SIGINT, and then may fail."""
+
+    error: Exception | None = None
+
+    def same(self, *_: object) -> Builder:
+        """Return itself."""
+        return self
+
+    appName = config = same  # noqa: N815 (PySpark's name)
+
+    def getOrCreate(self) -> object:  # noqa: N802
+        """Return a session."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.error is not None:
+            raise self.error
+        return self
+
+
 @pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary files, with a short path. The folder for sockets is created again."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="t-") as folder:
-        monkeypatch.setattr(tempfile, "tempdir", folder)
-        monkeypatch.setattr(session, "_socket_folder", functools.cache(session._socket_folder.__wrapped__))
-        yield Path(folder)
+def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
+    """What makes the session, under spark-submit."""
+    made = Builder()
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=made))
+    return made
 
 
-def test_only_this_user_may_enter_the_folder_of_sockets(temporary: Path) -> None:
-    """A Unix domain socket asks for no password. All sessions of a process use the same folder."""
-    settings = session.socket_settings()
-    folder = Path(settings[session.SOCKET_FOLDER])
-    assert settings[session.SOCKETS] == "true"
-    assert folder.parent == temporary
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert session.socket_settings() == settings
+@pytest.mark.usefixtures("builder")
+def test_the_handler_of_sigint_is_kept() -> None:
+    """Ctrl-C requests a stop, also while the command stands by, and is no KeyboardInterrupt."""
+    with stop_on_signals() as stop:
+        session.build_session("test")
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set()
 
 
-def test_a_folder_with_a_long_path_means_tcp(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system rejects a socket with a longer path, and Spark would start no Python process."""
-    long = temporary / ("x" * session.MAX_FOLDER_BYTES)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    assert session.socket_settings() == {session.SOCKETS: "false"}
+def test_a_session_that_does_not_start_is_one_sentence(builder: Builder) -> None:
+    """Its JVM may have refused the memory, or Spark the master."""
+    builder.error = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    with pytest.raises(TallystreamError, match=r"Spark did not start: .*Java gateway process exited"):
+        session.build_session("test")
+
+
+class EndedSession:
+    """A session whose JVM has ended. `proc` is None under spark-submit, which owns the JVM."""
+
+    def __init__(self, code: int | None, master: str) -> None:
+        process = None if code is None else SimpleNamespace(wait=lambda _: code)
+        self.sparkContext = SimpleNamespace(master=master, _gateway=self)
+        self.proc = process
+
+    @property
+    def jvm(self) -> object:
+        """Fail."""
+        return self.stop()
+
+    def stop(self) -> NoReturn:
+        """Fail."""
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+@pytest.mark.parametrize(
+    ("code", "master", "reason"),
+    [
+        (None, "local[2]", "JVM ended;"),
+        (3, "local[2]", "out of memory"),
+        (-9, "local[2]", "killed by signal 9;"),
+        (1, "spark://master:7077", "ended with exit code 1;"),
+    ],
+)
+def test_a_jvm_that_has_ended_is_named(code: int | None, master: str, reason: str) -> None:
+    """The message has what is known of the reason, and what to do."""
+    with pytest.raises(TallystreamError, match=reason):
+        session.end_session(EndedSession(code, master))  # type: ignore[arg-type]
 
 
 ZIPS = ("/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10-src.zip")

@@ -47,6 +47,11 @@ def test_executors_that_register_later_are_waited_for() -> None:
     require_settings(session([2, 2, 3, 4]), 4)
 
 
+def test_a_stop_ends_the_wait_for_executors() -> None:
+    """It is no error, and takes no half minute."""
+    require_settings(session([2]), 4, lambda: True)
+
+
 @pytest.mark.parametrize(("master", "slots"), [("spark://master:7077", [2, 3]), ("local[2]", [2, 9])])
 def test_too_few_slots_are_refused(master: str, slots: list[int]) -> None:
     """On a cluster after a while, on one machine at once: its slots never change."""

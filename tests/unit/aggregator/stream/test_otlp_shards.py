@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from support.otlp import counter, encode, number, resource_metrics
 from support.schedules import BEGIN_MS
+from tallystream_aggregator.otlp import decode
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import State, Table, TableSettings
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.otlp.decode import ResourceData
 
 SHARDS = 3
 SETTINGS = TableSettings(otlp_topics=("otlp",))
@@ -30,3 +37,23 @@ def test_a_record_that_is_refused_has_one_dead_letter(key: bytes | None) -> None
     """That of the shard of its key: what is no OTLP, and a forget record for another number of shards."""
     assert read(key, b"\xff\xff") == (1, 1)
     assert read(key, b'{"forget":{"metric":"n","shards":9}}') == (1, 1)
+
+
+@pytest.mark.parametrize("value", [b"\xff\xff", b"x" * 2_000_000, b"instances"], ids=["no OTLP", "too large", "good"])
+def test_each_shard_decodes_a_record_once_at_most(value: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is refused: the value, its size, or the data of each of many resources without a valid instance."""
+    if value == b"instances":
+        bad = [resource_metrics([counter("n", number(1))], service__instance__id=f"\0{n}") for n in range(5)]
+        good = [resource_metrics([counter("n", number(1))], service__instance__id=f"app-{n}") for n in range(5)]
+        value = encode(*bad, *good)
+    decoded: list[int] = []
+    original = decode.read
+
+    def counting(content: bytes) -> list[ResourceData]:
+        decoded.append(len(content))
+        return original(content)
+
+    monkeypatch.setattr(decode, "read", counting)
+    letters, records = read(b"app-1", value)
+    assert (letters, records) == (5 if b"app-" in value else 1, 1)
+    assert len(decoded) <= SHARDS

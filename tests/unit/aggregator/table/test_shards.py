@@ -1,20 +1,13 @@
-"""The shards of a record, and the states of shards that are made from rows."""
+"""The states of shards that are made from rows."""
 
 from __future__ import annotations
 
 from support.steps import run
 from support.topic import BEGIN_MS
 from tallystream_aggregator.table import State, Table
-from tallystream_aggregator.table.decode import CLOCK_KEY, Record
+from tallystream_aggregator.table.decode import Record
 from tallystream_aggregator.table.restore import LatestRows, restore
-from tallystream_aggregator.table.shards import shard_of, shards_of
-
-
-def test_a_clock_record_is_in_every_shard() -> None:
-    """In an OTLP topic its key means nothing."""
-    record = Record("metrics", 0, 0, 0, CLOCK_KEY, None)
-    assert shards_of(record, 3, ()) == {0, 1, 2}
-    assert len(shards_of(record, 3, ("metrics",))) == 1
+from tallystream_aggregator.table.shards import shard_of
 
 
 def test_the_lives_of_a_table_are_divided_among_more_shards() -> None:

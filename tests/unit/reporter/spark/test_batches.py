@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystream.registry import MetricRegistry
-from tallystream.spark.batches import Batch, CountedOffsets, first_starts, read_progress
+from tallystream.spark.batches import Batch, CountedOffsets, read_progress, starts_of
 from tallystream.spark.query_metrics import QueryMetrics
 from tallystream.testing import ManualClock, find
 
@@ -93,13 +94,21 @@ def test_a_topic_that_is_read_twice() -> None:
         ({0: 0, 1: 0}, 0, {0: 10, 1: 20}),  # startingOffsets=latest
         ({0: 4, 1: 5}, 21, {0: 4, 1: 5}),  # startingOffsets=earliest
         ({0: 10, 1: 5}, 6, {0: 10, 1: 14}),  # only one partition has records
-        ({0: 8, 1: 19}, 7, {0: 4, 1: 19}),  # records have been deleted since: only their number is known
+        ({0: 4, 1: 5}, 42, {0: 4, 1: 5}),  # each row is read twice, as by two actions in foreachBatch
+        ({0: 8, 1: 19}, 7, {0: 8, 1: 19}),  # records have been deleted since
     ],
 )
 def test_where_the_first_batch_started(beginnings: dict[int, int], rows: int, starts: dict[int, int]) -> None:
     """Spark does not report where the first batch of a query started; its rows and the first offsets tell it."""
-    found = first_starts({("a", 0): 10, ("a", 1): 20}, {("a", at): low for at, low in beginnings.items()}, rows)
+    first = dataclasses.replace(batch(0, None, {0: 10, 1: 20}), kafka_rows=rows)
+    found = starts_of(first, {("a", at): low for at, low in beginnings.items()})
     assert found == {("a", at): start for at, start in starts.items()}
+
+
+def test_a_pattern_without_topics_has_started() -> None:
+    """The first topic that it finds later is read from its beginning, like any other that is added."""
+    assert read_progress(progress(source({}, {"g": {"0": 5010}}, 20))).starts == {}
+    assert read_progress(progress(source(None, {"g": {"0": 5010}}, 20))).starts is None
 
 
 def batch(number: int, starts: dict[int, int] | None, ends: dict[int, int], *, run: str = "run-1") -> Batch:
@@ -146,12 +155,26 @@ def test_a_checkpoint_that_was_taken_back_counts_again() -> None:
 def test_a_partition_that_is_added_and_a_topic_that_is_made_again() -> None:
     """An added partition is read from its beginning. Offsets that go back to lower ones cover nothing."""
     counted = CountedOffsets()
-    added = counted.add(batch(1, {0: 5}, {0: 6, 1: 4}))
+    added = counted.add(batch(1, {0: 5}, {0: 6, 1: 4}), {("a", 1): 0})
     assert added is not None
     assert added.spans == {("a", 0): (5, 6), ("a", 1): (0, 4)}
     again = counted.add(batch(2, {0: 6, 1: 4}, {0: 2, 1: 5}))
     assert again is not None
     assert again.spans == {("a", 1): (4, 5)}
+
+
+@pytest.mark.parametrize(("rows", "first"), [(12, 5000), (24, 5000), (2, 5010), (12, None)])
+def test_a_topic_that_a_pattern_finds_starts_at_its_first_offset(rows: int, first: int | None) -> None:
+    """Records that retention deleted before the query found the topic are not counted, however often a row is read.
+
+    If the broker is not asked, the rows tell how many there were.
+    """
+    counted = CountedOffsets()
+    counted.add(read_progress(progress(source(None, {"f": {"0": 10}}, 10), batchId=0)), {("f", 0): 0})
+    found = source({"f": {"0": 10}}, {"f": {"0": 12}, "g": {"0": 5010}}, rows)
+    added = counted.add(read_progress(progress(found, batchId=1)), {} if first is None else {("g", 0): first})
+    assert added is not None
+    assert added.spans == {("f", 0): (10, 12), ("g", 0): (first or 5000, 5010)}
 
 
 @settings(max_examples=300)

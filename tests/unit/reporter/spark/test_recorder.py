@@ -35,6 +35,7 @@ class Kafka:
     def __init__(self, committed: dict[Partition, Committed] | None = None) -> None:
         self.stored = dict(committed or {})
         self.failing: set[str] = set()
+        self.beginnings: dict[Partition, int] = {}
         self.calls: list[str] = []
 
     def _request(self, name: str) -> None:
@@ -57,9 +58,9 @@ class Kafka:
         return {at: one for at, one in self.stored.items() if at in set(partitions)}
 
     def beginning_offsets(self, partitions: Iterable[Partition], _timeout: float) -> dict[Partition, int]:
-        """Return zeros."""
+        """Return the first offset of each partition."""
         self._request("beginning_offsets")
-        return dict.fromkeys(partitions, 0)
+        return {at: self.beginnings.get(at, 0) for at in partitions}
 
     def commit(self, offsets: Mapping[Partition, int], metadata: str, _timeout: float) -> None:
         """Commit the offsets."""
@@ -93,6 +94,19 @@ def test_the_order_is_count_report_commit() -> None:
     assert kafka.calls == ["read", "beginning_offsets", "report", "commit", "close"]
     assert kafka.stored == {("a", 0): Committed(5, "id 0")}
     assert registry.counter("spark.records", TAGS).count == 3
+
+
+def test_the_broker_is_asked_for_the_beginning_of_partitions_without_a_start() -> None:
+    """That is once for each partition: in the first batch, or when a later one has a new partition."""
+    kafka = Kafka()
+    kafka.beginnings = {("a", 0): 2, ("g", 0): 5000}
+    registry, recorder = recording(kafka)
+    recorder.progress(progress(0, None, 5, rows=6))
+    recorder.progress(progress(1, 5, 7).replace('"endOffset": {', '"endOffset": {"g": {"0": 5010}, '))
+    recorder.progress(progress(2, 7, 8))
+    assert recorder.stop(10)
+    assert kafka.calls.count("beginning_offsets") == 2
+    assert registry.counter("spark.records", TAGS).count == (5 - 2) + (2 + 10) + 1
 
 
 def test_the_gap_after_a_kill_is_counted_only_for_the_same_query() -> None:

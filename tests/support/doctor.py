@@ -1,0 +1,42 @@
+"""`tallystream doctor`, and its output."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from support.commands import run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Line(NamedTuple):
+    """A line of the output."""
+
+    status: str
+    found: str
+    remedy: str
+
+
+class Result(NamedTuple):
+    """What the command returned: its exit code, and its lines by what was checked."""
+
+    code: int
+    lines: dict[str, Line]
+
+    @property
+    def failed(self) -> dict[str, Line]:
+        """The checks that failed."""
+        return {check: line for check, line in self.lines.items() if line.status == "failed"}
+
+
+def doctor(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
+    """Run the command."""
+    done = run("doctor", "--json", *arguments, env=env, timeout=120)
+    assert done.stdout, done.stderr
+    output = json.loads(done.stdout)
+    assert output["ok"] is (done.returncode == 0)
+    lines = {one["check"]: Line(one["status"], one["found"], one["remedy"]) for one in output["findings"]}
+    assert len(lines) == len(output["findings"])
+    return Result(done.returncode, lines)

@@ -1,0 +1,155 @@
+"""The points of a scope are the same whatever was read before, and what is kept of it is limited."""
+
+from __future__ import annotations
+
+import gc
+import math
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
+
+from support.otlp import BEGIN_NS, CUMULATIVE, attributes, counter, encode, gauge, number, resource_metrics
+from tallystream.record import Counter, Gauge
+from tallystream_aggregator.otlp import decode, identity, scopes
+from tallystream_aggregator.otlp.identity import KnownResources
+from tallystream_aggregator.otlp.points import read_metric
+from tallystream_aggregator.otlp.scopes import KnownScopes, ScopePoints
+
+times = st.sampled_from([0, 1, BEGIN_NS, BEGIN_NS + 1, 2**63 - 1, 2**63, 2**64 - 1])
+integers = st.integers(-(2**63), 2**63 - 1)
+floats = st.floats() | st.sampled_from([0.5, -0.0, math.nan, math.inf])
+points = st.builds(
+    lambda value, start, time, name, flags: number(
+        value, start, time, attributes=attributes(**{name: "é" * len(name)}), flags=flags
+    ),
+    integers | floats,
+    times,
+    times,
+    st.sampled_from(["a", "b", "\x3f\xf0", "bb"]),
+    st.sampled_from([0, 0, 0, 0, 1]),
+)
+metrics = st.builds(
+    lambda kind, name, found: kind(name, *found),
+    st.sampled_from([counter, gauge, lambda *made: counter(*made, monotonic=False)]),
+    st.sampled_from(["n", "m", "\0"]),
+    st.lists(points, max_size=3),
+) | st.just(pb.Metric(name="s", summary=pb.Summary(data_points=[pb.SummaryDataPoint(count=1)])))
+
+
+def scope(*found: pb.Metric) -> pb.ScopeMetrics:
+    """Return these metrics as a scope."""
+    return resource_metrics(list(found)).scope_metrics[0]
+
+
+def text_of(found: ScopePoints) -> tuple[list[str], list[str]]:
+    """Return points as text, in which NaN equals NaN and -0.0 differs from 0.0."""
+    return [repr(group) for group in found.groups], [repr(point) for point in found.rejected]
+
+
+def expected(found: pb.ScopeMetrics) -> tuple[list[str], list[str]]:
+    """Return the points as they are without a memory."""
+    return text_of(KnownScopes().read(found))
+
+
+def check(known: KnownScopes, one: pb.ScopeMetrics) -> None:
+    """Check that a scope is read as without a memory, if it is parsed or, when it is known, from its bytes."""
+    assert text_of(known.read(one)) == expected(one)
+    raw = one.SerializeToString()
+    found = known.find(raw)
+    if found is not None:
+        assert text_of(found.read(raw)) == expected(one)
+
+
+@given(st.lists(st.tuples(st.lists(metrics, max_size=3), st.lists(st.tuples(integers | floats, times, times)))))
+def test_the_same_points_as_without_a_memory(steps: list[tuple[list[pb.Metric], list[tuple[Any, int, int]]]]) -> None:
+    """After any other scopes, and after the same scope with other values of any type, the points are the same."""
+    known = KnownScopes()
+    for found, changes in steps:
+        one = scope(*found)
+        check(known, one)
+        for value, start_ns, time_ns in changes:
+            for point in (point for metric in one.metrics for point in metric.sum.data_points):
+                point.start_time_unix_nano, point.time_unix_nano = start_ns, time_ns
+                point.MergeFrom(number(value, start_ns, time_ns))
+            check(known, one)
+
+
+def test_the_points_of_a_scope_are_those_of_read_metric() -> None:
+    """Grouped by their start time and their time, in their order, and with all metrics of a histogram."""
+    buckets = pb.HistogramDataPoint(
+        start_time_unix_nano=5, time_unix_nano=7, count=2, explicit_bounds=[1.0], bucket_counts=[1, 1]
+    )
+    histogram = pb.Metric(name="h", histogram=pb.Histogram(data_points=[buckets], aggregation_temporality=CUMULATIVE))
+    one = scope(counter("n", number(1, 5, 7), number(2, 6, 7)), histogram, counter("bad", number(-1, 5, 7)))
+    read = [point for metric in one.metrics for point in read_metric(metric)]
+    points = KnownScopes().read(one)
+    assert points.rejected == [read[3]]
+    assert [(group.start_ns, group.time_ns) for group in points.groups] == [(5, 7), (6, 7)]
+    assert points.groups[0].metrics == [*read[0].metrics, *read[2].metrics]
+    assert points.groups[0].firsts == [read[0].metrics[0], read[2].metrics[0]]
+    assert points.groups[1].metrics == read[1].metrics
+
+
+def test_a_known_record_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second export of a process costs a fraction: neither the record nor its metrics are read one by one again."""
+
+    def export(value: int) -> bytes:
+        times = BEGIN_NS, BEGIN_NS + value
+        one = resource_metrics(
+            [counter("n", number(value, *times)), gauge("g", number(value / 2, 0, times[1]))], service__name="shop"
+        )
+        one.schema_url = "https://example.org/1"
+        return encode(one, resource_metrics([counter("m", number(value, *times))]))
+
+    def snapshots(value: int) -> list[Any]:
+        read = [decode.snapshots(one, BEGIN_NS // 1_000_000) for one in decode.read(export(value))]
+        return [(one.instance, one.rejected, [snapshot.metrics for snapshot in one.snapshots]) for one in read]
+
+    first = snapshots(5)
+    monkeypatch.setattr(scopes, "read_metric", None)
+    monkeypatch.setattr(decode, "_parsed", None)
+    assert first == [
+        ("unknown", [], [[Gauge(name="g", value=2.5)], [Counter(name="n", count=5)]]),
+        ("unknown", [], [[Counter(name="m", count=5)]]),
+    ]
+    assert snapshots(7) == [
+        ("unknown", [], [[Gauge(name="g", value=3.5)], [Counter(name="n", count=7)]]),
+        ("unknown", [], [[Counter(name="m", count=7)]]),
+    ]
+
+
+@pytest.mark.parametrize("what", ["scope", "schema", "tag", "resource", "name"])
+def test_what_is_kept_is_limited_in_bytes(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts that never come back do not fill the memory, whether the points are taken or refused."""
+    monkeypatch.setattr(scopes, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(identity, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(decode, "_scopes", KnownScopes())
+    monkeypatch.setattr(decode, "_resources", KnownResources())
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for size in (300, 5_000, 20_000):
+            for n in range(40):
+                text = f"{n}-".ljust(size, "x")
+                one = resource_metrics(
+                    [gauge("g", number(n, 0, attributes=attributes(k=text if what == "tag" else "")))]
+                )
+                if what == "scope":
+                    one.scope_metrics[0].scope.name = text
+                elif what == "schema":
+                    one.scope_metrics[0].schema_url = text
+                elif what == "name":
+                    one.scope_metrics[0].metrics[0].name = text
+                elif what == "resource":
+                    one.resource.attributes.extend(attributes(k=text))
+                for resource in decode.read(encode(one)):
+                    decode.snapshots(resource, BEGIN_NS // 1_000_000)
+                del one, resource
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] < 400_000
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,86 @@
+"""What the driver notes of the finished epochs of its queries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tallystream.testing import ManualClock
+from tallystream_aggregator.health import Health, HealthSettings
+from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, EpochRow
+from tallystream_aggregator.spark.epochs.progress import Epoch, Epochs
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+AT = {"metrics": {"0": 5}}
+
+
+class Query:
+    """A query whose progress is that of the batch that ended last."""
+
+    def __init__(self) -> None:
+        self.lastProgress: dict[str, Any] | None = None
+
+    def end(self, batch: int, *rows: EpochRow) -> StreamingQuery:
+        """End a batch."""
+        shards = [dict(zip(EPOCH_ROW.names, row.cells(), strict=True)) for row in rows]
+        self.lastProgress = {
+            "batchId": batch,
+            "timestamp": "1970-01-01T00:00:02.500Z",
+            "stateOperators": [{"numRowsTotal": 3, "memoryUsedBytes": 8}] * 2,
+            "observedMetrics": {"epochs": {"shards": shards}},
+        }
+        return self  # type: ignore[return-value]  # what is used of it
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health("aggregate", HealthSettings(), clock=ManualClock())
+
+
+def test_each_finished_epoch_is_noted_once(health: Health) -> None:
+    """Another query begins at the batch that the one before did not finish."""
+    epochs, query = Epochs(health), Query()
+    epochs.reset()
+    epochs.look(query)  # type: ignore[arg-type]
+    for batch in (7, 7, 8):
+        epochs.look(query.end(batch, EpochRow(0, positions=AT)))
+    epochs.reset()
+    epochs.look(query.end(8, EpochRow(0, positions=AT)))
+    assert list(epochs.finished) == [Epoch(batch, 2500, [EpochRow(0, positions=AT)]) for batch in (7, 8, 8)]
+    assert epochs.count == 3
+
+
+def test_the_last_epoch_is_the_one_in_which_every_loop_saw_the_request_to_stop(health: Health) -> None:
+    """One that had ended before it goes on with its steps, and the next epoch stores them."""
+    epochs, query, told = Epochs(health), Query(), []
+    for batch, stopped in enumerate(((False, False), (True, False), (True, True))):
+        epochs.look(query.end(batch, *(EpochRow(shard, stopped=one) for shard, one in enumerate(stopped))))
+        told.append(epochs.stopped)
+    assert told == [False, False, True]
+
+
+def test_a_loop_that_waits_for_the_broker_is_alive_and_not_ready(health: Health) -> None:
+    """Its epochs end without positions. Their number shows that it is not stuck."""
+    epochs, query, ready = Epochs(health), Query(), []
+    epochs.reset()
+    for batch, positions in enumerate((AT, {}, {}, AT)):
+        epochs.look(query.end(batch, EpochRow(0, positions=AT), EpochRow(1, positions=positions)))
+        ready.append(health.status.unready_reason() is None)
+    assert ready == [True, False, False, True]
+    assert health.status.unhealthy_reason() is None
+
+
+def test_the_metrics_have_the_rows_of_all_shards(health: Health) -> None:
+    """The state has those of each operator. The time is that of the busiest loop."""
+    rows = [
+        EpochRow(0, steps=2, restarts=1, seconds=60.0, waited_s=50.0, state_bytes=5, positions=AT),
+        EpochRow(1, steps=3, seconds=59.0, waited_s=20.0, state_bytes=6, positions=AT),
+    ]
+    Epochs(health).look(Query().end(0, *rows))
+    lines = [line for line in health.metrics().text.splitlines() if not line.startswith("#")]
+    found = {line.split("{")[0]: float(line.split()[-1]) for line in lines}
+    assert (found["tallystream_steps_total"], found["tallystream_restarts_total"]) == (5, 1)
+    assert (found["tallystream_state_rows"], found["tallystream_table_state_bytes"]) == (6, 11)

@@ -1,0 +1,216 @@
+"""Decorators on everything that can be called: the whole call is measured, and every exception counts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tallystream import MetricRegistry, count_exceptions, counted, pyformance_compat, timed
+from tallystream.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+
+class _Work:
+    """Calls of every kind that each take two seconds of the clock, in two steps, and then raise if they should."""
+
+    def __init__(self, clock: ManualClock, *, fails: bool) -> None:
+        self._clock, self._fails = clock, fails
+
+    def step(self) -> None:
+        """Work for a second."""
+        self._clock.advance(1)
+
+    def end(self) -> str:
+        """Work for a second; then raise or return."""
+        self.step()
+        if self._fails:
+            raise ValueError
+        return "done"
+
+    def function(self, decorate: Any) -> None:
+        @decorate
+        def work() -> str:
+            self.step()
+            return self.end()
+
+        assert work() == "done"
+
+    def coroutine(self, decorate: Any) -> None:
+        @decorate
+        async def work() -> str:
+            self.step()
+            await asyncio.sleep(0)
+            return self.end()
+
+        assert inspect.iscoroutinefunction(work)
+        assert asyncio.run(work()) == "done"
+
+    def partial_coroutine(self, decorate: Any) -> None:
+        async def work(step: Callable[[], None]) -> str:
+            step()
+            await asyncio.sleep(0)
+            return self.end()
+
+        assert asyncio.run(decorate(functools.partial(work, self.step))()) == "done"
+
+    def generator(self, decorate: Any) -> None:
+        @decorate
+        def work() -> Iterator[int]:
+            self.step()
+            yield 1
+            self.end()
+
+        assert inspect.isgeneratorfunction(work)
+        assert list(work()) == [1]
+
+    def asynchronous_generator(self, decorate: Any) -> None:
+        @decorate
+        async def work() -> AsyncIterator[int]:
+            self.step()
+            yield 1
+            self.end()
+
+        async def drain() -> list[int]:
+            return [number async for number in work()]
+
+        assert inspect.isasyncgenfunction(work)
+        assert asyncio.run(drain()) == [1]
+
+    def below_contextmanager(self, decorate: Any) -> None:
+        @contextlib.contextmanager
+        @decorate
+        def work() -> Iterator[int]:
+            self.step()
+            yield 1
+            self.end()
+
+        with work() as number:
+            assert number == 1
+
+    def above_contextmanager(self, decorate: Any) -> None:
+        @decorate
+        @contextlib.contextmanager
+        def work() -> Iterator[int]:
+            self.step()
+            yield 1
+            self.end()
+
+        with work() as number:
+            assert number == 1
+
+    def above_asynccontextmanager(self, decorate: Any) -> None:
+        @decorate
+        @contextlib.asynccontextmanager
+        async def work() -> AsyncIterator[int]:
+            self.step()
+            yield 1
+            self.end()
+
+        async def enter() -> None:
+            async with work() as number:
+                assert number == 1
+
+        asyncio.run(enter())
+
+    def callable_object(self, decorate: Any) -> None:
+        outer = self
+
+        class Callable:
+            async def __call__(self) -> str:
+                outer.step()
+                await asyncio.sleep(0)
+                return outer.end()
+
+        assert asyncio.run(decorate(Callable())()) == "done"
+
+    def methods(self, decorate: Any) -> None:
+        outer = self
+
+        class Holder:
+            @decorate
+            @staticmethod
+            async def static() -> str:
+                outer.step()
+                return outer.end()
+
+        assert asyncio.run(Holder.static()) == "done"
+
+
+KINDS = [name for name, value in vars(_Work).items() if not name.startswith("_") and name not in ("step", "end")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_whole_call_is_measured(kind: str, fails: bool) -> None:
+    """One call takes its two seconds, and counts once; if it raises at its end, the exception counts and continues."""
+    clock = ManualClock()
+    registry = MetricRegistry("app", clock=clock)
+    theirs = pyformance_compat.MetricsRegistry()
+
+    def decorate(function: Any) -> Any:
+        observed = count_exceptions("failed", registry=registry)(timed("time", registry=registry)(function))
+        observed = counted("calls", registry=registry)(observed)
+        return pyformance_compat.time_calls(observed, metric_name="theirs", registry=theirs)
+
+    with pytest.raises(ValueError, match=r"^$") if fails else contextlib.nullcontext():
+        getattr(_Work(clock, fails=fails), kind)(decorate)
+    assert registry.timer("time").collect(views=False).sum == 2
+    assert registry.counter("calls").count == registry.timer("time").count == 1
+    assert registry.counter("failed", {"exception": "ValueError"}).count == fails
+    assert theirs.timer("theirs").get_count() == 1
+
+
+def test_a_generator_gets_what_is_sent_and_thrown_into_it() -> None:
+    """The decorated generators forward values, exceptions and the end, as `yield from` does."""
+    registry = MetricRegistry("app", clock=ManualClock())
+    seen: list[object] = []
+
+    def steps() -> Iterator[int]:
+        try:
+            for number in range(9):
+                try:
+                    seen.append((yield number))
+                except KeyError as error:
+                    seen.append(error)
+        finally:
+            seen.append("closed")
+
+    async def steps_later() -> AsyncIterator[int]:
+        try:
+            for number in range(9):
+                try:
+                    seen.append((yield number))
+                except KeyError as error:
+                    seen.append(error)
+        finally:
+            seen.append("closed")
+
+    thrown = KeyError("k")
+    generator: Any = timed("t", registry=registry)(steps)()
+    assert [next(generator), generator.send("a"), generator.throw(thrown)] == [0, 1, 2]
+    generator.close()
+
+    async def drive() -> None:
+        later: Any = timed("t", registry=registry)(steps_later)()
+        assert [await anext(later), await later.asend("a"), await later.athrow(thrown)] == [0, 1, 2]
+        await later.aclose()
+
+    asyncio.run(drive())
+    assert seen == ["a", thrown, "closed"] * 2
+    assert registry.timer("t").count == 2
+
+
+@pytest.mark.parametrize("value", [5, None, property(lambda _: 5)])
+def test_what_cannot_be_called_is_refused_when_it_is_decorated(value: object) -> None:
+    """The TypeError shows what it was."""
+    registry = MetricRegistry("app")
+    for decorate in (timed("t", registry=registry), counted("c", registry=registry), count_exceptions("e")):
+        with pytest.raises(TypeError, match="can't be called; decorate a function, a method or a callable object"):
+            decorate(value)  # type: ignore[operator]

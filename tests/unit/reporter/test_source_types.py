@@ -1,0 +1,183 @@
+"""Metrics of every type from a source, through lives of the reporter, forks of the process and resets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystream import MetricRegistry, record
+from tallystream.bridges.base import Reading
+from tallystream.bridges.sources import FAILED
+from tallystream.kafka.life import LifeHistory
+from tallystream.metric_types import GROWING, HIGHEST, LOWEST, NAMES, TOTAL, TYPES
+from tallystream.testing import ManualClock, find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Library:
+    """A source with one metric, whose values begin again at a reset."""
+
+    kind = "library"
+
+    def __init__(self, type_: str, clock: ManualClock) -> None:
+        self._type, self._clock = type_, clock
+        self.reset(0)
+
+    def reset(self, offset: int) -> None:
+        """Forget all values; the next offset is another one."""
+        self.values: list[int] = []
+        self.offset, self.first = offset, offset
+        self._began = self._clock.wall_ms() / 1000
+
+    def count(self, value: int) -> None:
+        """Add a value, and so many offsets."""
+        self.values.append(value)
+        self.offset += value
+
+    def fields(self) -> dict[str, Any]:
+        """Return the current fields, also those that the type does not have."""
+        return {
+            "count": len(self.values),
+            "sum": sum(self.values) / 4,
+            "value": self.offset,
+            "min": min(self.values, default=None),
+            "max": max(self.values, default=None),
+            "start": self.first,
+            "position": self.offset,
+        }
+
+    def read(self) -> Iterator[Reading]:
+        """Return the metric."""
+        fields = {name: value for name, value in self.fields().items() if name in NAMES[self._type]}
+        yield Reading(record.CLASSES[self._type](name="m", **fields), self._began)
+
+
+class Process:
+    """A process that reports the library, and what it has published in each of its lives."""
+
+    def __init__(self, registry: MetricRegistry, clock: ManualClock) -> None:
+        self._registry, self._clock = registry, clock
+        self._history = LifeHistory("app")
+        self.published: dict[str, record.Metric] = {}
+
+    def report(self, *, final: bool = False) -> None:
+        """Report, and receive the acknowledgement. After the final report a new life begins."""
+        now_ms = self._clock.wall_ms()
+        for pending in self._history.prepare(self._registry.snapshot(), now_ms, final=final):
+            record.decode(pending.value)  # raises if a field is out of its bounds
+            self._history.acknowledged(pending, now_ms, now_ms)
+            for metric in pending.snapshot.metrics:
+                if metric.name == "m":
+                    self.published[pending.snapshot.life] = metric
+
+    def total(self, field: str, adds: str) -> float | None:
+        """Return what all lives together have published of a field."""
+        values = [getattr(metric, field) for metric in self.published.values()]
+        known = [value for value in values if value is not None]
+        if adds == TOTAL:
+            return sum(known)
+        return (min if adds == LOWEST else max)(known, default=None)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("count"), st.integers(1, 9)),
+        st.tuples(st.just("reset"), st.integers(0, 40)),
+        st.tuples(st.sampled_from(["life", "fork"]), st.just(0)),
+    ),
+    max_size=25,
+)
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@given(steps=STEPS)
+def test_what_lives_publish_together_is_what_the_source_counted(type_: str, steps: list[tuple[str, int]]) -> None:
+    """In any order, totals have every value once, and extremes are of all values; a child has none of its parent's."""
+    clock = ManualClock()
+    registry, library = MetricRegistry("app", clock=clock), Library(type_, clock)
+    registry.add_source(library)
+    process = Process(registry, clock)
+    process.report()
+    values, starts, ends, parents_end = list[int](), [0], [0], 0
+    for step, number in steps:
+        clock.advance(1)
+        if step == "count":
+            library.count(number)
+            values.append(number)
+        elif step == "reset":
+            library.reset(number)
+            starts.append(number)
+        elif step == "life":
+            process.report(final=True)
+        else:
+            registry.reset_after_fork()
+            process = Process(registry, clock)
+            parents_end = library.offset
+            values, starts, ends = [], [], [parents_end]
+        ends.append(library.offset)
+        process.report()
+    forked = any(step == "fork" for step, _ in steps)
+    expected = {
+        "count": len(values),
+        "sum": sum(values) / 4,
+        "min": None if forked else min(values, default=None),
+        "max": None if forked else max(values, default=None),
+        "start": parents_end if forked else min(starts),
+        "position": max(ends),
+    }
+    for field, adds in TYPES[type_]:
+        if adds in (TOTAL, LOWEST, HIGHEST):
+            assert process.total(field, adds) == expected[field], field
+
+
+class Once:
+    """A source with one reading."""
+
+    kind = "once"
+
+    def __init__(self, *readings: Reading) -> None:
+        self._readings = readings
+
+    def read(self) -> Iterator[Reading]:
+        """Return the readings."""
+        yield from self._readings
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_every_number_of_another_library_is_reported_as_a_number(registry: MetricRegistry, type_: str) -> None:
+    """One value of numpy in any field would prevent all metrics of the process from being reported."""
+    fields = [name for name in record.CLASSES[type_].__struct_fields__ if name not in ("name", "tags", "sketch")]
+    registry.add_source(Once(Reading(record.CLASSES[type_](name="m", **dict.fromkeys(fields, np.int64(3))))))
+    found = find(registry, "m")
+    assert [type(getattr(found, name)) for name in fields] == [int] * len(fields)
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1e200])
+def test_a_number_that_no_record_can_have_is_left_out(registry: MetricRegistry, type_: str, number: float) -> None:
+    """Whichever field has it, the metric is not reported: the table would refuse it, or every sum with it."""
+    for index, name in enumerate(NAMES[type_]):
+        fields = dict.fromkeys(NAMES[type_], 1) | {name: number}
+        if name != "value" and (number != -1e200 or adds_up(type_, name)):
+            registry.add_source(Once(Reading(record.CLASSES[type_](name=f"m{index}", **fields))))
+            assert find(registry, f"m{index}") is None
+
+
+def adds_up(type_: str, name: str) -> bool:
+    """Return whether a field is a total, or an offset."""
+    return dict(TYPES[type_])[name] == TOTAL or type_ == "position"
+
+
+@pytest.mark.parametrize("type_", GROWING)
+def test_streams_of_one_metric_are_added_up(registry: MetricRegistry, type_: str) -> None:
+    """Two streams of a type that counts are one metric with the sum of both, not a duplicate."""
+    fields = dict.fromkeys(NAMES[type_], 2)
+    registry.add_source(Once(*(Reading(record.CLASSES[type_](name="m", **fields), None, stream) for stream in "ab")))
+    assert getattr(find(registry, "m"), GROWING[type_]) == 4
+    assert registry.counter(FAILED, tags={"source": "once"}).count == 0
