@@ -53,10 +53,16 @@ def request(*metrics: pb.Metric, instance: str = "i", app: str = "a", scope: str
     return data.SerializeToString()
 
 
-def counter(name: str, value: int = 1, start_ns: int = START_NS, time_ns: int = NOW_NS, **tags: str) -> pb.Metric:
+def counter(
+    name: str,
+    value: int = 1,
+    start_ns: int = START_NS,
+    time_ns: int = NOW_NS,
+    tags: dict[str, str] | None = None,
+) -> pb.Metric:
     """Return a counter with one point."""
     point = pb.NumberDataPoint(start_time_unix_nano=start_ns, time_unix_nano=time_ns, as_int=value)
-    point.attributes.extend(attribute(*tag) for tag in tags.items())
+    point.attributes.extend(attribute(*tag) for tag in (tags or {}).items())
     found = pb.Metric(name=name)
     found.sum.CopyFrom(pb.Sum(is_monotonic=True, aggregation_temporality=CUMULATIVE, data_points=[point]))
     return found
@@ -147,12 +153,12 @@ def protobuf() -> Iterator[Input]:
     yield one(
         "OTLP protobuf",
         "long attributes",
-        [request(*(counter("m", n, **{f"k{k}": "v" * 500 for k in range(20)}) for n in range(6)))],
+        [request(*(counter("m", n, tags={f"k{k}": "v" * 500 for k in range(20)}) for n in range(6)))],
     )
     yield one(
         "OTLP protobuf",
         "33 attributes",
-        [request(*(counter(f"m{n}", **{f"k{k}": "" for k in range(33)}) for n in range(200)))],
+        [request(*(counter(f"m{n}", tags={f"k{k}": "" for k in range(33)}) for n in range(200)))],
     )
 
 
