@@ -1,7 +1,7 @@
 """The cost of reading and compacting records, compared with other parsers: python -m benchmarks.decoding.
 
-One process without Spark reads records of the short form and snapshots of 50 counters, and finds the last value of each
-counter of each instance. All parsers have to find the same values. polars is measured if it is installed.
+One process without Spark reads records of the short form, and finds the last value of each counter of each instance.
+All parsers have to find the same values. polars is measured if it is installed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json
 
-from benchmarks.aggregator.load import Fleet, Snapshots, Updates, singles
+from benchmarks.aggregator.load import Fleet, Updates, singles
 from tallystream.record import MAX_COUNT
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
@@ -48,19 +47,6 @@ class Short(msgspec.Struct):
     value: int
 
 
-class Metric(msgspec.Struct):
-    """A counter of a snapshot."""
-
-    name: str
-    count: int
-
-
-class Snapshot(msgspec.Struct):
-    """The fields of a snapshot that are needed."""
-
-    metrics: list[Metric]
-
-
 class Accepting(Table):
     """A table that accepts every record and does nothing with it."""
 
@@ -86,15 +72,10 @@ def ours(records: Records) -> Last:
 
 def by_msgspec(records: Records) -> Last:
     """Decode each record into a struct, and put the values into a dict."""
-    short, snapshot, last = msgspec.json.Decoder(Short), msgspec.json.Decoder(Snapshot), Last()
-    if records[0][1].startswith(b'{"name"'):
-        for key, value in records:
-            row = short.decode(value)
-            last[key, row.name] = row.value
-        return last
+    short, last = msgspec.json.Decoder(Short), Last()
     for key, value in records:
-        for metric in snapshot.decode(value).metrics:
-            last[key, metric.name] = metric.count
+        row = short.decode(value)
+        last[key, row.name] = row.value
     return last
 
 
@@ -102,13 +83,7 @@ def by_pyarrow(records: Records) -> Last:
     """Read all records as lines of JSON with pyarrow, and take the last value of each group."""
     read = pyarrow.json.read_json(io.BytesIO(b"\n".join(value for _, value in records)))
     keys = pa.array([key for key, _ in records])
-    if "value" in read.column_names:
-        rows = pa.table({"key": keys, "name": read["name"], "value": read["value"]})
-    else:
-        lists = read["metrics"].combine_chunks()
-        flat = pc.list_flatten(lists)
-        of = pc.list_parent_indices(lists)
-        rows = pa.table({"key": keys.take(of), "name": flat.field("name"), "value": flat.field("count")})
+    rows = pa.table({"key": keys, "name": read["name"], "value": read["value"]})
     grouped = rows.group_by(["key", "name"], use_threads=False).aggregate([("value", "last")])
     return _last(grouped["key"].to_pylist(), grouped["name"].to_pylist(), grouped["value_last"].to_pylist())
 
@@ -116,13 +91,8 @@ def by_pyarrow(records: Records) -> Last:
 def by_polars(records: Records) -> Last:
     """Read the values as structs of a known schema with polars."""
     frame = pl.DataFrame({"key": [key for key, _ in records], "value": [value.decode() for _, value in records]})
-    if records[0][1].startswith(b'{"name"'):
-        of = pl.Struct({"name": pl.String, "value": pl.Int64})
-        rows = frame.with_columns(pl.col("value").str.json_decode(of)).unnest("value")
-    else:
-        of = pl.Struct({"metrics": pl.List(pl.Struct({"name": pl.String, "count": pl.Int64}))})
-        read = frame.with_columns(pl.col("value").str.json_decode(of)).unnest("value")
-        rows = read.explode("metrics").unnest("metrics").rename({"count": "value"})
+    of = pl.Struct({"name": pl.String, "value": pl.Int64})
+    rows = frame.with_columns(pl.col("value").str.json_decode(of)).unnest("value")
     last = rows.group_by("key", "name").last()
     return _last(last["key"].to_list(), last["name"].to_list(), last["value"].to_list())
 
@@ -146,11 +116,10 @@ def main() -> int:
     updates = parser.parse_args().updates
     failed = False
     print("| records | parser | processor µs a record | µs an update |\n|---|---|---|---|")
-    for form, instances in (("short form", 20), ("short form", 1000), ("snapshots", 1000)):
+    for instances in (20, 1000):
         fleet = Fleet(instances=instances)
         load = Updates(fleet).take(updates // fleet.metrics * fleet.metrics)
-        rendered = singles(fleet, load, AT_MS) if form == "short form" else Snapshots(fleet, AT_MS).render(load)
-        records = list(rendered)
+        records = list(singles(fleet, load, AT_MS))
         expected = by_msgspec(records)
         for name, parse in PARSERS.items():
             began = time.process_time()
@@ -159,7 +128,7 @@ def main() -> int:
             failed |= found != expected
             wrong = "" if found == expected else " **wrong**"
             per_record, per_update = took / len(records) * 1e6, took / len(load.readings) * 1e6
-            rows = f"{len(records):,} of the {form}, {fleet.rows:,} counters"
+            rows = f"{len(records):,} of the short form, {fleet.rows:,} counters"
             print(f"| {rows} | {name}{wrong} | {per_record:.2f} | {per_update:.2f} |", flush=True)
     return int(failed)
 

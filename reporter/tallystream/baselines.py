@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -63,7 +63,7 @@ def _combined(metric: record.Metric, other: record.Metric | None, sign: int) -> 
     if other is None or other.__class__ is not metric.__class__:
         return metric
     names = (name for name, adds in TYPES[metric.type] if adds == TOTAL)
-    changed = {name: _added(getattr(metric, name), getattr(other, name), sign) for name in names}
+    changed: dict[str, Any] = {name: _added(getattr(metric, name), getattr(other, name), sign) for name in names}
     if isinstance(other, record.Histogram) and isinstance(metric, record.Histogram):
         changed["sketch"] = _combined_sketch(metric.sketch, other.sketch, sign)
     return msgspec.structs.replace(metric, **changed) if changed else metric

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource, NewTopic
-from msgspec.structs import replace
 
-from support.kafka import append_to_ledger, committed
+from support.kafka import committed
 from support.kafka import read_topic as read_for_tests
-from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
-from tallystream_aggregator.jobs.aggregate.settings import GROUP
-from tallystream_aggregator.kafka import ledger
+from tallystream_aggregator.jobs.aggregate.query_watch import commit_offsets
+from tallystream_aggregator.jobs.aggregate.start_position import GROUP
+from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
-from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.kafka import KafkaBroker as Access
+from tallystream_aggregator.stream.reading import committed_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,9 +48,8 @@ def test_the_group_has_the_positions_of_a_new_table(broker: KafkaBroker, topics:
     """They may be lower than those of the table before. A group without members stores them."""
     servers, group = broker.bootstrap_servers, topics.prefix + GROUP
     for positions in ({Place(topics.metrics, 0): 5}, {Place(topics.metrics, 0): 0}):
-        committer = GroupCommitter({"bootstrap.servers": servers}, group)
-        committer.commit(positions)
-        committer.close()
+        with clients.metadata_consumer({"bootstrap.servers": servers}, group) as consumer:
+            commit_offsets(consumer, positions)
         assert committed(servers, group, topics.metrics) == positions[Place(topics.metrics, 0)]
 
 
@@ -80,9 +80,9 @@ def test_a_topic_that_keeps_growing_is_read_to_its_end(broker: KafkaBroker, topi
     for _ in range(50):
         producer.produce(topics.agg, key=b"k", value=b'{"epoch":2}')
     producer.flush(30)
-    kafka = {"bootstrap.servers": broker.bootstrap_servers}
+    access = Access({"bootstrap.servers": broker.bootstrap_servers}, Selection(topics.metrics), "tests")
     with writing(broker.bootstrap_servers, topics.agg):
-        assert len(list(read_topic(topics.agg, kafka))) >= 50
+        assert len(list(committed_records(access, Place(topics.agg, 0)))) >= 50
         assert len(read_for_tests(broker.bootstrap_servers, topics.agg)) >= 50
 
 
@@ -121,20 +121,4 @@ def test_a_stop_ends_the_wait_for_the_lease(broker: KafkaBroker, topics: Topics)
     lease = Lease(topics.ledger, {"bootstrap.servers": broker.bootstrap_servers}, prefix=topics.prefix)
     lease.join()
     assert not lease.wait(standby=True, stopped=lambda: True)
-    lease.close()
-
-
-def test_without_the_lease_an_aggregator_continues_until_a_higher_generation_is_in_the_ledger(
-    broker: KafkaBroker, topics: Topics
-) -> None:
-    """After an outage of the broker the lease has no holder. Only a successor ends the aggregator."""
-    kafka = {"bootstrap.servers": broker.bootstrap_servers}
-    lease = Lease(topics.ledger, kafka, prefix=topics.prefix, clock=iter(range(0, 1000, 10)).__next__)
-    lease.set_generation(4)
-    opened = ledger.LedgerRow(kind="opened", generation=4, ts=1)
-    append_to_ledger(broker.bootstrap_servers, topics.ledger, opened)
-    lease.check()
-    append_to_ledger(broker.bootstrap_servers, topics.ledger, replace(opened, generation=5))
-    with pytest.raises(LeaseError, match="took over with generation 5, ours was 4"):
-        lease.check()
     lease.close()

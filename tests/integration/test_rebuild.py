@@ -16,15 +16,17 @@ from support.commands import command, run
 from support.exactness import assert_exact
 from support.fleet import Fleet
 from support.wait import wait_until
+from tallystream_aggregator.jobs.aggregate.generations import lease_id
 from tallystream_aggregator.jobs.rebuild import RebuildSettings
 from tallystream_aggregator.jobs.rebuild import run as rebuild
 from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.kafka.topics import Topics, create_shards_topic, create_topics
+from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shutdown import StopRequest
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka import KafkaBroker as Access
-from tallystream_aggregator.stream.layout import Layout, visible_layout
+from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.stream.reshard import Resharder
 from tallystream_aggregator.table.limits import TableSettings
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from tallystream_aggregator.stream.broker import Output, Writer
+    from tallystream_aggregator.stream.broker import Output
     from tallystream_cli.servers.broker import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -99,7 +101,7 @@ def test_a_rebuild_that_is_killed_leaves_the_table_as_it_was(
     """
     topics, servers = Topics(topic_prefix), broker.bootstrap_servers
     create_topics(admin, topics, shards=2)
-    create_shards_topic(admin, topics, 2)
+    create_topics(admin, topics, shards=2, only=[topics.shards])
     options = ("--bootstrap-servers", servers, "--topic-prefix", topic_prefix)
     fleet = Fleet(servers, topics.metrics, seed=15)
     fleet.publish(300)
@@ -113,13 +115,15 @@ def test_a_rebuild_that_is_killed_leaves_the_table_as_it_was(
         wait_for(tmp_path / "killed.log", "reading its rows")
         killed.kill()
         killed.wait()
-    assert visible_layout(access, topics) == Layout()
+    assert visible_shards(access, topics) == 1
+    writer = access.writer(lease_id(topics))
+    changed = Resharder(access, topics, TableSettings()).run((1000, 0), shards=2)
     with pytest.raises(HalfWrittenError):
-        Resharder(HalfWriting(access), topics, TableSettings(), require_current=lambda: None).run((1000, 0), shards=2)
+        writer.commit(half(changed.records))
     fleet.publish(100)
     with running_aggregator(servers, topic_prefix, tmp_path):
         assert_exact(broker, topics)
-    assert visible_layout(access, topics) == Layout()
+    assert visible_shards(access, topics) == 1
 
     with closing(Lease(topics.ledger, {"bootstrap.servers": servers}, prefix=topic_prefix)) as lease:
         lease.join()
@@ -141,22 +145,7 @@ def test_a_rebuild_that_is_killed_leaves_the_table_as_it_was(
 
 
 class HalfWrittenError(Exception):
-    """The process ends in the middle of its transaction."""
-
-
-class HalfWriting(Access):
-    """An access whose writer of all rows ends in the middle, as with kill -9: nobody aborts the transaction."""
-
-    def __init__(self, access: Access) -> None:
-        self.__dict__ |= access.__dict__
-
-    def writer(self, transactional_id: str) -> Writer:
-        """Return a writer."""
-        opened = super().writer(transactional_id)
-        if transactional_id.endswith("rebuild"):
-            commit = opened.commit
-            opened.commit = lambda records: commit(half(list(records)))  # type: ignore[method-assign]
-        return opened
+    """The process ends in the middle of its transaction, as with kill -9: nobody aborts it."""
 
 
 def half(records: list[Output]) -> Iterable[Output]:
@@ -181,6 +170,12 @@ def running_rebuild(options: tuple[str, ...], log: Path) -> Iterator[subprocess.
 def wait_for(log: Path, text: str) -> None:
     """Wait until a log has a text."""
     wait_until(lambda: text in log.read_text(encoding="utf-8"), 60, text, poll=0.01)
+
+
+def visible_shards(access: Access, topics: Topics) -> int | None:
+    """Return the number of shards of the table, as anybody sees it."""
+    row = visible_row(access, Place(topics.table, 0), 0)
+    return None if row is None else row.of
 
 
 def add_partitions(admin: AdminClient, topics: Topics, number: int) -> None:

@@ -55,7 +55,8 @@ def test_lag_and_counts_of_a_job_that_is_killed(
     job = flights.job()
 
     def shows(lag: list[int]) -> bool:
-        return collector.lag() == flights.tool() == dict(enumerate(lag))
+        wanted = dict(enumerate(lag))
+        return collector.lag() == wanted and flights.tool() == wanted
 
     def wait_committed() -> None:
         wait_until(lambda: job.ended or flights.committed() == flights.produced, 300, "all records are committed")

@@ -16,6 +16,7 @@ from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Output, Place
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
+from tallystream_aggregator.stream.reading import committed_records, read_range
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -73,8 +74,7 @@ class Topic:
     def visible(self, place: Place | None = None) -> list[str]:
         """Return the values that a reader of committed records sees, in the first partition or in `place`."""
         place = place or self.place
-        end = self.broker.bounds([place])[place].stable
-        return [value.decode() for _, _, _, value in self.broker.committed(place, 0, end) if value is not None]
+        return [value.decode() for *_, value in committed_records(self.broker, place) if value is not None]
 
     def wait_visible(self, values: list[str], *places: Place) -> None:
         """Wait until a reader of committed records sees these values in each place: a commit's markers come later."""
@@ -245,8 +245,8 @@ def test_a_topic_that_is_created_again_has_another_id(topic: Topic) -> None:
     wait_until(lambda: topic.broker.partitions() == {}, LIMIT_S, "the topic is gone")
     assert topic.broker.topic_ids([topic.name]) == {}
     assert topic.broker.bounds([topic.place]) == {}
-    with pytest.raises(BrokerError, match="has no end of 10 any more"):
-        topic.broker.committed(topic.place, 0, 10)
+    with pytest.raises(BrokerError, match="is not known now"):
+        list(committed_records(topic.broker, topic.place))
     topic.create(topic.name, 2)
     assert topic.broker.topic_ids([topic.name])[topic.name] != before[topic.name]
 
@@ -277,12 +277,13 @@ def test_committed_returns_neither_aborted_nor_open_records(topic: Topic) -> Non
     topic.wait_bounds(0, 8, 9)  # a b marker, x y marker, c marker, open
 
     def values(first: int, end: int) -> list[tuple[int, bytes | None]]:
-        return [(offset, value) for offset, _, _, value in topic.broker.committed(topic.place, first, end)]
+        records = read_range(topic.broker, topic.place, Bounds(first, end, end))
+        return [(offset, value) for offset, _, _, value in records]
 
     assert values(0, 8) == [(0, b"a"), (1, b"b"), (6, b"c")]
     assert values(1, 6) == [(1, b"b")]
     assert values(2, 6) == values(7, 8) == values(8, 8) == []
-    with pytest.raises(BrokerError, match="has no end of 9 any more"):
+    with pytest.raises(BrokerError, match="sends nothing from 8 to its end of 9"):
         values(7, 9)
     still_open.abort_transaction(LIMIT_S)
 
@@ -307,7 +308,7 @@ def test_a_commit_fails_within_its_limit_while_the_broker_is_away(topic: Topic, 
             access.partitions,
             lambda: access.topic_ids([topic.name]),
             lambda: access.bounds([topic.place]),
-            lambda: access.committed(topic.place, 0, 1),
+            lambda: list(read_range(access, topic.place, Bounds(0, 1, 1))),
         ):
             with pytest.raises(BrokerError, match=f"broker {topic.servers}: "):
                 query()

@@ -30,9 +30,8 @@ from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka import KafkaBroker as StreamBroker
+from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.restore import Begin
-from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.verify.job import VerifySettings, run
 
 if TYPE_CHECKING:
@@ -238,9 +237,9 @@ def test_a_table_that_started_in_the_middle_is_replayed_from_there(
         future.result()
     application.burst(40)
     kafka = {"bootstrap.servers": servers}
-    begin = Begin(0, 1, SumTags(), {Place(topics.metrics, 0): began})
+    begin = {Place(topics.metrics, 0): began}
     loop = ShardLoop(
-        LoopSettings(topics, begin, f"{topic_prefix}id", spacing_s=0.1),
+        LoopSettings(LoopId(topics), begin=begin, spacing_s=0.1),
         StreamBroker(kafka, Selection(topics.metrics), f"{topic_prefix}group"),
         time,
     )

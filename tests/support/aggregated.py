@@ -11,17 +11,16 @@ from support.otlp import TOPIC, Fleet, Process
 from support.simulation.checkpoints import Batch
 from support.simulation.client import SimulatedBroker
 from support.simulation.direct import Direct
-from support.simulation.system import MAX_SHARDS, TOPICS, Programs
+from support.simulation.system import LEASE, MAX_SHARDS, TOPICS, Programs
 from support.tables import table_settings
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
-from tallystream_aggregator.stream.layout import loop_id
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop
+from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.positions import by_topic
+from tallystream_aggregator.stream.positions import by_place, by_topic
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
-from tallystream_aggregator.stream.restore import Begin
 from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.verify import job
 from tallystream_aggregator.verify.decode import RawRecord
@@ -107,12 +106,11 @@ class Aggregated(Direct):
 
     def _loop(self, shard: int) -> EpochLoop:
         if shard not in self._loops:
+            loop = LoopId(TOPICS, shard, self.shards)
             if shard == self.shards:
-                combiner = CombinerSettings(TOPICS, self.shards, loop_id(TOPICS, self.shards), 0.1)
-                self._loops[shard] = CombinerLoop(combiner, self.broker, self)
+                self._loops[shard] = CombinerLoop(loop, self.broker, self, spacing_s=0.1)
             else:
-                begin = Begin(shard, self.shards, self.tags, {})
-                settings = LoopSettings(TOPICS, begin, loop_id(TOPICS, shard), self.table, 0.1, max_records=20)
+                settings = LoopSettings(loop, self.tags, table=self.table, spacing_s=0.1, max_records=20)
                 self._loops[shard] = ShardLoop(settings, self.broker, self)
         return self._loops[shard]
 
@@ -129,7 +127,7 @@ class Aggregated(Direct):
             return
         self._stores[shard] = store
         if shard < self.shards and report.positions:
-            self._ends[shard] = report.positions
+            self._ends[shard] = by_place(report.positions)
         if len(self._ends) == self.shards:
             first = self._ends[0]
             lowest = {place: min(one.get(place, 0) for one in self._ends.values()) for place in first}
@@ -146,10 +144,10 @@ class Aggregated(Direct):
     def change(self, shards: int, tags: SumTags) -> None:
         """Give the table another layout. Nothing happens if it has not begun."""
         self._generation += 1
-        resharder = Resharder(self.broker, TOPICS, self.table, require_current=lambda: None)
+        writer, resharder = self.broker.writer(LEASE), Resharder(self.broker, TOPICS, self.table)
         kills, self._kills = self._kills, 0
         with suppress(NoTableError):
-            resharder.run((self._generation, 0), shards=shards, sum_tags=tags)
+            writer.commit(resharder.run((self._generation, 0), shards=shards, sum_tags=tags).records)
             self.shards, self.tags, self._programs.shards = shards, tags, shards
             self._end_transactions()
             self._open(end=by_topic(self.published() or {}))

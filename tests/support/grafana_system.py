@@ -15,7 +15,6 @@ from tallystream.registry import MetricRegistry
 from tallystream.testing import ManualClock
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.health.internal_metrics import EpochNumbers
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper, is_sum
 from tallystream_aggregator.shipping.subscription import Record as Read
@@ -75,7 +74,7 @@ class System:
         self._fault = fault
         self._now_ms = start_ms = end_ms - STEPS * STEP_MS
         self._clock = ManualClock(start_ms)
-        self._table, self._offset, self._batch = Table(State()), 0, 0
+        self._table, self._offset = Table(State()), 0
         self._topics = Topics("")
         self._mapper = PointMapper(self._topics)
         self._expose = expose or (lambda _: "")
@@ -141,7 +140,6 @@ class System:
         sent = [instance.snapshot(self._now_ms) for instance in sending]
         if step == 2 or self._has("dead-letters", step, 4):
             sent.append((b"orders-1", b"not JSON"))
-        self._batch += 1
         records = [
             Record("metrics", 0, offset, self._now_ms, key, value)
             for offset, (key, value) in enumerate(sent, start=self._offset)
@@ -157,7 +155,14 @@ class System:
         positions = {"metrics": {"0": self._offset}}
         shards = [one.row for one in rows if isinstance(one.row, ShardRow)]
         self._health["aggregate"].progress.watched(positions, positions, shards, records=self._offset, generation=1)
-        self._health["aggregate"].progress.epoch(self._progress(), EpochNumbers(len(sent), 0, 60.0, 58.0))
+        self._health["aggregate"].progress.epoch(
+            [{"numRowsTotal": 1, "memoryUsedBytes": 8192}],
+            steps=len(sent),
+            restarts=0,
+            seconds=60.0,
+            waited_s=58.0,
+            state_bytes=0,
+        )
         self._health["aggregate"].status.checked()
         self._health["ship"].internal_metrics.set("tallystream.ship.store_unavailable", 0)
         for name, n in (("points", len(points)), ("rejected", 0), ("unreadable", 0)):
@@ -165,13 +170,6 @@ class System:
         self._health["ship"].internal_metrics.add("tallystream.input.records", len(shipped))
         self._health["ship"].status.checked()
         return self._expose([one for one in points if is_sum(one.measurement)])
-
-    def _progress(self) -> dict[str, Any]:
-        """Return Spark's progress of an epoch."""
-        return {
-            "batchId": self._batch,
-            "stateOperators": [{"numRowsTotal": 1, "memoryUsedBytes": 8192}],
-        }
 
     def _collect_lag(self, step: int) -> None:
         """Run a round of the lag collector; each partition gets 30 records a step."""

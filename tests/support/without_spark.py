@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochRow
+    from tallystream_aggregator.spark.epochs.processor import EpochProcessor
+    from tallystream_aggregator.stream.epochs import EpochRow
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from support.simulation.checkpoints import Batch, BatchTakenError
 from tallystream_aggregator.jobs.aggregate import driver, job
-from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW
+from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, cells
 from tallystream_cli import main
 
 KEPT = 10
@@ -130,7 +131,7 @@ class Query:
         return batch.number, row
 
     def _report(self, found: list[tuple[int, EpochRow]], began_s: float) -> None:
-        shards = [dict(zip(EPOCH_ROW.names, row.cells(), strict=True)) for _, row in found]
+        shards = [dict(zip(EPOCH_ROW.names, cells(row), strict=True)) for _, row in found]
         self.lastProgress = {
             "batchId": max(number for number, _ in found),
             "timestamp": datetime.fromtimestamp(began_s, UTC).isoformat(),

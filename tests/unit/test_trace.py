@@ -21,6 +21,8 @@ from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.sinks.influxdb.sink import InfluxStore
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
+from tallystream_aggregator.stream.layout import LoopId
+from tallystream_aggregator.stream.loop import LoopSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +124,7 @@ def test_the_path_from_metrics_to_a_point_is_the_documented_one() -> None:
     direct = Direct()
     direct.cluster.now_ms = 900
     direct.cluster.append(METRICS, b"i", record.encode(snapshot))
-    settings = EpochSettings(topics=TOPICS, generation=1, stop_file="/none", begin={})
+    settings = EpochSettings(LoopSettings(LoopId(TOPICS)), 1, "/none")
     processor = EpochProcessor(settings, lambda _: direct.broker, claim=lambda generation: (generation, 0))
     job = TwsTester(processor, outputMode="Update")
     mapper = PointMapper(TOPICS)

@@ -21,7 +21,7 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.positions import by_place, visible_row
-from tallystream_aggregator.stream.restore import committed_records
+from tallystream_aggregator.stream.reading import committed_records
 from tallystream_aggregator.table.restore import LatestRows, read_row
 from tallystream_aggregator.table.rows import ForgottenRow, LifeRow
 from tallystream_aggregator.table.shards import instances
@@ -132,14 +132,9 @@ def _positions(broker: Broker, table: str, shard: int) -> PositionsRow:
 
 def _rows(broker: Broker, table: str, shards: int) -> Iterator[TableRow]:
     """Yield the newest rows of the table."""
-
-    def is_stopped() -> bool:
-        broker.bounds([Place(table, 0)])  # else an outage would be waited out
-        return False
-
     latest = LatestRows()
     for shard in range(shards):
-        for _, _, key, value in committed_records(broker, Place(table, shard), is_stopped):
+        for _, _, key, value in committed_records(broker, Place(table, shard)):
             if key is not None and not key.startswith(b'["positions",'):
                 latest.add(key, value, partition=shard)
     for (partition, key), value in latest.rows.items():

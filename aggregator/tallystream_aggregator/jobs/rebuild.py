@@ -10,27 +10,26 @@ aggregator makes its checkpoint of that.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.jobs.aggregate.generations import Generations
+from tallystream_aggregator.jobs.aggregate.generations import Generations, newest_row
 from tallystream_aggregator.jobs.aggregate.settings import MAX_SHARDS
-from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import GROUP, Lease, LeaseError
 from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.kafka.topics import Topics, create_shards_topic, require_partitions
-from tallystream_aggregator.stream.broker import BrokerError
-from tallystream_aggregator.stream.epochs import StoppedError
+from tallystream_aggregator.kafka.topics import Topics, create_topics, require_partitions
+from tallystream_aggregator.stream.broker import BrokerError, StoppedError
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
-from tallystream_aggregator.stream.layout import visible_layout
-from tallystream_aggregator.stream.positions import by_topic
-from tallystream_aggregator.stream.reshard import NoTableError, Resharder
+from tallystream_aggregator.stream.layout import LoopId
+from tallystream_aggregator.stream.positions import by_topic, visible_row
+from tallystream_aggregator.stream.reshard import NoTableError, Resharded, Resharder
 from tallystream_aggregator.table.limits import TableSettings
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.shutdown import StopRequest
+    from tallystream_aggregator.stream.broker import Broker
     from tallystream_aggregator.table.sum_tags import SumTags
 
 
@@ -47,15 +47,13 @@ class RebuildSettings:
 
     If both are None, everything is published again.
 
-    `timeout_s` is the longest time of the transaction. `accept_partial` accepts that lives lose counts that are not on
-    the topic.
+    `timeout_s` is the longest time of the transaction.
     """
 
     cluster: clients.Cluster
     shards: int | None = None
     sum_tags: SumTags | None = None
     timeout_s: float = 900.0
-    accept_partial: bool = False
 
     def __post_init__(self) -> None:
         if self.shards is not None and not 1 <= self.shards <= MAX_SHARDS:
@@ -98,76 +96,61 @@ def _change(
     settings: RebuildSettings, topics: Topics, kafka: Mapping[str, str], say: Callable[[str], object], stop: StopRequest
 ) -> bool:
     """Change the table. The lease is held."""
-    selection, timeout_s = Selection(topics.metrics), settings.timeout_s
-    broker = KafkaBroker(kafka, selection, clients.READING)
-    old = visible_layout(broker, topics)
-    if old is None:
+    timeouts = Timeouts(commit_s=settings.timeout_s, transaction_s=settings.timeout_s)
+    broker = KafkaBroker(kafka, Selection(topics.metrics), clients.READING, timeouts)
+    first = visible_row(broker, LoopId(topics).rows, 0)
+    if first is None:
         raise NoTableError(f"topic {topics.table}: it has no positions of a table; start the aggregator first.")
-    shards = max(settings.shards or 1, old.shards)
-    if shards > 1:
-        require_partitions(clients.admin(kafka), topics, shards=shards)
-        create_shards_topic(clients.admin(kafka), topics, shards)
-    opened = _opened(topics, kafka)
-    generations = Generations(broker, topics, shards=old.shards)
-    try:
+    shards = max(settings.shards or 1, first.of)
+    require_partitions(clients.admin(kafka), topics, shards=shards)
+    create_topics(clients.admin(kafka), topics, shards=shards, only=[topics.shards])
+    opened = _opened(broker, topics)
+    with closing(Generations(broker, topics, shards=first.of)) as generations:
         generation = generations.take(lambda number: _row(opened, number))
-        resharder = Resharder(
-            KafkaBroker(kafka, selection, clients.READING, Timeouts(commit_s=timeout_s, transaction_s=timeout_s)),
-            topics,
-            _table_settings(opened),
-            # Only the newest generation can write to the ledger.
-            require_current=lambda: generations.write([_row(opened, generation)]),
-            stopped=stop.is_set,
-            say=say,
-            accept_partial=settings.accept_partial,
-        )
+        resharder = Resharder(broker, topics, _table_settings(opened), stopped=stop.is_set, say=say)
         try:
             done = resharder.run((generation, 0), shards=settings.shards, sum_tags=settings.sum_tags)
+            if done.positions:
+                generations.write([_changed(_row(opened, generation), done)], done.records)
         except StoppedError:
             return False
         except BrokerError as error:
             raise BrokerError(f"{error} The table is as it was, or has changed as a whole: run this again.") from error
-        if not done.positions:
-            say(f"the table has {done.old} already: nothing is changed")
-            return True
-        say(f"the table had {done.old}; it has {done.new} now")
-        say("the next start of the aggregator continues it; leave out --shards, --drop-tag and --keep-tags")
-        tags = done.new.sum_tags
-        row = msgspec.structs.replace(
-            _row(opened, generation),
-            end=by_topic(done.positions),
-            shards=done.new.shards,
-            drop_tags=tags.drop,
-            keep_tags=tags.keep,
-        )
-        with suppress(TallystreamError):  # the next start of the aggregator writes the layout, too
-            generations.write([row])
-    finally:
-        generations.close()
+    if not done.positions:
+        say(f"the table has {done.old} already: nothing is changed")
+        return True
+    say(f"the table had {done.old}; it has {done.new} now")
+    say("the next start of the aggregator continues it; leave out --shards, --drop-tag and --keep-tags")
     return True
 
 
-def _opened(topics: Topics, kafka: Mapping[str, str]) -> LedgerRow:
+def _opened(broker: Broker, topics: Topics) -> LedgerRow:
     """Return the newest start of an aggregator in the ledger. It has the settings with which records were applied.
 
     Raises:
         TallystreamError: there is none.
     """
-    for last in (ledger.TAIL, None):
-        rows = ledger.read_rows(topics.ledger, kafka, last=last)
-        found = [row for row in rows if row.kind == "opened"]
-        if found:
-            return found[-1]
-    raise TallystreamError(
-        f"topic {topics.ledger}: it has no start of an aggregator, whose settings the table needs; start the "
-        "aggregator, stop it, and run this again."
-    )
+    opened = newest_row(broker, topics, "opened")
+    if opened is None:
+        raise TallystreamError(
+            f"topic {topics.ledger}: it has no start of an aggregator, whose settings the table needs; start the "
+            "aggregator, stop it, and run this again."
+        )
+    return opened
 
 
 def _row(opened: LedgerRow, generation: int) -> LedgerRow:
     """Return the row of a generation of this command."""
     return msgspec.structs.replace(
         opened, generation=generation, ts=int(time.time() * 1000), start={}, end={}, partial=False
+    )
+
+
+def _changed(row: LedgerRow, done: Resharded) -> LedgerRow:
+    """Return the row of a change of the layout."""
+    shards, tags = done.new
+    return msgspec.structs.replace(
+        row, end=by_topic(done.positions), shards=shards, drop_tags=tags.drop, keep_tags=tags.keep
     )
 
 

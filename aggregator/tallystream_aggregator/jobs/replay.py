@@ -18,12 +18,15 @@ from confluent_kafka.admin import ConfigResource
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.retries import StoppedError, retry
 from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.sinks.stores import open_sink
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.reading import committed_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,10 +99,11 @@ def _write_once(sink: Sink, points: Sequence[Point]) -> None:
 
 def _points(topics: Topics, kafka: Mapping[str, str], stop: SignalSafeEvent) -> Iterator[Point]:
     mapper = PointMapper(topics)
-    for record in read_topic(topics.agg, kafka):
+    broker = KafkaBroker(kafka, Selection(topics.agg), clients.READING)
+    for offset, _, key, value in committed_records(broker, Place(topics.agg, 0)):
         if stop.is_set():  # also while the sums before the period are read
             raise StoppedError
-        yield from mapper.points([Record(topics.agg, record.offset, record.key, record.value)])
+        yield from mapper.points([Record(topics.agg, offset, key, value)])
 
 
 def _require_uncompacted(topics: Topics, kafka: Mapping[str, str], from_ms: int) -> None:

@@ -4,9 +4,9 @@ Every aggregator joins the group, and the group assigns one partition, that of t
 is sticky: the holder keeps the partition until it leaves, or until it sends no heartbeat for `SESSION_S`. A thread of
 librdkafka sends the heartbeats, so a long call does not lose the lease, but a stopped process does.
 
-A stopped writer notices late that it has lost the lease. So each writer takes a generation, which it records in the
-ledger. Kafka refuses what a replaced writer publishes (stream.epochs). While the broker is unavailable no aggregator
-has the lease: the writer continues as long as the ledger has no higher generation.
+A stopped writer notices late that it has lost the lease. So each writer takes a generation, and Kafka refuses what a
+replaced writer publishes (stream.epochs). While the broker is unavailable no aggregator has the lease. The writer
+continues, and ends if another one has taken a higher generation meanwhile (jobs.aggregate.generations).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka import clients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +34,6 @@ SESSION_S = 6.0
 REFUSE_S = 3 * SESSION_S
 """Seconds after which an aggregator without --standby stops waiting: a holder that died has lost the lease by then."""
 
-CHECK_INTERVAL_S = 2.0
 _REJECTED = {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 
@@ -57,8 +56,6 @@ class Lease:
         self._kafka = kafka
         self._clock = clock
         self._held = False
-        self._generation = 0
-        self._checked_s = 0.0
         self._consumer = clients.consumer(
             {
                 **kafka,
@@ -105,29 +102,9 @@ class Lease:
                 log.info("waiting for the lease: another aggregator has it, or had it a moment ago")
         return True
 
-    def set_generation(self, generation: int) -> None:
-        """Store the generation of this writer."""
-        self._generation = generation
-
     def check(self) -> None:
-        """Keep the claim. Call it several times a second.
-
-        Raises:
-            LeaseError: the lease is lost, and another aggregator has taken a higher generation.
-        """
+        """Keep the claim. Call it several times a second, and then look at `held`."""
         self._poll(0)
-        if self._held or self._clock() - self._checked_s < CHECK_INTERVAL_S:
-            return
-        self._checked_s = self._clock()
-        try:
-            highest = ledger.highest_generation(ledger.read_rows(self._ledger, self._kafka, timeout=5)) or 0
-        except (KafkaException, TallystreamError) as error:
-            log.warning("the lease is lost and the ledger can't be read (%s); no other aggregator can write", error)
-            return
-        if highest > self._generation:
-            raise LeaseError(
-                f"lease: another aggregator took over with generation {highest}, ours was {self._generation}."
-            )
 
     def close(self) -> None:
         """Release the lease."""

@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from tallystream.decoding import json_decoder
-from tallystream_aggregator.kafka.reader import read_topic
 from tallystream_aggregator.kafka.topic_selection import Offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 log = logging.getLogger(__name__)
-
-TAIL = 1000
-"""How many offsets at the end are read first."""
 
 
 class LedgerRow(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -73,33 +69,3 @@ def rows(values: Iterable[bytes | None]) -> Iterator[LedgerRow]:
             log.warning("a record of the ledger is not a row and is skipped: %s", error)
         else:
             yield row
-
-
-def read_rows(
-    topic: str, kafka: Mapping[str, str], *, last: int | None = TAIL, timeout: float = 30.0
-) -> list[LedgerRow]:
-    """Return the rows among the last `last` offsets of the ledger, a topic of one partition, oldest first.
-
-    If there is no row of an epoch among them, or `last` is None, all are returned: each failed start writes a row, and
-    the last epoch may be far before those. `kafka` is a librdkafka configuration with bootstrap.servers; `timeout` is
-    in seconds.
-
-    Raises:
-        KafkaException: the broker did not answer, or has no such topic.
-        TallystreamError: the topic's end was not reached in time.
-    """
-    found = list(rows(record.value for record in read_topic(topic, kafka, last=last, timeout=timeout)))
-    if last is None or any(row.kind == "epoch" for row in found):
-        return found
-    return read_rows(topic, kafka, last=None, timeout=timeout)
-
-
-def highest_generation(found: Iterable[LedgerRow]) -> int | None:
-    """Return the highest generation that a driver has taken, None if there is no row."""
-    return max((row.generation for row in found), default=None)
-
-
-def otlp_topics(found: Iterable[LedgerRow]) -> list[str] | None:
-    """Return the topics that the table's last epoch read as OTLP metrics, None if there is no epoch."""
-    epochs = [row for row in found if row.kind == "epoch"]
-    return epochs[-1].otlp if epochs else None

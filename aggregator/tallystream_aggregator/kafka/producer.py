@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     OnDelivery = Callable[[KafkaError | None, object], None]
 
+TIMEOUT_S = 10.0
+"""The longest time for a record, in seconds."""
+
 ANY = -1
 """The key decides about the partition."""
 
@@ -27,18 +30,17 @@ class ProducerRecord(NamedTuple):
 
 
 class RecordProducer:
-    """Publishes records. It stops retrying a record after `timeout` seconds.
+    """Publishes records, each at least once if it is acknowledged. It stops retrying a record after `TIMEOUT_S`.
 
-    If `idempotent` is False, a record may be appended twice.
+    It is not idempotent: such a producer waits half a second for its ID, and never sends again after a fatal error,
+    such as a permission that is missing.
 
     Raises:
         ConfigError: librdkafka rejects an option of `kafka`.
     """
 
-    def __init__(self, kafka: Mapping[str, str], *, timeout: float = 10.0, idempotent: bool = True) -> None:
-        options = {"enable.idempotence": True} if idempotent else {}
-        self._timeout = timeout
-        self._producer = clients.producer({**kafka, **options, "delivery.timeout.ms": int(timeout * 1000)})
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._producer = clients.producer({**kafka, "delivery.timeout.ms": int(TIMEOUT_S * 1000)})
 
     def deliver(self, records: Iterable[ProducerRecord]) -> None:
         """Publish `records`, and return when the broker has acknowledged all of them.
@@ -49,13 +51,11 @@ class RecordProducer:
         """
         errors: list[KafkaError | None] = []
         self.send(records, lambda error, _message: errors.append(error))
-        left = self._producer.flush(self._timeout + 1)  # librdkafka checks for records that timed out once a second
+        left = self._producer.flush(TIMEOUT_S + 1)  # librdkafka checks for records that timed out once a second
         for error in filter(None, errors):
             raise KafkaException(error)
         if left:
-            message = (
-                f"the broker has not acknowledged {left} of {left + len(errors)} records after {self._timeout:g} s"
-            )
+            message = f"the broker has not acknowledged {left} of {left + len(errors)} records after {TIMEOUT_S:g} s"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, message))  # noqa: SLF001 (librdkafka's name for it)
 
     def send(self, records: Iterable[ProducerRecord], on_delivery: OnDelivery) -> None:
@@ -64,13 +64,13 @@ class RecordProducer:
         A full queue is emptied first.
 
         Raises:
-            KafkaException: the queue stays full for `timeout` seconds.
+            KafkaException: the queue stays full for `TIMEOUT_S`.
         """
         for record in records:
             try:
                 self._produce(record, on_delivery)
             except BufferError as error:
-                if self._producer.flush(self._timeout):
+                if self._producer.flush(TIMEOUT_S):
                     raise KafkaException(KafkaError(KafkaError._QUEUE_FULL)) from error  # noqa: SLF001
                 self._produce(record, on_delivery)
 

@@ -84,19 +84,30 @@ def create_topics(
     defaults.
 
     `partitions` is the number for `metrics`. `metrics-table` has one for each of the table's `shards`, the others have
-    one. `metrics-shards` is left to `create_shards_topic`: a table of one shard does not use it. The replication factor
-    is the brokers' default. Several commands may call this at the same time. It returns when the brokers know the
-    partitions of every topic.
+    one. A table of several shards also uses `metrics-shards`, with a partition for each shard and the combiner's: it is
+    created only if `only` names it, when the number of shards is certain. The replication factor is the brokers'
+    default. Several commands may call this at the same time. It returns when the brokers know the partitions of every
+    topic.
 
     Raises:
         ConfigError: the topic `metrics` exists without LogAppendTime: the table's clock would be the producers'.
         KafkaException: the broker rejected the request, or did not answer in time.
     """
     # Only missing topics are created: without the permission to create, the broker rejects existing ones, too.
-    known = admin.list_topics(timeout=TIMEOUT_S).topics
-    wanted = dict.fromkeys(policies(topics), 1) | {topics.metrics: partitions, topics.table: shards}
-    wanted = {name: number for name, number in wanted.items() if name != topics.shards and name in (only or wanted)}
-    created = _create(admin, topics, {name: number for name, number in wanted.items() if name not in known})
+    known, of = admin.list_topics(timeout=TIMEOUT_S).topics, policies(topics)
+    numbers = {topics.metrics: partitions, topics.table: shards, topics.shards: shards + 1 if shards > 1 else 0}
+    names = only or of.keys() - {topics.shards}
+    wanted = {name: numbers.get(name, 1) for name in of if name in names and numbers.get(name, 1)}
+    new = [NewTopic(name, number, config=dict(of[name])) for name, number in wanted.items() if name not in known]
+    futures = admin.create_topics(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S) if new else {}
+    created = list[str]()
+    for name, future in futures.items():
+        try:
+            future.result()
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another command has just created it
+                raise
     _wait_until_known(admin, wanted)
     if correct:
         _set_append_time(admin, {topics.metrics, *topics.otlp} - set(created))
@@ -105,54 +116,24 @@ def create_topics(
     return created
 
 
-def create_shards_topic(admin: AdminClient, topics: Topics, shards: int) -> None:
-    """Create `metrics-shards` for a table of several shards, if it is missing: a partition a shard, and the combiner's.
-
-    Raises:
-        ConfigError: it has fewer partitions.
-        KafkaException: the broker rejected the request, or did not answer in time.
-    """
-    known = admin.list_topics(timeout=TIMEOUT_S).topics
-    if topics.shards not in known:
-        _create(admin, topics, {topics.shards: shards + 1})
-        _wait_until_known(admin, [topics.shards])
-    elif len(known[topics.shards].partitions) <= shards:
-        remedy = f"add partitions, as with kafka-topics.sh --alter --topic {topics.shards} --partitions {shards + 1}"
-        raise ConfigError(f"partitions of the topic {topics.shards}", len(known[topics.shards].partitions), remedy)
-
-
-def _create(admin: AdminClient, topics: Topics, numbers: Mapping[str, int]) -> list[str]:
-    """Create topics with these numbers of partitions. Return the names, without those that another command created."""
-    of, created = policies(topics), list[str]()
-    new = [NewTopic(name, number, config=dict(of[name])) for name, number in numbers.items()]
-    futures = admin.create_topics(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S) if new else {}
-    for name, future in futures.items():
-        try:
-            future.result()
-            created.append(name)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-    return created
-
-
 def require_partitions(admin: AdminClient, topics: Topics, *, shards: int) -> None:
-    """Require that the output topics have the partitions that a table of `shards` needs.
+    """Require that the output topics that exist have the partitions that a table of `shards` needs.
 
     Raises:
         ConfigError: a topic has another number of partitions.
         KafkaException: the broker did not answer in time.
     """
     known = admin.list_topics(timeout=TIMEOUT_S).topics
-    for name in (topics.agg, topics.table, topics.events, topics.ledger, topics.dead):
-        found = len(known[name].partitions) if name in known else 0
-        if name == topics.table and 0 < found < shards:
+    several = {topics.table: shards} | ({topics.shards: shards + 1} if shards > 1 else {})
+    for name in (*several, topics.agg, topics.events, topics.ledger, topics.dead):
+        found, needed = len(known[name].partitions) if name in known else 0, several.get(name, 1)
+        if 0 < found < needed:
             remedy = (
-                f"the table has {shards} shards, and each needs one: add partitions, as with kafka-topics.sh --alter "
-                f"--topic {name} --partitions {shards}"
+                f"a table of {shards} shards needs {needed}: add partitions, as with kafka-topics.sh --alter --topic "
+                f"{name} --partitions {needed}"
             )
             raise ConfigError(f"partitions of the topic {name}", found, remedy)
-        if name != topics.table and found > 1:
+        if name not in several and found > 1:
             remedy = (
                 "it must have one, and Kafka can't remove partitions: stop all commands, delete the topic, and start "
                 "the aggregator, which creates it"

@@ -20,15 +20,15 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream.record import Snapshot
 from tallystream_aggregator.otlp.identity import KnownResources, OtlpError, app_of, instance_of
-from tallystream_aggregator.otlp.scopes import KnownScopes
-from tallystream_aggregator.otlp.wire import fields_of
+from tallystream_aggregator.otlp.scopes import KnownScope, KnownScopes
+from tallystream_aggregator.otlp.wire import BYTES, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tallystream.record import Metric
     from tallystream_aggregator.otlp.points import RejectedPoint
-    from tallystream_aggregator.otlp.scopes import Group, KnownScope
+    from tallystream_aggregator.otlp.scopes import Group
 
 EVERY_MS = 60_000
 """The reporting interval that is assumed: the default of the SDKs."""
@@ -53,13 +53,10 @@ _resources = KnownResources()
 
 
 class ResourceData(NamedTuple):
-    """The data of one resource: its attributes, and its scopes.
-
-    A known scope is serialized, and beside what is known of it.
-    """
+    """The data of one resource: its attributes, and its scopes with their serialized forms."""
 
     attributes: Mapping[str, str]
-    scopes: Sequence[pb.ScopeMetrics | tuple[KnownScope, bytes]]
+    scopes: Sequence[tuple[KnownScope | pb.ScopeMetrics, bytes]]
 
 
 class ResourceSnapshots(NamedTuple):
@@ -69,7 +66,6 @@ class ResourceSnapshots(NamedTuple):
     are `more_rejected` besides the first ten.
     """
 
-    instance: str
     snapshots: list[Snapshot]
     baselines: list[Snapshot]
     rejected: list[tuple[str, str]]
@@ -82,35 +78,61 @@ def read(value: bytes) -> list[ResourceData]:
     Raises:
         OtlpError: it is neither.
     """
-    return _known(value) or _parsed(value)
+    parts = None if value.startswith(b"{") else _parts(value)
+    if parts is not None:
+        known = [
+            ResourceData(attributes, [(scope, raw) for raw in part.scopes if (scope := _scopes.find(raw)) is not None])
+            for part in parts
+            if (attributes := _resources.find(part.resource)) is not None
+        ]
+        if [len(one.scopes) for one in known] == [len(part.scopes) for part in parts] and known:
+            return [one for one in known if one.scopes]
+    data = _parsed(value)
+    if parts is None:
+        parts = [
+            _Part(one.resource.SerializeToString(), [scope.SerializeToString() for scope in one.scope_metrics])
+            for one in data.resource_metrics
+        ]
+    return [
+        ResourceData(
+            _resources.read(one.resource, part.resource),
+            [(scope, raw) for scope, raw in zip(one.scope_metrics, part.scopes, strict=True) if scope.metrics],
+        )
+        for one, part in zip(data.resource_metrics, parts, strict=True)
+        if any(scope.metrics for scope in one.scope_metrics)
+    ]
 
 
-def _known(value: bytes) -> list[ResourceData] | None:
-    """Return the resources of a record in protobuf, or None if one of them, or one of their scopes, is not known."""
-    found: list[ResourceData] = []
-    for number, resource in fields_of(value):
-        if number != RESOURCE_METRICS:
+class _Part(NamedTuple):
+    """A resource and its scopes, serialized."""
+
+    resource: bytes
+    scopes: list[bytes]
+
+
+def _parts(value: bytes) -> list[_Part] | None:
+    """Return the resources of a record with their scopes, or None if it has fields that only a parser understands."""
+    parts: list[_Part] = []
+    for field, kind, begin, end in fields_of(value, 0, len(value)):
+        if field != RESOURCE_METRICS or kind != BYTES:
             return None
-        attributes: Mapping[str, str] | None = None
-        scopes: list[tuple[KnownScope, bytes]] = []
-        for place, (part, content) in enumerate(fields_of(resource)):
-            if part == RESOURCE and place == 0:
-                attributes = _resources.find(content)
-            elif part == SCOPE_METRICS:
-                known = _scopes.find(content)
-                if known is None:
-                    return None
-                scopes.append((known, content))
-            elif part != SCHEMA_URL or not content.isascii():
+        resource: bytes | None = None
+        scopes: list[bytes] = []
+        for number, wire_type, first, last in fields_of(value, begin, end):
+            content = value[first:last]
+            if wire_type != BYTES or (number == SCHEMA_URL and not content.isascii()):
                 return None
-        if attributes is None:
-            return None
-        if scopes:
-            found.append(ResourceData(attributes, scopes))
-    return found
+            if number == RESOURCE and resource is None:
+                resource = content
+            elif number == SCOPE_METRICS:
+                scopes.append(content)
+            elif number != SCHEMA_URL:
+                return None
+        parts.append(_Part(resource or b"", scopes))
+    return parts
 
 
-def _parsed(value: bytes) -> list[ResourceData]:
+def _parsed(value: bytes) -> pb.MetricsData:
     data = pb.MetricsData()
     try:
         if value.startswith(b"{"):
@@ -123,11 +145,7 @@ def _parsed(value: bytes) -> list[ResourceData]:
         raise OtlpError(f"the value is not OTLP metrics in protobuf or JSON: {reason}") from error
     if not data.resource_metrics and value.startswith(b"{") and b"esource" not in value:
         raise OtlpError("the value is JSON without resourceMetrics")
-    return [
-        ResourceData(_resources.read(one.resource), [scope for scope in one.scope_metrics if scope.metrics])
-        for one in data.resource_metrics
-        if any(scope.metrics for scope in one.scope_metrics)
-    ]
+    return data
 
 
 def instance(resource: ResourceData) -> str:
@@ -143,15 +161,15 @@ def snapshots(resource: ResourceData, append_ms: int) -> ResourceSnapshots:
     """Return the data of a resource. `append_ms` is the append time of its record, epoch ms.
 
     Raises:
-        OtlpError: its app or its instance can't be used.
+        OtlpError: its app can't be used.
     """
     attributes = resource.attributes
-    app, name = app_of(attributes), instance_of(attributes)
+    app = app_of(attributes)
     grouped: dict[tuple[str, int], Snapshot] = {}
     baselines: list[Snapshot] = []
     refused: list[tuple[str, RejectedPoint | Metric]] = []
-    for scope in resource.scopes:
-        points = scope[0].read(scope[1]) if isinstance(scope, tuple) else _scopes.read(scope)
+    for scope, raw in resource.scopes:
+        points = scope.read(raw) if isinstance(scope, KnownScope) else _scopes.read(scope, raw)
         refused += [(point.reason, point) for point in points.rejected]
         for group in points.groups:
             if reason := _out_of_bounds(group, append_ms):
@@ -178,7 +196,7 @@ def snapshots(resource: ResourceData, append_ms: int) -> ResourceSnapshots:
                 baselines.append(made)
     in_order = [grouped[at] for at in sorted(grouped)]
     rejected = [(reason, _text(of.name, of.tags)) for reason, of in refused[:MAX_REJECTED]]
-    return ResourceSnapshots(name, in_order, baselines, rejected, len(refused) - len(rejected))
+    return ResourceSnapshots(in_order, baselines, rejected, len(refused) - len(rejected))
 
 
 def _out_of_bounds(points: Group, append_ms: int) -> str | None:

@@ -51,9 +51,8 @@ class KnownResources:
         """Return the attributes of a serialized resource, or None if they are not known."""
         return self._attributes.get(raw)
 
-    def read(self, resource: Resource) -> dict[str, str]:
-        """Return the attributes of a resource, and keep what `find` returns of it."""
-        raw = resource.SerializeToString()
+    def read(self, resource: Resource, raw: bytes) -> dict[str, str]:
+        """Return the attributes of a resource, which is `raw` when serialized, and keep what `find` returns of it."""
         attributes = self._attributes.get(raw)
         if attributes is None:
             attributes = texts_of(resource.attributes)

@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from functools import lru_cache
-from operator import le
-from struct import Struct, unpack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import itemgetter, le
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
-from tallystream.record import MAX_COUNT, Counter, FloatCounter, Gauge, Metric, UpDown
+from tallystream.metric_types import NAMES
+from tallystream.record import MAX_COUNT, Counter, Metric
 from tallystream.ulid import ulid
 from tallystream_aggregator.otlp.identity import texts_of
 from tallystream_aggregator.otlp.points import Read, RejectedPoint, read_metric
+from tallystream_aggregator.otlp.wire import BYTES, FIXED64, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+
+K = TypeVar("K")
 
 MAX_BYTES = 64 << 20
 """The most bytes that are kept, about. When there are more, all are dropped."""
@@ -35,11 +38,18 @@ POINT_BYTES = 600
 """What is kept of a point beside its constant bytes. These are kept twice: as names and tags, and as a mask."""
 
 _LARGEST = sys.float_info.max
-_PATTERN = 0x3FF0F0F0F0F0F0F0
-"""Eight bytes for a value. They and their complement are floats, too, and differ in every byte."""
-_COMPLEMENT = _PATTERN ^ 0xFFFFFFFFFFFFFFFF
-_VALUE = re.compile(rb"\xff{8}")
-"""The difference of the two."""
+_MAX_MASKS = 4
+"""How many masks are tried for scopes of one length."""
+
+_METRICS = pb.ScopeMetrics.METRICS_FIELD_NUMBER
+_ANY_DATA = range(pb.Metric.GAUGE_FIELD_NUMBER, pb.Metric.METADATA_FIELD_NUMBER)
+_DATA = {pb.Metric.SUM_FIELD_NUMBER, pb.Metric.GAUGE_FIELD_NUMBER}
+_POINTS = pb.Sum.DATA_POINTS_FIELD_NUMBER
+_START = pb.NumberDataPoint.START_TIME_UNIX_NANO_FIELD_NUMBER
+_TIME = pb.NumberDataPoint.TIME_UNIX_NANO_FIELD_NUMBER
+_EXEMPLARS = pb.NumberDataPoint.EXEMPLARS_FIELD_NUMBER
+_NUMBERS = {pb.NumberDataPoint.AS_INT_FIELD_NUMBER: "q", pb.NumberDataPoint.AS_DOUBLE_FIELD_NUMBER: "d"}
+"""The field of a point's value → its format."""
 
 
 class Group(NamedTuple):
@@ -59,75 +69,111 @@ class ScopePoints(NamedTuple):
     rejected: list[RejectedPoint]
 
 
-class _Mask(NamedTuple):
-    """The constant bytes of a serialized scope have the bits 1, as a little-endian number. Each mask has a number."""
+class _Mask:
+    """The constant bytes of a serialized scope have the bits 1, as a little-endian number.
 
-    bits: int
-    number: int
+    `scopes` maps the constant bytes → what they determine. `newest` is the last one that was found, with these bytes as
+    a number: most scopes are equal to it.
+    """
+
+    __slots__ = ("bits", "newest", "scopes")
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self.newest: tuple[int, KnownScope | None] = (-1, None)
+        self.scopes: dict[bytes, KnownScope] = {}
+
+    def find(self, raw: bytes) -> KnownScope | None:
+        """Return what the constant bytes of a serialized scope determine."""
+        number = int.from_bytes(raw, "little") & self.bits
+        if number != self.newest[0]:
+            self.newest = number, self.scopes.get(number.to_bytes(len(raw), "little"))
+        return self.newest[1]
+
+    def add(self, raw: bytes, known: KnownScope) -> None:
+        """Keep what the constant bytes of a serialized scope determine."""
+        number = int.from_bytes(raw, "little") & self.bits
+        self.scopes[number.to_bytes(len(raw), "little")] = known
+        self.newest = number, known
 
 
 class KnownScopes:
-    """The scopes that were read before.
-
-    `_masks` maps the length and the begin of a serialized scope → the mask of the last such scope, `_scopes` maps the
-    mask's number and the constant bytes → what they determine.
-    """
+    """The scopes that were read before. `_masks` maps the length of a serialized scope → the masks of such scopes."""
 
     def __init__(self) -> None:
-        self._masks: dict[tuple[int, bytes], _Mask] = {}
-        self._numbers: dict[int, int] = {}
-        self._scopes: dict[tuple[int, bytes], KnownScope] = {}
+        self._masks: dict[int, list[_Mask]] = {}
         self._bytes = 0
 
     def find(self, raw: bytes) -> KnownScope | None:
         """Return what is known of a serialized scope."""
-        mask = self._masks.get(_begin(raw))
-        return None if mask is None else self._scopes.get(_key(mask, raw))
+        found = (mask.find(raw) for mask in self._masks.get(len(raw), ()))
+        return next((known for known in found if known is not None), None)
 
-    def read(self, scope: pb.ScopeMetrics) -> ScopePoints:
-        """Return the points of a scope, and keep what `find` returns of it."""
-        raw = scope.SerializeToString()
+    def read(self, scope: pb.ScopeMetrics, raw: bytes) -> ScopePoints:
+        """Return the points of a scope, which is `raw` when serialized, and keep what `find` returns of it."""
         known = self.find(raw)
         if known is not None:
             return known.read(raw)
         scope_id = _id(scope.scope)
         points = [point for metric in scope.metrics for point in read_metric(metric)]
-        streams = _streams(scope, points)
-        size = 3 * len(raw) + POINT_BYTES * len(streams)
-        if streams and size <= MAX_BYTES // 4:
+        taken = [point for point in points if isinstance(point, Read)]
+        size = 3 * len(raw) + POINT_BYTES * len(points)
+        places = _places(raw) if taken and len(taken) == len(points) and size <= MAX_BYTES // 4 else None
+        if places is not None and len(places) == len(taken):
             if self._bytes + size > MAX_BYTES:
-                self._masks, self._numbers, self._scopes, self._bytes = {}, {}, {}, 0
-            layout, bits = _layout(scope, raw)
-            mask = _Mask(bits, self._numbers.setdefault(bits, len(self._numbers)))
-            self._masks[_begin(raw)] = mask
-            self._scopes[_key(mask, raw)] = KnownScope(scope_id, layout, streams)
+                self._masks, self._bytes = {}, 0
+            known = KnownScope(scope_id, raw, taken, places)
+            masks = self._masks.setdefault(len(raw), [])
+            mask = next((one for one in masks if one.bits == known.constant_bits), None)
+            if mask is None:
+                mask = _Mask(known.constant_bits)
+                masks.insert(0, mask)
+                del masks[_MAX_MASKS:]
+            mask.add(raw, known)
             self._bytes += size
         return _grouped(scope_id, points)
 
 
-class _Stream(NamedTuple):
-    """A point without its times and its value. `metric` returns the metric with a value, which is at least `lowest`.
+class _Places(NamedTuple):
+    """Where a serialized scope has the start time, the time and the value of a point, and the value's format.
 
-    Among the values of the scope, `time` is the place of the point's time, followed by its value. `start` is the place
-    of its start time, -1 if that does not matter.
+    The start is -1 if it has none.
     """
 
-    metric: Callable[[Any], Metric]
-    lowest: float
     start: int
     time: int
+    value: int
+    format: str
 
 
 class KnownScope:
-    """What the constant bytes of a scope determine. `layout` tells where the times and values of the points are."""
+    """What the constant bytes of a scope determine: its points without their times and values.
 
-    def __init__(self, scope_id: bytes, layout: Struct, streams: Sequence[_Stream]) -> None:
-        self._id, self._layout = scope_id, layout
-        self._metrics = [stream.metric for stream in streams]
-        self._lowest = [stream.lowest for stream in streams]
-        self._start_places = [stream.start for stream in streams]
-        self._lowest_starts = [stream.start >= 0 for stream in streams]
-        self._time_places = [stream.time for stream in streams]
+    `constant_bits` has the bits 1 where the serialized scope, as a little-endian number, has constant bytes.
+    """
+
+    def __init__(self, scope_id: bytes, raw: bytes, points: Sequence[Read], places: Sequence[_Places]) -> None:
+        self._id = scope_id
+        first = [point.metrics[0] for point in points]
+        self._metrics = [_with_value(metric) for metric in first]
+        self._counters = [(metric.name, metric.tags) for metric in first if isinstance(metric, Counter)]
+        lasting = [point.start_ns > 0 for point in points]
+        self._without_start = lasting.count(False)
+        self._lowest = [0 if lasts else -_LARGEST for lasts in lasting]
+        self._are_counts = all(lasting) and all(one.format == "q" for one in places)
+        formats = {place: "Q" for one in places for place in (one.start, one.time) if place >= 0}
+        formats |= {one.value: one.format for one in places}
+        layout, end, constant = "<", 0, bytearray(b"\xff" * len(raw))
+        for place in sorted(formats):
+            layout += f"{place - end}x{formats[place]}"
+            end = place + 8
+            constant[place:end] = bytes(8)
+        self.constant_bits = int.from_bytes(constant, "little")
+        self._layout = Struct(layout + f"{len(raw) - end}x")
+        order = {place: number for number, place in enumerate(sorted(formats))}
+        starts = [order[one.start] if lasts else -1 for one, lasts in zip(places, lasting, strict=True)]
+        self._starts, self._times = _getter(starts), _getter([order[one.time] for one in places])
+        self._numbers = _getter([order[one.value] for one in places])
 
     def read(self, raw: bytes) -> ScopePoints:
         """Return the points of a serialized scope with these constant bytes."""
@@ -140,34 +186,43 @@ class KnownScope:
     def _groups(self, raw: bytes) -> list[Group] | None:
         """Return the points, or None if one is to be refused."""
         values = (*self._layout.unpack(raw), 0)
-        starts = [values[place] for place in self._start_places]
-        times = [values[place] for place in self._time_places]
-        numbers = [values[place + 1] for place in self._time_places]
+        starts, times, numbers = self._starts(values), self._times(values), self._numbers(values)
         if not (
             min(times) > 0
             and max(times) <= MAX_COUNT
             and max(starts) <= MAX_COUNT
-            and all(map(le, self._lowest_starts, starts))
-            and all(map(le, self._lowest, numbers))  # NaN is not
+            and starts.count(0) == self._without_start
+            and (min(numbers) >= 0 if self._are_counts else all(map(le, self._lowest, numbers)))  # NaN is not
             and max(numbers) <= _LARGEST
         ):
             return None
-        found: dict[tuple[int, int], list[Metric]] = {}
-        for at, metric, number in zip(zip(starts, times, strict=True), self._metrics, numbers, strict=True):
-            own = found.get(at)
-            if own is None:
-                own = found[at] = []
-            own.append(metric(number))
-        return [Group(_life(self._id, at[0]), *at, own, own) for at, own in found.items()]
+        metrics: list[Metric]
+        if len(self._counters) == len(numbers):  # as most scopes are
+            named = zip(self._counters, numbers, strict=True)
+            metrics = [Counter(name=name, tags=tags, count=number) for (name, tags), number in named]
+        else:
+            metrics = [metric(number) for metric, number in zip(self._metrics, numbers, strict=True)]
+        if times.count(times[0]) == len(times):
+            by_start = _divided(starts, metrics)
+            return [Group(_life(self._id, start), start, times[0], own, own) for start, own in by_start.items()]
+        by_both = _divided(zip(starts, times, strict=True), metrics)
+        return [Group(_life(self._id, at[0]), *at, own, own) for at, own in by_both.items()]
 
 
-def _begin(raw: bytes) -> tuple[int, bytes]:
-    """Return the length of a serialized scope and its first field, the name of the scope, if that is short."""
-    return len(raw), raw[: raw[1] + 2] if raw[:1] == b"\n" and raw[1] < 0x80 else b""
+def _divided(keys: Iterable[K], metrics: Iterable[Metric]) -> dict[K, list[Metric]]:
+    """Return the metrics of each key."""
+    found: dict[K, list[Metric]] = {}
+    for key, metric in zip(keys, metrics, strict=True):
+        own = found.get(key)
+        if own is None:
+            own = found[key] = []
+        own.append(metric)
+    return found
 
 
-def _key(mask: _Mask, raw: bytes) -> tuple[int, bytes]:
-    return mask.number, (int.from_bytes(raw, "little") & mask.bits).to_bytes(len(raw), "little")
+def _getter(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return a function that returns the values at these places."""
+    return itemgetter(*places) if len(places) > 1 else lambda values: [values[place] for place in places]
 
 
 def _grouped(scope_id: bytes, points: Sequence[Read | RejectedPoint]) -> ScopePoints:
@@ -199,71 +254,37 @@ def _life(scope_id: bytes, start_ns: int) -> str:
     return ulid(start_ns // 1_000_000, int.from_bytes(digest))
 
 
-def _streams(scope: pb.ScopeMetrics, points: Sequence[Read | RejectedPoint]) -> list[_Stream]:
-    """Return the streams of these points, or none if one is refused or the scope has other metrics."""
-    streams: list[_Stream] = []
-    place = 0
-    kept = iter(points)
-    for metric in scope.metrics:
-        kind = metric.WhichOneof("data")
-        if kind not in ("sum", "gauge"):
-            return []
-        lasting = metric.sum.is_monotonic
-        for data_point in getattr(metric, kind).data_points:
-            point = next(kept, None)
-            if not isinstance(point, Read):
-                return []
-            place += data_point.start_time_unix_nano > 0
-            lowest = 0 if lasting else -_LARGEST
-            streams.append(_Stream(_with_value(point.metrics[0]), lowest, place - 1 if lasting else -1, place))
-            place += 2
-    return streams if len(streams) == len(points) else []
+def _places(raw: bytes) -> list[_Places] | None:
+    """Return the places of each point of a serialized scope, or None if it has other metrics than sums and gauges."""
+    found: list[_Places] = []
+    for number, kind, *at in fields_of(raw, 0, len(raw)):
+        if number != _METRICS:
+            continue
+        data = [field for field in fields_of(raw, *at) if field[0] in _ANY_DATA]
+        if len(data) != 1 or data[0][0] not in _DATA or kind != BYTES:
+            return None
+        for part, _, *point in fields_of(raw, *data[0][2:]):
+            if part == _POINTS:
+                places = _places_of_point(raw, *point)
+                if places is None:
+                    return None
+                found.append(places)
+    return found
 
 
-def _layout(scope: pb.ScopeMetrics, raw: bytes) -> tuple[Struct, int]:
-    """Return the layout of a serialized scope, which skips the constant bytes, and the bits of its mask."""
-    patterns, complements = (int.from_bytes(_filled(scope, one), "little") for one in (_PATTERN, _COMPLEMENT))
-    differences = (patterns ^ complements).to_bytes(len(raw), "little")
-    formats = ""
-    for point in _data_points(scope):
-        formats += "QQ" if point.start_time_unix_nano else "Q"
-        formats += "q" if point.WhichOneof("value") == "as_int" else "d"
-    layout, end = "<", 0
-    for place, format_ in zip(_VALUE.finditer(differences), formats, strict=True):
-        layout += f"{place.start() - end}x{format_}"
-        end = place.end()
-    constant = (1 << 8 * len(raw)) - 1 ^ patterns ^ complements
-    return Struct(f"{layout}{len(raw) - end}x"), constant
-
-
-def _filled(scope: pb.ScopeMetrics, pattern: int) -> bytes:
-    """Return a scope as bytes, with this pattern as every time and value."""
-    filled = pb.ScopeMetrics()
-    filled.CopyFrom(scope)
-    raw = pattern.to_bytes(8, "little")
-    for point in _data_points(filled):
-        point.time_unix_nano = pattern
-        if point.start_time_unix_nano:
-            point.start_time_unix_nano = pattern
-        if point.WhichOneof("value") == "as_int":
-            (point.as_int,) = unpack("<q", raw)
-        else:
-            (point.as_double,) = unpack("<d", raw)
-    return filled.SerializeToString()
-
-
-def _data_points(scope: pb.ScopeMetrics) -> Iterator[pb.NumberDataPoint]:
-    for metric in scope.metrics:
-        yield from metric.sum.data_points or metric.gauge.data_points
+def _places_of_point(raw: bytes, begin: int, end: int) -> _Places | None:
+    """Return the places of a point, or None if it has a field twice, no time or value, or an exemplar: these change."""
+    fields = list(fields_of(raw, begin, end))
+    fixed = [(number, place) for number, kind, place, _ in fields if kind == FIXED64]
+    places = dict(fixed)
+    values = [number for number in _NUMBERS if number in places]
+    has_exemplar = any(number == _EXEMPLARS for number, *_ in fields)
+    if has_exemplar or len(places) != len(fixed) or len(values) != 1 or _TIME not in places:
+        return None
+    return _Places(places.get(_START, -1), places[_TIME], places[values[0]], _NUMBERS[values[0]])
 
 
 def _with_value(metric: Metric) -> Callable[[Any], Metric]:
     """Return a function that returns this metric with another value."""
-    name, tags = metric.name, metric.tags
-    if isinstance(metric, Counter):
-        return lambda value: Counter(name=name, tags=tags, count=value)
-    if isinstance(metric, FloatCounter):
-        return lambda value: FloatCounter(name=name, tags=tags, sum=value)
-    if isinstance(metric, Gauge):
-        return lambda value: Gauge(name=name, tags=tags, value=value)
-    return lambda value: UpDown(name=name, tags=tags, value=value)
+    kind, name, tags, field = type(metric), metric.name, metric.tags, NAMES[metric.type][0]
+    return lambda value: kind(name=name, tags=tags, **{field: value})

@@ -43,8 +43,7 @@ class RejectedPoints:
         if not letters:
             return
         if self._producer is None:
-            # An idempotent producer never sends again after a fatal error, such as a permission that is missing.
-            self._producer = RecordProducer(self._kafka, idempotent=False)
+            self._producer = RecordProducer(self._kafka)
         try:
             self._producer.deliver(letters)
         except KafkaException as error:

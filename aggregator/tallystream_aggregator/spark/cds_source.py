@@ -8,9 +8,12 @@ from pathlib import Path
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochRow, EpochSettings
+from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
 from tallystream_aggregator.spark.epochs.query import SETTINGS, start_query
 from tallystream_aggregator.spark.session import JVM_OPTIONS, NO_ARCHIVE_LOG, build_session, stop_session
+from tallystream_aggregator.stream.epochs import EpochRow
+from tallystream_aggregator.stream.layout import LoopId
+from tallystream_aggregator.stream.loop import LoopSettings
 
 WRITING_S = 300.0
 """How long the JVM may take to end, in seconds: on a busy machine it takes a minute to write the archive."""
@@ -46,7 +49,7 @@ def load_classes(written: Path) -> None:
     options = (*JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={written}", *NO_ARCHIVE_LOG)
     session = build_session("tallystream archive", conf=_CONF, java_options=options)
     try:
-        settings = EpochSettings(topics=Topics(""), generation=0, stop_file="", begin={})
+        settings = EpochSettings(LoopSettings(LoopId(Topics(""))), 0, "")
         query = start_query(session, ClassLoadingProcessor(settings, lambda _: None), 1, written.parent / "checkpoint")  # type: ignore[arg-type, return-value]  # it uses no broker
         try:
             while len(query.recentProgress) < _EPOCHS:

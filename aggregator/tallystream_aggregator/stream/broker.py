@@ -63,6 +63,10 @@ PUBLISH_AGAIN = "run tallystream rebuild without options, which publishes all su
 """Remedies, for which a person must decide."""
 
 
+class StoppedError(Exception):
+    """A stop was requested."""
+
+
 class BrokerError(TallystreamError):
     """A call failed, and its effect is unknown. A new writer, and a restart from what is published, mend it."""
 
@@ -176,13 +180,4 @@ class Broker(Protocol):
 
         Raises:
             BrokerError: the broker did not answer in time.
-        """
-
-    def committed(self, place: Place, first: int, end: int) -> list[RawRecord]:
-        """Return the records with first <= offset < end, without those of aborted transactions.
-
-        `end` is at most the end of what no open transaction holds back.
-
-        Raises:
-            BrokerError: the broker did not answer in time, or the partition is shorter or missing now.
         """

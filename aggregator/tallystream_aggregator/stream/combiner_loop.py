@@ -9,11 +9,17 @@ shard's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.stream.broker import PUBLISH_AGAIN, BrokerError, LostRecordsError, Output, Place
-from tallystream_aggregator.stream.epochs import EpochLoop, Identity, StoppedError
+from tallystream_aggregator.stream.broker import (
+    PUBLISH_AGAIN,
+    BrokerError,
+    LostRecordsError,
+    Output,
+    Place,
+    StoppedError,
+)
+from tallystream_aggregator.stream.epochs import EpochLoop
 from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import (
     PositionsRow,
@@ -31,45 +37,33 @@ from tallystream_aggregator.table.combiners import CombinerGroup, decode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, RawRecord, Source
     from tallystream_aggregator.stream.epochs import Timer
+    from tallystream_aggregator.stream.layout import LoopId
     from tallystream_aggregator.sums import MetricId, Offsets, Sum
     from tallystream_aggregator.table.storage import Store
 
 READ_AT_ONCE = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class CombinerSettings:
-    """The settings of the combiner of `shards` shards."""
-
-    topics: Topics
-    shards: int
-    transactional_id: str
-    spacing_s: float = 0.5
-
-    @property
-    def place(self) -> Place:
-        """The partition of its positions row."""
-        return Place(self.topics.shards, self.shards)
-
-
 class CombinerLoop(EpochLoop):
-    """The loop of the combiner.
+    """The loop of the combiner. A step begins at least `spacing_s` seconds after the one before.
 
     Delivery: at the positions in its positions row, the sums on `metrics-agg` are those of all shards at these
     positions, for readers with `read_committed`.
     """
 
     def __init__(
-        self, settings: CombinerSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
+        self,
+        loop: LoopId,
+        broker: Broker,
+        timer: Timer,
+        stopped: Callable[[], bool] = lambda: False,
+        *,
+        spacing_s: float = 0.5,
     ) -> None:
-        sums = Place(settings.topics.agg, 0)
-        identity = Identity(settings.shards, settings.transactional_id, settings.place, sums)
-        super().__init__(identity, broker, timer, stopped, Pace(settings.spacing_s, READ_AT_ONCE))
-        self._settings = settings
-        self._combined = Combined(settings.shards)
+        super().__init__(loop, broker, timer, stopped, Pace(spacing_s, READ_AT_ONCE))
+        self._combined = Combined(loop.shards)
 
     def is_current(self, store: Store) -> bool:
         """Tell whether what is in memory can be continued. Nothing is stored, so it always can."""
@@ -78,7 +72,7 @@ class CombinerLoop(EpochLoop):
 
     def close(self) -> None:
         """Drop the partial sums and release the connections."""
-        self._combined = Combined(self._settings.shards)
+        self._combined = Combined(self._loop.shards)
         super().close()
 
     def _source(self) -> Source:
@@ -90,7 +84,7 @@ class CombinerLoop(EpochLoop):
         if self._last is None:
             self._begin()
         published = {} if self._last is None else by_place(self._last.positions)
-        places = [Place(self._settings.topics.shards, shard) for shard in range(self._settings.shards)]
+        places = [Place(self._loop.topics.shards, shard) for shard in range(self._loop.shards)]
         bounds = self._broker.bounds(places)
         for place in places:
             if place not in bounds:
@@ -119,7 +113,7 @@ class CombinerLoop(EpochLoop):
         Raises:
             MissingRowsError: there are sums, so the partial sums were deleted together with the positions.
         """
-        agg, place = Place(self._settings.topics.agg, 0), self._settings.place
+        agg, place = self._loop.sums, self._loop.rows
         bounds = self._broker.bounds([agg]).get(agg)
         if bounds is None or bounds.first == bounds.end:
             self._publish_claim(self._row(begun=False))
@@ -154,8 +148,8 @@ class CombinerLoop(EpochLoop):
 
     def _row(self, *, begun: bool) -> PositionsRow:
         return PositionsRow(
-            shard=self._settings.shards,
-            of=self._settings.shards,
+            shard=self._loop.number,
+            of=self._loop.shards,
             claim=self._claim,
             step=1 if self._last is None else self._last.step + 1,
             positions=by_topic(self._combined.positions) if begun else {},
@@ -164,15 +158,14 @@ class CombinerLoop(EpochLoop):
         )
 
     def _records(self, totals: list[Sum], row: PositionsRow) -> Iterator[Output]:
-        agg = Place(self._settings.topics.agg, 0)
         for total in totals:
-            yield Output(agg, total.key(), total.value())
-        yield Output(self._settings.place, key_of(row.shard), encode(row))
+            yield Output(self._loop.sums, total.key(), total.value())
+        yield Output(self._loop.rows, key_of(row.shard), encode(row))
 
     def _end_epoch(self, store: Store) -> None:
         """Nothing is stored."""
         del store
-        self._report.positions = dict(self._combined.positions)
+        self._report.positions = by_topic(self._combined.positions)
 
 
 class Combined:

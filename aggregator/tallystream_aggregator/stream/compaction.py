@@ -1,10 +1,10 @@
 """Apply the records of a step to the table, and leave out those that later ones of the step supersede.
 
-A run is a series of records of one counter of the short form, or of one part of a life, each of which replaces the one
-before it. The first record of a run is applied at once. If the table accepts it completely, it accepts each of the
-next ones in the same way. So only the newest of them waits. It is applied before the next record of its instance that
-is applied at once, and at the end of the step: the records of an instance stay in their order. No result depends on
-what is left out: docs/table.md, "Compaction", has the proof for each rule.
+A run is a series of records of one counter of the short form, each of which replaces the one before it. The first
+record of a run is applied at once. If the table accepts it, it accepts each of the next ones in the same way. So only
+the newest of them waits. It is applied before the next record of its instance that is applied at once, and at the end
+of the step: the records of an instance stay in their order. No result depends on what is left out: docs/table.md,
+"Compaction", has the proof for each rule. All snapshots are applied: to compare two of them takes as long.
 """
 
 from __future__ import annotations
@@ -15,31 +15,24 @@ from typing import TYPE_CHECKING
 from tallystream.record import ShortForm
 from tallystream_aggregator.table.decode import (
     CLOCK_KEY,
-    DecodedSnapshot,
     Forget,
     Record,
     read_key,
     read_short_form,
     read_value,
 )
-from tallystream_aggregator.table.limits import out_of_bounds
 from tallystream_aggregator.table.refusals import Refusal
-from tallystream_aggregator.table.runs import is_accepted_completely, supersedes
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tallystream.record import Snapshot
     from tallystream_aggregator.stream.broker import Chunk, Place, RawRecord
     from tallystream_aggregator.table.decode import Message
     from tallystream_aggregator.table.table import Table
 
 MAX_RUNS = 500_000
 """The most runs at a time, which bounds memory. At this number all runs end, and the next records begin new ones."""
-
-MAX_RUN_BYTES = 8 << 20
-"""The same for the records that began the runs of parts. A decoded snapshot takes seven times as much."""
 
 FEW_RECORDS = 2_000
 """Up to so many records of a partition are applied one by one, without a search for runs."""
@@ -49,18 +42,17 @@ CounterKey = str | tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Run:
-    """The run of a counter, whose newest value is `value`, or of a part, whose newest snapshot is `newest`.
+    """The run of a counter, whose newest value is `value`.
 
-    `newest` is None for a counter, and for a part whose newest snapshot begins no run. `limit` is the highest value or
-    seq that continues the run. `waiting` is the newest record if it is not applied yet, `clock` its partition's time at
-    that record, and `records` how many records it stands for: those that it supersedes, and itself.
+    `limit` is the highest value that continues the run. `waiting` is the newest record if it is not applied yet,
+    `clock` its partition's time at that record, and `records` how many records it stands for: those that it supersedes,
+    and itself.
     """
 
-    __slots__ = ("clock", "limit", "newest", "records", "value", "waiting")
+    __slots__ = ("clock", "limit", "records", "value", "waiting")
 
     def __init__(self) -> None:
         self.waiting: RawRecord | None = None
-        self.newest: Snapshot | None = None
         self.value = self.clock = self.records = 0
         self.limit = -1
 
@@ -71,13 +63,12 @@ class InstanceRuns:
     `waiting` are the runs that have a waiting record.
     """
 
-    __slots__ = ("applies", "counters", "parts", "readable", "waiting")
+    __slots__ = ("applies", "counters", "readable", "waiting")
 
     def __init__(self, key: bytes | None, shard: int, shards: int) -> None:
         self.applies = key == CLOCK_KEY or shard_of(key, shards) == shard
         self.readable = key != CLOCK_KEY and not isinstance(read_key(key), Refusal)
         self.counters: dict[CounterKey, Run] = {}
-        self.parts: dict[tuple[str, str, int], Run] = {}
         self.waiting: list[Run] = []
 
 
@@ -89,7 +80,7 @@ class StepRecords:
         self._shard, self._shards = table.state.shard, table.state.shards
         self._runs: dict[Place, dict[bytes | None, InstanceRuns]] = {}
         self._waiting: dict[Place, list[InstanceRuns]] = defaultdict(list)  # of them, those that may have waiting runs
-        self._number = self._bytes = 0
+        self._number = 0
 
     def add(self, chunk: Chunk) -> None:
         """Apply the records of a chunk, or let them wait."""
@@ -108,7 +99,7 @@ class StepRecords:
         for place in self._waiting:
             self._apply_all_waiting(place)
         self._runs.clear()
-        self._number = self._bytes = 0
+        self._number = 0
 
     def _apply_all(self, place: Place, rows: Iterable[RawRecord], clock: int, *, every: bool) -> int:
         """Apply records one by one, and return the partition's time after them."""
@@ -150,11 +141,9 @@ class StepRecords:
                     run.waiting, run.clock, run.value = row, clock, new
                 else:
                     run.limit, run.value = self._apply(place, instance, row, clock, message), new
-            elif isinstance(message, DecodedSnapshot):
-                self._snapshot(place, instance, message, row, clock)
             else:
                 self._other(place, instance, message, row, clock)
-            if self._number >= MAX_RUNS or self._bytes >= MAX_RUN_BYTES:
+            if self._number >= MAX_RUNS:
                 self.end()
                 instances = self._runs.setdefault(place, {})
         return clock
@@ -164,10 +153,8 @@ class StepRecords:
         instance = instances[key] = InstanceRuns(key, self._shard, self._shards)
         return instance
 
-    def _other(
-        self, place: Place, instance: InstanceRuns, message: Forget | Refusal | None, row: RawRecord, clock: int
-    ) -> None:
-        """Apply a record that is neither a snapshot nor the short form, or is not decoded. It may end runs."""
+    def _other(self, place: Place, instance: InstanceRuns, message: Message | None, row: RawRecord, clock: int) -> None:
+        """Apply a record that is not of the short form, or is not decoded. It may end runs."""
         if row[2] == CLOCK_KEY:  # the lives that it forgets need their newest records before it
             self._apply_all_waiting(place)
         elif isinstance(message, Forget) and message.metric is not None:  # any instance may have it
@@ -175,31 +162,8 @@ class StepRecords:
             self._runs[place].clear()
         elif row[3] is None or isinstance(message, Forget):
             self._apply_waiting(place, instance)
-            instance.counters, instance.parts = {}, {}
+            instance.counters = {}
         self._apply(place, instance, row, clock, message)
-
-    def _snapshot(
-        self, place: Place, instance: InstanceRuns, message: DecodedSnapshot, row: RawRecord, clock: int
-    ) -> None:
-        snapshot = message.snapshot
-        part = (snapshot.app, snapshot.life, snapshot.part)
-        run = instance.parts.get(part)
-        if run is None:
-            run = instance.parts[part] = Run()
-            self._number += 1
-        plain = not (snapshot.final or message.rejected or message.over_limit) and not out_of_bounds(snapshot, row[1])
-        newest = run.newest
-        if plain and newest is not None and snapshot.seq <= run.limit and supersedes(snapshot, newest):
-            if not run.records:
-                self._waiting[place].append(instance)
-                instance.waiting.append(run)
-            run.records += 1
-            run.waiting, run.clock, run.newest = row, clock, snapshot
-            return
-        run.limit = self._apply(place, instance, row, clock, message)
-        if newest is None:
-            self._bytes += len(row[3] or b"")
-        run.newest = snapshot if plain and is_accepted_completely(snapshot) else None
 
     def _apply(self, place: Place, instance: InstanceRuns, row: RawRecord, clock: int, message: Message | None) -> int:
         """Apply a record at once, after those of its instance that wait, and return how far its run may go."""
@@ -217,7 +181,6 @@ class StepRecords:
         waiting = [(run.waiting, run) for run in instance.waiting if run.waiting is not None]
         for row, run in sorted(waiting, key=lambda item: item[0][0]):
             record = Record(place.topic, place.partition, *row, run.clock)
-            message = None if run.newest is None else DecodedSnapshot(run.newest)
-            run.limit = self._table.apply_record(record, run.records, message)
+            run.limit = self._table.apply_record(record, run.records)
             run.waiting, run.records = None, 0
         instance.waiting.clear()

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -20,12 +19,12 @@ from tallystream_aggregator.stream.broker import (
     FencedError,
     LostRecordsError,
     Output,
-    Place,
-    Positions,
+    StoppedError,
     UnavailableError,
 )
 from tallystream_aggregator.stream.pace import MAX_FAILURES, Pace
 from tallystream_aggregator.stream.positions import (
+    ByTopic,
     HangingTransactionError,
     encode,
     key_of,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tallystream_aggregator.stream.broker import Broker, Source, Writer
+    from tallystream_aggregator.stream.layout import LoopId
     from tallystream_aggregator.stream.positions import Claim, PositionsRow
     from tallystream_aggregator.table.storage import Store
 
@@ -65,23 +65,20 @@ class Timer(Protocol):
         """Wait."""
 
 
-class StoppedError(Exception):
-    """A stop was requested."""
-
-
 class StepFailedError(TallystreamError):
     """Kafka refuses the transaction of a single record, again and again."""
 
 
-@dataclass(slots=True)
-class EpochReport:
-    """What was done since the last epoch's end: counts, and seconds in all and of waiting.
+class EpochRow(msgspec.Struct):
+    """What a shard, or the combiner after the last one, did since the end of the epoch before: counts and seconds.
 
-    `records` were read, `sums` and `rows` (of `metrics-table`) were published.
-    `restarts` counts how often the loop began at what is published. `positions` are those at the epoch's end, and
-    `state_bytes` is the size of the stored table. `stopped` tells that a stop is requested: no step follows.
+    `records` were read, `sums` and `rows` (of `metrics-table`) were published. `restarts` counts how often the loop
+    began at what is published. `seconds` are all, `waited_s` those of waiting, and `state_bytes` is the size of the
+    stored table. `stopped` tells that a stop is requested: no step follows. `positions` are those at the epoch's end,
+    all of which is published. They are empty if it ended before the published positions were reached.
     """
 
+    shard: int
     steps: int = 0
     records: int = 0
     sums: int = 0
@@ -91,38 +88,24 @@ class EpochReport:
     waited_s: float = 0.0
     state_bytes: int = 0
     stopped: bool = False
-    positions: Positions = field(default_factory=dict)
-
-
-class Identity(NamedTuple):
-    """Who a loop is: its number among the shards, its transactional ID, and the partition of its positions row.
-
-    `sums` is the partition of its sums. Like the first one, nobody else writes it.
-    """
-
-    shard: int
-    transactional_id: str
-    place: Place
-    sums: Place
+    positions: ByTopic = {}
 
 
 class EpochLoop(ABC):
     """A loop in one process, over several epochs. For one thread at a time.
 
     Args:
-        identity: who the loop is.
+        loop: who the loop is.
         broker: access to Kafka.
         timer: the time.
         stopped: whether a stop was requested.
         pace: when a step begins, and how large it may be.
     """
 
-    def __init__(
-        self, identity: Identity, broker: Broker, timer: Timer, stopped: Callable[[], bool], pace: Pace
-    ) -> None:
-        self._identity, self._broker, self._timer, self._stopped = identity, broker, timer, stopped
+    def __init__(self, loop: LoopId, broker: Broker, timer: Timer, stopped: Callable[[], bool], pace: Pace) -> None:
+        self._loop, self._broker, self._timer, self._stopped = loop, broker, timer, stopped
         self._pace = pace
-        self._report, self._reported_s = EpochReport(), timer.monotonic()
+        self._report, self._reported_s = EpochRow(loop.number), timer.monotonic()
         self._claim: Claim = (0, 0)
         self._last: PositionsRow | None = None
         self._open_clients: tuple[Writer, Source] | None = None
@@ -150,7 +133,7 @@ class EpochLoop(ABC):
     def _end_epoch(self, store: Store) -> None:
         """Publish the rest, and store the state."""
 
-    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochReport:
+    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochRow:
         """Run for `seconds`, or until a stop, and store the state at the end. Return what was done.
 
         If what is published can't be reached by then, the state stays as it was.
@@ -177,7 +160,7 @@ class EpochLoop(ABC):
                     raise
                 if not isinstance(error, LostRecordsError):
                     self._gone_since_s = None
-                log.warning("%s begins again at what is published: %s", self._identity.transactional_id, error)
+                log.warning("%s begins again at what is published: %s", self._loop.transactional_id, error)
                 back_off_s, self._back_off_s = self._back_off_s, min(2 * self._back_off_s, MAX_BACK_OFF_S)
                 if not self._wait(back_off_s, end_s):
                     break
@@ -187,8 +170,8 @@ class EpochLoop(ABC):
             else:
                 break
         report, before_s, self._reported_s = self._report, self._reported_s, self._timer.monotonic()
-        report.seconds, self._report = self._reported_s - before_s, EpochReport()
-        report.stopped = self._stopped()
+        report.seconds, report.waited_s = round(self._reported_s - before_s, 3), round(report.waited_s, 3)
+        report.stopped, self._report = self._stopped(), EpochRow(self._loop.number)
         return report
 
     def run_between(self, next_begins: Callable[[], bool], seconds: float) -> None:
@@ -201,7 +184,7 @@ class EpochLoop(ABC):
         try:
             self._take_steps(self._open_clients[1], self._timer.monotonic() + seconds, next_begins)
         except Exception as error:  # noqa: BLE001 (nobody waits for this call)
-            log.warning("%s begins again with the next epoch: %s", self._identity.transactional_id, error)
+            log.warning("%s begins again with the next epoch: %s", self._loop.transactional_id, error)
             self.close()
 
     def _is_gone(self) -> bool:
@@ -251,8 +234,8 @@ class EpochLoop(ABC):
         The writer comes first: what an earlier one has committed until then is found, and later it can't commit. Only
         a claim is looked up before: Spark of a replaced driver runs a fenced task again, which must not fence others.
         """
-        self._require_highest(claim, visible_row(self._broker, self._identity.place, self._identity.shard))
-        self._open_clients = self._broker.writer(self._identity.transactional_id), self._source()
+        self._require_highest(claim, visible_row(self._broker, self._loop.rows, self._loop.number))
+        self._open_clients = self._broker.writer(self._loop.transactional_id), self._source()
         self._last, self._step_records = self._published(claim), 0
         if self._last is not None:
             self._publish_claim(self._last)
@@ -262,19 +245,19 @@ class EpochLoop(ABC):
         """Publish the positions again, with the claim. It has no record that Kafka could refuse, so it is no step."""
         assert self._open_clients is not None
         self._last = row = msgspec.structs.replace(last, claim=self._claim, step=last.step + 1)
-        self._open_clients[0].commit([Output(self._identity.place, key_of(row.shard), encode(row))])
+        self._open_clients[0].commit([Output(self._loop.rows, key_of(row.shard), encode(row))])
 
     def _published(self, claim: Claim) -> PositionsRow | None:
         """Return the newest positions row, or None if nothing is published."""
         until_s = self._timer.monotonic() + HANGING_S
         while True:
             try:
-                published = newest_row(self._broker, self._identity.place, self._identity.shard)
-                visible_bounds(self._broker, self._identity.sums)
-            except HangingTransactionError:
+                published = newest_row(self._broker, self._loop.rows, self._loop.number)
+                visible_bounds(self._broker, self._loop.sums)
+            except HangingTransactionError as error:
                 # A newer writer's transaction ends soon, or the broker ends it. Then its claim is found.
                 if self._timer.monotonic() >= until_s:
-                    raise
+                    raise TallystreamError(str(error)) from error
                 self._sleep(POLL_S)
             else:
                 self._require_highest(claim, published)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import wait
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.partition_bounds import LEADERLESS
-from tallystream_aggregator.stream.broker import Bounds, BrokerError, LostRecordsError, Place
-from tallystream_aggregator.stream.kafka_calls import MISSING, PAUSE_S, SLICE_S, TRANSIENT, Timeouts, error_of
+from tallystream_aggregator.stream.broker import Bounds, Place
+from tallystream_aggregator.stream.kafka_calls import (
+    LEADERLESS,
+    MISSING,
+    PAUSE_S,
+    SLICE_S,
+    TRANSIENT,
+    Timeouts,
+    error_of,
+)
 from tallystream_aggregator.stream.kafka_source import KafkaSource
 from tallystream_aggregator.stream.kafka_writer import open_writer
 
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import TopicMetadata
 
     from tallystream_aggregator.kafka.topic_selection import Selection
-    from tallystream_aggregator.stream.broker import RawRecord, Source, Writer
+    from tallystream_aggregator.stream.broker import Source, Writer
 
 METADATA_S = 2.0
 """The time for one request of the topics, which can't be interrupted."""
@@ -35,7 +41,6 @@ _COMMITTED = {
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 50,  # a tail without records is passed when a fetch returns nothing
 }
-_MAX_RECORDS = 100_000
 _NO_LEADER = LEADERLESS | {KafkaError._NOENT}  # noqa: SLF001 (librdkafka's name for it, if none of the partitions has one)
 
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -73,12 +78,21 @@ class KafkaBroker:
 
     def source(self, *, committed: bool = False) -> Source:
         """Return a source without partitions. It reads records of open transactions, too, unless `committed`."""
-        isolation = {"isolation.level": "read_committed"} if committed else _UNCOMMITTED
-        return KafkaSource({**self._kafka, **isolation}, self._group, self.bounds)
+        options = {**self._kafka, **(_COMMITTED if committed else _UNCOMMITTED)}
+        return KafkaSource(options, self._group, self.bounds)
 
     def partitions(self) -> dict[str, Collection[int]]:
         """Return the partitions that exist now of the topics that the table reads: topic → partitions."""
         return dict(self._selection.among(self._topics()))
+
+    def partitions_of(self, topic: str) -> list[int]:
+        """Return the partitions of any topic, none if it does not exist.
+
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
+        found = self._topics().get(topic)
+        return [] if found is None else sorted(found.partitions)
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the IDs of those of these topics that exist. A topic that is created again has another one."""
@@ -103,33 +117,13 @@ class KafkaBroker:
         end = self._offsets(stable, _LATEST, IsolationLevel.READ_UNCOMMITTED)
         return {place: Bounds(first[place], stable[place], offset) for place, offset in end.items()}
 
-    def committed(self, place: Place, first: int, end: int) -> list[RawRecord]:
-        """Return the records with first <= offset < end, without those of aborted or open transactions."""
-        bounds = self.bounds([place]).get(place)
-        if bounds is None or bounds.stable < end:
-            # It had these records a moment ago. Without them, an older record would be taken for the newest one.
-            raise BrokerError(f"broker {self._servers}: {place} has no end of {end} any more: {bounds}.")
-        reached = max(first, bounds.first)
-        if reached >= end:
-            return []
-        records: list[RawRecord] = []
-        with closing(KafkaSource({**self._kafka, **_COMMITTED}, self._group, self.bounds)) as source:
-            source.assign({place: reached})
-            moved_s = time.monotonic()
-            try:
-                while reached < end:
-                    for chunk in source.read(_MAX_RECORDS, SLICE_S):
-                        records += chunk.rows
-                        reached, moved_s = chunk.end, time.monotonic()
-                    self._timeouts.check_stop()
-                    if time.monotonic() > moved_s + self._timeouts.query_s:
-                        raise BrokerError(
-                            f"broker {self._servers}: {place} sent nothing for {self._timeouts.query_s:g} s, "
-                            f"with offsets {reached} to {end - 1} to come."
-                        )
-            except LostRecordsError as error:  # deleted since the bounds were asked
-                raise BrokerError(str(error)) from error
-        return [record for record in records if record[0] < end]
+    def offsets_at(self, places: Collection[Place], ts_ms: int) -> dict[Place, int]:
+        """Return the offset of the first record appended at or after a time, -1 if there is none.
+
+        Raises:
+            BrokerError: the broker did not answer in time.
+        """
+        return self._offsets(places, OffsetSpec.for_timestamp(ts_ms), IsolationLevel.READ_UNCOMMITTED)
 
     def _topics(self) -> dict[str, TopicMetadata]:
         deadline = time.monotonic() + self._timeouts.query_s

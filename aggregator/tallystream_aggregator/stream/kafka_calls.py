@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream_aggregator.kafka.partition_bounds import LEADERLESS
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, RejectedError, UnavailableError
 
 if TYPE_CHECKING:
@@ -91,6 +90,19 @@ MISSING = frozenset(
 """The errors of a topic or partition that does not exist, or that the broker does not know yet."""
 
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001
+
+LEADERLESS = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
+"""The errors of a broker that is not the leader, or does not yet know the partition's end."""
 
 TRANSIENT = LEADERLESS | frozenset(
     {

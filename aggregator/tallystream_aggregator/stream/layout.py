@@ -1,4 +1,4 @@
-"""The layout of a table, its number of shards and the tags of its sums, and the transactional IDs of its writers.
+"""The layout of a table, its number of shards and the tags of its sums, and who its loops are.
 
 A table that exists keeps its layout, which each positions row has. Only `stream.reshard` changes it.
 """
@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.broker import Broker
 
 
 class Layout(NamedTuple):
@@ -26,33 +24,30 @@ class Layout(NamedTuple):
         return f"{self.shards} shard{'s' if self.shards > 1 else ''}, sums with {self.sum_tags}"
 
 
-def loop_id(topics: Topics, number: int) -> str:
-    """Return the transactional ID of a loop: that of a shard, or of the combiner after the last shard."""
-    return f"{topics.prefix}tallystream-aggregator-{number}"
+class LoopId(NamedTuple):
+    """Who a loop is: its number among the shards of a table. The combiner of several shards comes after the last."""
+
+    topics: Topics
+    number: int = 0
+    shards: int = 1
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional ID of its writers."""
+        return f"{self.topics.prefix}tallystream-aggregator-{self.number}"
+
+    @property
+    def rows(self) -> Place:
+        """The partition of its positions row, and of a shard's rows. Nobody else writes it."""
+        return Place(self.topics.table if self.number < self.shards else self.topics.shards, self.number)
+
+    @property
+    def sums(self) -> Place:
+        """The partition with its sums, or with the partial sums of one of several shards. Nobody else writes it."""
+        partial = self.number < self.shards > 1
+        return Place(self.topics.shards, self.number) if partial else Place(self.topics.agg, 0)
 
 
-def change_id(topics: Topics) -> str:
-    """Return the transactional ID of a change of the layout."""
-    return f"{topics.prefix}tallystream-aggregator-rebuild"
-
-
-def end_change(broker: Broker, topics: Topics) -> None:
-    """End a change of the layout that is under way.
-
-    Call it after a generation was taken: a change that begins later finds that generation, and ends.
-
-    Raises:
-        FencedError: a change has begun at the same time.
-        BrokerError: the broker did not answer in time.
-    """
-    broker.writer(change_id(topics)).close()
-
-
-def visible_layout(broker: Broker, topics: Topics) -> Layout | None:
-    """Return the layout of the table as it is visible now, or None if there is no table.
-
-    Raises:
-        BrokerError: the broker did not answer in time.
-    """
-    row = visible_row(broker, Place(topics.table, 0), 0)
-    return None if row is None else Layout(row.of, row.sum_tags)
+def loops_of(topics: Topics, shards: int) -> list[LoopId]:
+    """Return the loops of a table with so many shards, that of the combiner last if there are several."""
+    return [LoopId(topics, number, shards) for number in range(shards + (shards > 1))]

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BEGIN_ANEW, PUBLISH_AGAIN, BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.compaction import FEW_RECORDS, StepRecords
-from tallystream_aggregator.stream.epochs import EpochLoop, Identity
-from tallystream_aggregator.stream.layout import Layout
+from tallystream_aggregator.stream.epochs import EpochLoop
+from tallystream_aggregator.stream.layout import Layout, LoopId
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.pace import Pace
 from tallystream_aggregator.stream.positions import PositionsRow, by_place, by_topic, visible_row
-from tallystream_aggregator.stream.restore import Begin, Restorer, positions_of, require_whole
+from tallystream_aggregator.stream.restore import Restorer, positions_of, require_whole
 from tallystream_aggregator.table.limits import TableSettings
+from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker, Chunk, Positions, Source
     from tallystream_aggregator.stream.epochs import Timer
     from tallystream_aggregator.stream.positions import ByTopic
@@ -53,14 +53,14 @@ class TopicChangedError(TallystreamError):
 class LoopSettings:
     """The settings of a shard's loop.
 
-    `transactional_id` is the shard's own. A step begins at least `spacing_s` seconds after the one before, and has up
-    to `max_records`. `max_rate` limits the records that are read in a
-    second. With `skip_lost`, records that were deleted unread are skipped; otherwise they stop the loop.
+    A new table begins at `begin`, and its sums have the tags `sum_tags`. A step begins at least `spacing_s` seconds
+    after the one before, and has up to `max_records`. `max_rate` limits the records that are read in a second. With
+    `skip_lost`, records that were deleted unread are skipped; otherwise they stop the loop.
     """
 
-    topics: Topics
-    begin: Begin
-    transactional_id: str
+    loop: LoopId
+    sum_tags: SumTags = field(default_factory=SumTags)
+    begin: Positions = field(default_factory=dict)
     table: TableSettings = field(default_factory=TableSettings)
     spacing_s: float = 0.5
     max_records: int = 1_000_000
@@ -68,20 +68,9 @@ class LoopSettings:
     skip_lost: bool = False
 
     @property
-    def rows(self) -> Place:
-        """The shard's partition of `metrics-table`."""
-        return Place(self.topics.table, self.begin.shard)
-
-    @property
-    def own_sums(self) -> Place:
-        """The partition with the shard's sums, or partial sums."""
-        topics, begin = self.topics, self.begin
-        return Place(topics.shards, begin.shard) if begin.shards > 1 else Place(topics.agg, 0)
-
-    @property
-    def sums(self) -> set[str]:
-        """The topics with the sums of the table. A step publishes only those that change, so the others must stay."""
-        return {self.topics.agg, self.topics.shards} if self.begin.shards > 1 else {self.topics.agg}
+    def layout(self) -> Layout:
+        """The layout of the table."""
+        return Layout(self.loop.shards, self.sum_tags)
 
 
 class ShardLoop(EpochLoop):
@@ -94,13 +83,14 @@ class ShardLoop(EpochLoop):
     def __init__(
         self, settings: LoopSettings, broker: Broker, timer: Timer, stopped: Callable[[], bool] = lambda: False
     ) -> None:
-        identity = Identity(settings.begin.shard, settings.transactional_id, settings.rows, settings.own_sums)
         pace = Pace(settings.spacing_s, settings.max_records, settings.max_rate)
-        super().__init__(identity, broker, timer, stopped, pace)
+        super().__init__(settings.loop, broker, timer, stopped, pace)
         self._settings = settings
         self._restorer = Restorer(
-            broker, settings.rows, settings.table, settings.begin, stopped, skip_lost=settings.skip_lost
+            broker, settings.loop, settings.sum_tags, settings.table, stopped, skip_lost=settings.skip_lost
         )
+        topics = settings.loop.topics
+        self._topics_of_sums = {topics.agg, topics.shards} if settings.loop.shards > 1 else {topics.agg}
         self._stored: StoredTable | None = None
         self._topic_ids: dict[str, str] = {}
         self._rows_s = self._checked_s = 0.0
@@ -136,23 +126,22 @@ class ShardLoop(EpochLoop):
         if self._last is None:
             self._require_no_sums()
             return self._restorer.new_table(self._begin_positions())
-        begin, self._topic_ids = self._settings.begin, self._last.topics
-        if (self._last.of, self._last.sum_tags) != (begin.shards, begin.sum_tags):
+        self._topic_ids, layout = self._last.topics, self._settings.layout
+        if self._last.layout != layout:
             raise LayoutError(
-                f"shard {begin.shard}: the table has {Layout(self._last.of, self._last.sum_tags)}, not "
-                f"{Layout(begin.shards, begin.sum_tags)}: tallystream rebuild has changed it meanwhile; start again."
+                f"shard {self._loop.number}: the table has {self._last.layout}, not {layout}: tallystream rebuild has "
+                "changed it meanwhile; start again."
             )
         self._require_same(self._broker.topic_ids(self._topic_ids.keys()))
         return self._restorer.table_at(self._last, store, source)
 
     def _begin_positions(self) -> Positions:
         """Return where the table begins. The first shard decides: its driver may be another one than ours."""
-        begin = self._settings.begin
-        if begin.shard == 0:
-            return begin.positions
-        first = visible_row(self._broker, Place(self._settings.topics.table, 0), 0)
+        if self._loop.number == 0:
+            return self._settings.begin
+        first = visible_row(self._broker, self._loop._replace(number=0).rows, 0)
         if first is None:
-            raise BrokerError(f"shard {begin.shard}: the first shard has not begun yet.")
+            raise BrokerError(f"shard {self._loop.number}: the first shard has not begun yet.")
         return by_place(first.begin)
 
     def _require_no_sums(self) -> None:
@@ -162,7 +151,7 @@ class ShardLoop(EpochLoop):
             TallystreamError: there are sums, or there were rows.
             BrokerError: another task has begun the table meanwhile.
         """
-        shard, topics, rows = self._settings.begin.shard, self._settings.topics, self._settings.rows
+        shard, topics, rows = self._loop.number, self._loop.topics, self._loop.rows
         # The combiner waits for the first positions of every shard, so the first shard begins before there is a sum.
         place = Place(topics.agg, 0) if shard == 0 else Place(topics.shards, shard)
         found = self._broker.bounds([place, rows])
@@ -184,9 +173,9 @@ class ShardLoop(EpochLoop):
         self._checked_s = self._timer.monotonic()
         found = {Place(topic, p) for topic, ps in self._broker.partitions().items() for p in ps}
         if not found:
-            raise BrokerError(f"topic {self._settings.topics.metrics}: it has no partition that can be read.")
-        rows = self._settings.rows.topic
-        ids = self._broker.topic_ids({place.topic for place in found} | self._settings.sums | {rows})
+            raise BrokerError(f"topic {self._loop.topics.metrics}: it has no partition that can be read.")
+        rows = self._loop.rows.topic
+        ids = self._broker.topic_ids({place.topic for place in found} | self._topics_of_sums | {rows})
         self._require_same(ids)
         self._topic_ids = self._topic_ids | ids
         self._table.state.topic_id = self._topic_ids.get(rows, "")
@@ -206,7 +195,7 @@ class ShardLoop(EpochLoop):
         for topic, topic_id in ids.items():
             if self._topic_ids.get(topic, topic_id) == topic_id:
                 continue
-            if topic in self._settings.sums:
+            if topic in self._topics_of_sums:
                 lost = f"so sums that do not change are missing there; {PUBLISH_AGAIN}"
             else:
                 lost = f"so the table's positions mean nothing there; {BEGIN_ANEW}"
@@ -262,20 +251,19 @@ class ShardLoop(EpochLoop):
 
     @property
     def _first_begin(self) -> ByTopic:
-        begin = self._settings.begin
-        return by_topic(begin.positions) if begin.shard == 0 and begin.shards > 1 else {}
+        return by_topic(self._settings.begin) if self._loop.number == 0 and self._loop.shards > 1 else {}
 
     def _publish(self, *, rows: bool = False) -> None:
         """Publish what changed since the last step in one transaction: also the positions alone, if they moved."""
-        table, last, begin = self._table, self._last, self._settings.begin
+        table, last = self._table, self._last
         table.notice_silence()
         changes = table.outputs()
         with_rows = rows or last is None or self._rows_due()
         state = table.state
         row = PositionsRow(
-            shard=begin.shard,
-            of=begin.shards,
-            sum_tags=begin.sum_tags,
+            shard=self._loop.number,
+            of=self._loop.shards,
+            sum_tags=self._settings.sum_tags,
             claim=self._claim,
             step=1 if last is None else last.step + 1,
             positions=by_topic(positions_of(state)),
@@ -286,7 +274,7 @@ class ShardLoop(EpochLoop):
             begin=self._first_begin if last is None else last.begin,
         )
         step = Step(changes, table.rows() if with_rows else [], row)
-        self._commit(step.records(self._settings.topics), row)
+        self._commit(step.records(self._loop.topics), row)
         self._report.sums += len(changes.totals) + len(changes.shard_sums)
         self._report.rows += len(step.rows)
         if with_rows:
@@ -299,4 +287,4 @@ class ShardLoop(EpochLoop):
         assert self._stored is not None
         self._stored.save(store)
         self._report.state_bytes = self._stored.size
-        self._report.positions = positions_of(self._table.state)
+        self._report.positions = by_topic(positions_of(self._table.state))

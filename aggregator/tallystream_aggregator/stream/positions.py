@@ -13,6 +13,8 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
+from tallystream_aggregator.stream.layout import Layout
+from tallystream_aggregator.stream.reading import backwards
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
@@ -52,12 +54,14 @@ class PositionsRow(msgspec.Struct, kw_only=True):
     dead: int = 0
     stale: int = 0
 
+    @property
+    def layout(self) -> Layout:
+        """The layout of the table."""
+        return Layout(self.of, self.sum_tags)
+
 
 _encode = msgspec.json.Encoder().encode
 _decode = json_decoder(PositionsRow)
-
-FIRST_READ = 64
-"""How many offsets at the end of the partition are read first for the newest positions row."""
 
 
 def key_of(shard: int) -> bytes:
@@ -86,11 +90,11 @@ def by_place(positions: ByTopic) -> Positions:
 def lowest(of_shards: Iterable[Positions]) -> Positions:
     """Return the positions that all shards have reached, without partitions that some have not begun to read."""
     each = list(of_shards)
-    common = set.intersection(*map(set, each))
-    return {place: min(one[place] for one in each) for place in sorted(common)}
+    known = sorted(set().union(*each))
+    return {place: min(one[place] for one in each) for place in known if all(place in one for one in each)}
 
 
-class HangingTransactionError(TallystreamError):
+class HangingTransactionError(BrokerError):
     """The end of a partition that only one writer uses is held back by a transaction of somebody else.
 
     It may be that of a newer writer. If it stays, nobody ends it.
@@ -118,15 +122,14 @@ def visible_bounds(broker: Broker, place: Place) -> Bounds:
 def newest_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None:
     """Return the newest committed positions row of a shard in its partition, or None if it has none.
 
-    Call it after `Broker.writer` only: what an earlier writer left open is ended then. Aborted records and markers may
-    fill any part of the end, so twice as many offsets are read each time.
+    Call it after `Broker.writer` only: what an earlier writer left open is ended then.
 
     Raises:
         HangingTransactionError: a transaction of somebody else is open, or a newer writer has begun one.
         BrokerError: the broker did not answer in time, or does not know the partition.
     """
     bounds = visible_bounds(broker, place)
-    found = _search(broker, place, key_of(shard), bounds)
+    found = _search(broker, place, shard, bounds)
     if found is None and broker.bounds([place]).get(place, bounds).end != bounds.end:
         # Another writer has the shard. Compaction may have removed the row that was the newest a moment ago.
         raise BrokerError(f"topic {place.topic}, partition {place.partition}: it grows while it is searched.")
@@ -142,18 +145,13 @@ def visible_row(broker: Broker, place: Place, shard: int) -> PositionsRow | None
         BrokerError: the broker did not answer in time.
     """
     bounds = broker.bounds([place]).get(place)
-    return None if bounds is None else _search(broker, place, key_of(shard), bounds)
+    return None if bounds is None else _search(broker, place, shard, bounds)
 
 
-def _search(broker: Broker, place: Place, key: bytes, bounds: Bounds) -> PositionsRow | None:
-    end, size = bounds.stable, FIRST_READ
-    while end > bounds.first:
-        begin = max(bounds.first, end - size)
-        found = newest_in(broker.committed(place, begin, end), key)
-        if found is not None:
-            return found
-        end, size = begin, 2 * size
-    return None
+def _search(broker: Broker, place: Place, shard: int, bounds: Bounds) -> PositionsRow | None:
+    key = key_of(shard)
+    rows = (newest_in(records, key) for records in backwards(broker, place, bounds))
+    return next((row for row in rows if row is not None), None)
 
 
 def newest_in(records: list[RawRecord], key: bytes) -> PositionsRow | None:

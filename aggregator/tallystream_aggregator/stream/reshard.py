@@ -1,8 +1,8 @@
 """Give a table another layout, more shards or other tags of its sums, while no aggregator runs.
 
-Every shard is brought to the same positions. Its lives, forgotten sums and clocks are divided among the new shards, and
-one transaction writes all rows, all sums and all positions rows. So the table has its old layout or the new one,
-whatever is killed. Before that, a claim in each partition ends the tasks of the old table for good.
+Every shard is brought to the same positions. Its lives, forgotten sums and clocks are divided among the new shards. All
+rows, all sums and all positions rows are for one transaction. So the table has its old layout or the new one, whatever
+is killed. Before that, a claim in each partition ends the tasks of the old table for good.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import msgspec
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import sums
-from tallystream_aggregator.stream.broker import BrokerError, Output, Place
-from tallystream_aggregator.stream.epochs import StoppedError
-from tallystream_aggregator.stream.layout import Layout, change_id, loop_id, visible_layout
+from tallystream_aggregator.stream.broker import Output, Place, StoppedError
+from tallystream_aggregator.stream.layout import Layout, LoopId, loops_of
 from tallystream_aggregator.stream.outputs import Step
 from tallystream_aggregator.stream.positions import (
-    HangingTransactionError,
     PositionsRow,
     by_place,
     by_topic,
     encode,
     key_of,
     newest_row,
+    visible_row,
 )
-from tallystream_aggregator.stream.restore import Begin, Restorer, committed_records, read_to
+from tallystream_aggregator.stream.reading import committed_records
+from tallystream_aggregator.stream.restore import Restorer, read_to
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
 from tallystream_aggregator.table.combiners import ShardSum
 from tallystream_aggregator.table.restore import LatestRows, restore
@@ -50,14 +50,15 @@ class NoTableError(TallystreamError):
 
 
 class Resharded(NamedTuple):
-    """The layout before and after a change, and the positions at which it was changed.
+    """The layout before and after a change, and the positions at which `records` change it.
 
-    If the table had this layout already, nothing was written, and there are no positions.
+    If the table has this layout already, there are neither.
     """
 
     old: Layout
     new: Layout
     positions: Positions
+    records: list[Output]
 
 
 class _OldShard(NamedTuple):
@@ -76,14 +77,11 @@ class Resharder:
     """Changes the layout of a table. Single use.
 
     Args:
-        broker: access to Kafka. Its time limit for transactions is that of all rows together.
+        broker: access to Kafka.
         topics: the table's topics. `metrics-table` needs a partition for each new shard, `metrics-shards` one more.
         settings: of the table, those with which the records were applied.
-        require_current: raises an error if somebody has taken a higher generation. It is called after the change has
-            opened its writer: a driver takes a generation, and then fences this writer. So one of the two notices.
         stopped: whether a stop was requested.
         say: is told the progress.
-        accept_partial: whether lives may lose the counts that their rows lack.
     """
 
     def __init__(
@@ -92,89 +90,72 @@ class Resharder:
         topics: Topics,
         settings: TableSettings,
         *,
-        require_current: Callable[[], None],
         stopped: Callable[[], bool] = lambda: False,
         say: Callable[[str], object] = lambda _: None,
-        accept_partial: bool = False,
     ) -> None:
         self._broker, self._topics, self._settings = broker, topics, settings
-        self._require_current, self._stopped, self._say = require_current, stopped, say
-        self._accept_partial = accept_partial
+        self._stopped, self._say = stopped, say
 
     def run(self, claim: Claim, *, shards: int | None = None, sum_tags: SumTags | None = None) -> Resharded:
-        """Change what is given, and keep the rest. `claim` is higher than those of the table's tasks.
+        """Return the records that change what is given, and keep the rest. `claim` is higher than the table's tasks'.
 
-        If nothing is given, all sums and rows are published again.
+        If nothing is given, they publish all sums and rows again. The caller writes them in one transaction, with a
+        writer that was opened before this call. A driver that starts later fences that writer before it reads the
+        layout: so the change is there by then, or never.
 
         Raises:
-            ConfigError: the table has more shards, or the rows lack counts and that is not accepted.
-            FencedError: an aggregator was started meanwhile.
+            ConfigError: the table has more shards.
             NoTableError: there is no table, or not all of its tasks have begun.
-            TallystreamError: it can't be restored.
-            StoppedError: a stop was requested. Nothing has changed.
-            BrokerError: it failed. Nothing has changed, or everything: run it again.
+            TallystreamError: it can't be restored, or its rows lack counts.
+            StoppedError: a stop was requested.
+            BrokerError: it failed: run it again.
         """
-        writer = self._broker.writer(change_id(self._topics))
-        try:
-            self._require_current()
-            old = visible_layout(self._broker, self._topics)
-            if old is None:
-                raise self._no_table(0)
-            new = Layout(shards or old.shards, old.sum_tags if sum_tags is None else sum_tags)
-            if new == old and (shards is not None or sum_tags is not None):
-                return Resharded(old, new, {})
-            if new.shards < old.shards:
-                raise ConfigError(
-                    "--shards", new.shards, f"the table has {old.shards}; it can be split into more, never into fewer"
-                )
-            published = self._claim_all(old, claim)
-            positions = _highest(published)
-            at_target = [self._old_shard(row, positions) for row in published]
-            lives = sum(len(known) for shard in at_target for known in shard.table.state.lives.values())
-            self._say(f"{lives:,} lives; reading the sums on {self._topics.agg}")
-            records = self._records(at_target, new, positions, claim)
-            self._say(f"writing {len(records):,} records in one transaction, which is not interrupted")
-            self._check_stop()
-            writer.commit(records)
-        finally:
-            writer.close()
-        return Resharded(old, new, positions)
+        first = visible_row(self._broker, LoopId(self._topics).rows, 0)
+        if first is None:
+            raise self._no_table(0)
+        old = first.layout
+        new = Layout(shards or old.shards, old.sum_tags if sum_tags is None else sum_tags)
+        if new == old and (shards is not None or sum_tags is not None):
+            return Resharded(old, new, {}, [])
+        if new.shards < old.shards:
+            raise ConfigError(
+                "--shards", new.shards, f"the table has {old.shards}; it can be split into more, never into fewer"
+            )
+        published = self._claim_all(old, claim)
+        positions = _highest(published)
+        at_target = [self._old_shard(row, positions) for row in published]
+        lives = sum(len(known) for shard in at_target for known in shard.table.state.lives.values())
+        self._say(f"{lives:,} lives; reading the sums on {self._topics.agg}")
+        records = self._records(at_target, new, positions, claim)
+        self._say(f"writing {len(records):,} records in one transaction, which is not interrupted")
+        self._check_stop()
+        return Resharded(old, new, positions, records)
 
     def _claim_all(self, old: Layout, claim: Claim) -> list[PositionsRow]:
         """Claim every partition of the table, and return the published positions of its shards."""
-        numbers = range(old.shards)
-        rows = [self._claim(Place(self._topics.table, shard), shard, claim) for shard in numbers]
-        if old.shards > 1:
-            place = Place(self._topics.shards, old.shards)
-            self._claim(place, old.shards, claim, missing=_combiner_row(old.shards, claim))
-        return rows
+        rows = [self._claim(loop, claim) for loop in loops_of(self._topics, old.shards)]
+        return rows[: old.shards]
 
-    def _claim(self, place: Place, number: int, claim: Claim, missing: PositionsRow | None = None) -> PositionsRow:
-        """Fence the tasks of a loop, publish a claim that ends each of them for good, and return what is published.
-
-        If that is `missing`, take this row for it.
-        """
+    def _claim(self, loop: LoopId, claim: Claim) -> PositionsRow:
+        """Fence the tasks of a loop, publish a claim that ends each of them for good, and return what is published."""
         self._check_stop()
-        writer = self._broker.writer(loop_id(self._topics, number))
+        writer = self._broker.writer(loop.transactional_id)
         try:
-            try:
-                found = newest_row(self._broker, place, number)
-            except HangingTransactionError as error:
-                raise BrokerError(str(error)) from error
-            found = found or missing
+            found = newest_row(self._broker, loop.rows, loop.number)
+            if found is None and loop.number == loop.shards:
+                found = _combiner_row(loop.shards, claim)
             if found is None:
-                raise self._no_table(number)
+                raise self._no_table(loop.number)
             row = msgspec.structs.replace(found, claim=claim, step=found.step + 1)
-            writer.commit([Output(place, key_of(number), encode(row))])
+            writer.commit([Output(loop.rows, key_of(loop.number), encode(row))])
         finally:
             writer.close()
         return row
 
     def _old_shard(self, row: PositionsRow, target: Positions) -> _OldShard:
         self._say(f"shard {row.shard} of {row.of}: reading its rows")
-        begin = Begin(row.shard, row.of, row.sum_tags, {})
-        place = Place(self._topics.table, row.shard)
-        restorer = Restorer(self._broker, place, self._settings, begin, self._stopped)
+        loop = LoopId(self._topics, row.shard, row.of)
+        restorer = Restorer(self._broker, loop, row.sum_tags, self._settings, self._stopped)
         source = self._broker.source()
         try:
             table = restorer.table_at(row, None, source).table
@@ -238,12 +219,11 @@ class Resharder:
         return [*letters, *(Output(place, key, None) for place, key in obsolete), *written]
 
     def _require_complete(self, omitted: Sequence[LifeId]) -> None:
-        if omitted and not self._accept_partial:
-            raise ConfigError(
-                "--accept-partial",
-                "no",
-                f"the rows of {len(set(omitted))} lives were too large to be written, the first is {list(omitted[0])}: "
-                "the sums would lose their counts; give the option to continue without them",
+        if omitted:
+            raise TallystreamError(
+                f"topic {self._topics.table}: the rows of {len(set(omitted))} lives were too large to be written, the "
+                f"first is {list(omitted[0])}: the sums would lose their counts; start the aggregator, and stop it "
+                "when these lives have published, or remove them with tallystream forget."
             )
 
     def _check_stop(self) -> None:

@@ -8,14 +8,21 @@ give is published already. At these positions the table has counted what the pos
 from __future__ import annotations
 
 import logging
-from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.stream.broker import BEGIN_ANEW, BrokerError, Chunk, LostRecordsError, Place, Positions
+from tallystream_aggregator.stream.broker import (
+    BEGIN_ANEW,
+    BrokerError,
+    Chunk,
+    LostRecordsError,
+    Place,
+    Positions,
+    StoppedError,
+)
 from tallystream_aggregator.stream.compaction import StepRecords
-from tallystream_aggregator.stream.epochs import StoppedError
 from tallystream_aggregator.stream.positions import by_place, visible_row
+from tallystream_aggregator.stream.reading import READ_AT_ONCE, committed_records
 from tallystream_aggregator.table import storage
 from tallystream_aggregator.table.restore import LatestRows
 from tallystream_aggregator.table.restore import restore as restore_states
@@ -24,9 +31,10 @@ from tallystream_aggregator.table.storage import StoredTable
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from tallystream_aggregator.stream.broker import Bounds, Broker, RawRecord, Source
+    from tallystream_aggregator.stream.broker import Bounds, Broker, Source
+    from tallystream_aggregator.stream.layout import LoopId
     from tallystream_aggregator.stream.positions import PositionsRow
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.state import LifeId
@@ -34,9 +42,6 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.sum_tags import SumTags
 
 log = logging.getLogger(__name__)
-
-READ_AT_ONCE = 50_000
-"""How many records are read at a time. Between two reads a stop is noticed."""
 
 
 class ReplayError(TallystreamError):
@@ -47,23 +52,14 @@ class MissingRowsError(TallystreamError):
     """There are positions, and rows were deleted."""
 
 
-class Begin(NamedTuple):
-    """The shard, and how the table begins if nothing is published: with which tags, and at which `positions`."""
-
-    shard: int
-    shards: int
-    sum_tags: SumTags
-    positions: Positions
-
-
 class Restorer:
     """Makes the table again that published a positions row.
 
     Args:
         broker: access to the topics.
-        rows: the shard's partition of `metrics-table`.
+        loop: that of the shard.
+        sum_tags: the tags of its sums.
         settings: of the table.
-        begin: the shard, and its begin.
         stopped: whether a stop was requested.
         skip_lost: whether the table may have skipped records that were deleted unread.
     """
@@ -71,22 +67,21 @@ class Restorer:
     def __init__(
         self,
         broker: Broker,
-        rows: Place,
+        loop: LoopId,
+        sum_tags: SumTags,
         settings: TableSettings,
-        begin: Begin,
         stopped: Callable[[], bool],
         *,
         skip_lost: bool = False,
     ) -> None:
-        self._broker, self._rows, self._settings, self._begin = broker, rows, settings, begin
+        self._broker, self._loop, self._sum_tags, self._settings = broker, loop, sum_tags, settings
         self._stopped, self._skip_lost = stopped, skip_lost
         self.omitted: list[LifeId] = []
         """The lives whose counts the rows lack, because they were too large to be written."""
 
     def new_table(self, positions: Positions) -> StoredTable:
         """Return an empty table at the positions at which it begins."""
-        begin = self._begin
-        state = State(shard=begin.shard, shards=begin.shards, sum_tags=begin.sum_tags)
+        state = State(shard=self._loop.number, shards=self._loop.shards, sum_tags=self._sum_tags)
         table = Table(state, self._settings)
         for place, position in positions.items():
             table.advance(str(place), position - 1, 0)
@@ -105,27 +100,27 @@ class Restorer:
             BrokerError: the broker did not answer in time, or another task publishes.
         """
         target = by_place(published.positions)
-        bounds = self._broker.bounds([*target, self._rows])
+        bounds = self._broker.bounds([*target, self._loop.rows])
         for place, position in target.items():
             if place not in bounds or position > bounds[place].end:
                 raise LostRecordsError(place, position, bounds.get(place))
-        topic_id = published.topics.get(self._rows.topic, "")
+        topic_id = published.topics.get(self._loop.rows.topic, "")
         stored = None if store is None else self._from_state(store, topic_id)
         if stored is not None:
             try:
                 self._replay(stored.table, published, source)
             except (LostRecordsError, ReplayError) as error:
-                log.warning("the state of shard %d is not used: %s", self._begin.shard, error)
+                log.warning("the state of shard %d is not used: %s", self._loop.number, error)
             else:
                 return stored
         try:
-            require_whole(self._rows, bounds.get(self._rows), BEGIN_ANEW)
+            require_whole(self._loop.rows, bounds.get(self._loop.rows), BEGIN_ANEW)
             stored = self._from_rows()
             self._replay(stored.table, published, source, skip_lost=self._skip_lost)
         except (ReplayError, MissingRowsError, LostRecordsError) as error:
-            if visible_row(self._broker, self._rows, self._begin.shard) == published:
+            if visible_row(self._broker, self._loop.rows, self._loop.number) == published:
                 raise
-            raise BrokerError(f"shard {self._begin.shard}: another task has published more meanwhile.") from error
+            raise BrokerError(f"shard {self._loop.number}: another task has published more meanwhile.") from error
         return stored
 
     def _from_state(self, store: Store, topic_id: str) -> StoredTable | None:
@@ -133,12 +128,14 @@ class Restorer:
         try:
             stored = storage.load(store, self._settings)
         except StateError as error:
-            log.warning("the state of shard %d is made again from %s: %s", self._begin.shard, self._rows.topic, error)
+            log.warning(
+                "the state of shard %d is made again from %s: %s", self._loop.number, self._loop.rows.topic, error
+            )
             return None
         if stored is None:
             return None
         state = stored.table.state
-        wanted = (self._begin.shards, self._begin.sum_tags, topic_id)
+        wanted = (self._loop.shards, self._sum_tags, topic_id)
         return stored if (state.shards, state.sum_tags, state.topic_id) == wanted else None
 
     def _from_rows(self) -> StoredTable:
@@ -147,26 +144,26 @@ class Restorer:
         Raises:
             MissingRowsError: they are missing.
         """
-        begin, latest = self._begin, LatestRows()
-        for _, _, key, value in committed_records(self._broker, self._rows, self._stopped):
+        loop, latest = self._loop, LatestRows()
+        for _, _, key, value in committed_records(self._broker, loop.rows, self._stopped):
             if key is not None and not key.startswith(b'["positions",'):
-                latest.add(key, value, partition=begin.shard)
-        if not latest.rows:
+                latest.add(key, value, partition=loop.number)
+        if (loop.number, b'["shard",%d]' % loop.number) not in latest.rows:
             raise MissingRowsError(
-                f"topic {self._rows.topic}, partition {self._rows.partition}: it has positions, and its rows were "
-                f"deleted; {BEGIN_ANEW}."
+                f"topic {loop.rows.topic}, partition {loop.number}: it has positions, and its rows, or that of the "
+                f"shard, were deleted; {BEGIN_ANEW}."
             )
-        found = restore_states(latest, shards=begin.shards, sum_tags=begin.sum_tags)
+        found = restore_states(latest, shards=loop.shards, sum_tags=self._sum_tags)
         self.omitted = found.omitted
         if found.omitted:
             log.warning("%d lives lack their counts: their rows were too large to be written", len(found.omitted))
-        return StoredTable(Table(found.states[begin.shard], self._settings))
+        return StoredTable(Table(found.states[loop.number], self._settings))
 
     def _replay(self, table: Table, published: PositionsRow, source: Source, *, skip_lost: bool = False) -> None:
         """Apply the records up to exactly the published positions, and drop what they give."""
         target = by_place(published.positions)
         if not _is_not_ahead(positions_of(table.state), target):
-            raise ReplayError(f"shard {self._begin.shard}: the table is ahead of the published positions.")
+            raise ReplayError(f"shard {self._loop.number}: the table is ahead of the published positions.")
         skipped = read_to(table, target, source, self._stopped, skip_lost=skip_lost)
         table.notice_silence()
         table.outputs()
@@ -175,7 +172,7 @@ class Restorer:
         # Of several partitions, the order in which they are read decides whether a record is stale.
         if not skipped and (counted[0] != known[0] or (len(target) == 1 and counted != known)):
             raise ReplayError(
-                f"shard {self._begin.shard}: a replay to the published positions counts {counted} (records, dead, "
+                f"shard {self._loop.number}: a replay to the published positions counts {counted} (records, dead, "
                 f"stale), and the positions row has {known}: records, rows or settings were changed; {BEGIN_ANEW}."
             )
 
@@ -191,28 +188,6 @@ def require_whole(place: Place, bounds: Bounds | None, remedy: str) -> None:
             f"topic {place.topic}, partition {place.partition}: the records before offset {bounds.first} were deleted, "
             f"also those that nothing has replaced; set its cleanup.policy to compact, and {remedy}."
         )
-
-
-def committed_records(broker: Broker, place: Place, stopped: Callable[[], bool]) -> Iterator[RawRecord]:
-    """Yield the committed records of a partition up to what is its end now.
-
-    Raises:
-        StoppedError: a stop was requested.
-        BrokerError: the broker did not answer in time, or does not know the partition.
-    """
-    bounds = broker.bounds([place]).get(place)
-    if bounds is None:
-        raise BrokerError(f"topic {place.topic}: the partition {place.partition} is not known now.")
-    # Compaction leaves few of the offsets, so they are not asked for range by range.
-    with closing(broker.source(committed=True)) as source:
-        at = bounds.first
-        source.assign({place: at})
-        while at < bounds.stable:
-            if stopped():
-                raise StoppedError
-            for chunk in source.read(READ_AT_ONCE, 0.1):
-                at = chunk.end
-                yield from chunk.rows
 
 
 def read_to(

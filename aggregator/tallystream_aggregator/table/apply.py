@@ -144,8 +144,8 @@ def _json(metric: Metric) -> str:
 class RecordApplier:
     """Applies snapshots, records of the short form, tombstones and forget records to the lives.
 
-    `run_limit` is the highest seq, or value of the short form, that may follow the last record in a run
-    (`Table.apply_record`). A caller sets it to -1 before a record.
+    `run_limit` is the highest value of the short form that may follow the last record in a run (`Table.apply_record`).
+    A caller sets it to -1 before a record.
     """
 
     def __init__(self, lives: Lives, settings: TableSettings) -> None:
@@ -170,8 +170,6 @@ class RecordApplier:
         self._replace(life, snapshot, record, before, refused)
         if message.over_limit:
             refused.add(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record))
-        if not refused:
-            self.run_limit = MAX_COUNT
 
     def apply_baseline(self, instance: str, snapshot: Snapshot) -> None:
         """Leave the values of a snapshot that was applied out of the sums: they are from before its stream began.

@@ -73,8 +73,8 @@ class Table:
 
         `record.clock_ms` is the time of its partition, `message` the content of its value if that is known already.
 
-        Return the highest seq, or value of the short form, up to which later records of its run may be left out if a
-        still later one is applied; -1 for none. Each of them would be accepted completely, and replaced by the next.
+        Return the highest value of the short form up to which later records of its run may be left out if a still
+        later one is applied; -1 for none. Each of them would be accepted, and replaced by the next.
         """
         self._applier.run_limit = -1
         refused = Refusals()

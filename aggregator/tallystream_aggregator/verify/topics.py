@@ -6,15 +6,13 @@ Our own topics are read with `read_committed`, and the aggregator's input as the
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
 from tallystream.errors import TallystreamError
-from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.partition_bounds import bounds_of, partitions_of
-from tallystream_aggregator.kafka.reader import read_from
+from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.stream.broker import Bounds, Place
+from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.reading import read_range
 from tallystream_aggregator.verify.decode import RawRecord
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 _GROUP = "tallystream-verify"
 MAX_WAIT_S = 60.0
-"""The longest wait for records, and for the end of a transaction, in seconds."""
+"""The longest wait for the end of a transaction, in seconds."""
 
 PAUSE_S = 0.2
 
@@ -36,7 +34,7 @@ class TopicReader:
     """Reads the partitions of a cluster. `kafka` is a librdkafka configuration with bootstrap.servers."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._kafka = kafka
+        self._broker = KafkaBroker(kafka, Selection("metrics"), _GROUP)
 
     def bounds(self, *topics: str, committed: bool = True) -> dict[PartitionName, tuple[int, int]]:
         """Return the first offset and the end offset of each partition of the topics that exist.
@@ -44,46 +42,27 @@ class TopicReader:
         If `committed`, the end is that of the records that a reader of committed transactions sees.
 
         Raises:
-            KafkaException: the broker did not answer in time.
+            BrokerError: the broker did not answer in time.
         """
-        found: dict[PartitionName, tuple[int, int]] = {}
-        with clients.metadata_consumer({**self._kafka, **_isolation(committed=committed)}, _GROUP) as consumer:
-            for name in topics:
-                try:
-                    numbers = partitions_of(consumer, name, timeout=clients.TIMEOUT_S)
-                except KafkaException as error:
-                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                        raise
-                    continue
-                for p in numbers:
-                    found[f"{name}:{p}"] = bounds_of(consumer, TopicPartition(name, p), timeout=clients.TIMEOUT_S)
-        return found
+        places = [Place(name, number) for name in topics for number in self._broker.partitions_of(name)]
+        found = self._broker.bounds(places)
+        return {str(place): (one.first, one.stable if committed else one.end) for place, one in found.items()}
 
     def read(self, partition: PartitionName, begin: int, end: int, *, committed: bool = True) -> Iterator[RawRecord]:
         """Yield the records of a partition from `begin` on, below `end`, which the partition must have.
 
         Raises:
-            TallystreamError: the broker sends nothing.
-            KafkaException: the record at `begin` was deleted, or the broker rejects the request.
+            BrokerError: the broker sends nothing, or the records were deleted before they were read.
         """
-        topic, number = split(partition)
-        options = {"queued.max.messages.kbytes": 16_384, **self._kafka}
-        fixed = {"auto.offset.reset": "error", **_isolation(committed=committed)}
-        with closing(clients.reading_consumer(options, _GROUP, fixed)) as consumer:
-            starts = {number: begin} if begin < end else {}
-            for one in read_from(consumer, topic, starts, {number: end}, timeout=MAX_WAIT_S):
-                yield RawRecord(one.offset, one.timestamp_ms, one.key, one.value)
-
-
-def _isolation(*, committed: bool) -> dict[str, str]:
-    return {"isolation.level": "read_committed" if committed else "read_uncommitted"}
+        for record in read_range(self._broker, Place(*split(partition)), Bounds(begin, end, end), committed=committed):
+            yield RawRecord(*record)
 
 
 def read_all(reader: TopicReader, ranges: Mapping[PartitionName, tuple[int, int]]) -> Iterator[RawRecord]:
     """Yield every committed record of the offset ranges, partition by partition.
 
     Raises:
-        TallystreamError, KafkaException: as `TopicReader.read`.
+        BrokerError: as `TopicReader.read`.
     """
     for partition, (begin, end) in ranges.items():
         yield from reader.read(partition, begin, end)
@@ -95,8 +74,7 @@ def settled(reader: TopicReader, topic: str) -> dict[PartitionName, tuple[int, i
     Until then a reader does not see what was committed after the first record of an open transaction.
 
     Raises:
-        TallystreamError: a transaction does not end.
-        KafkaException: the broker did not answer.
+        TallystreamError: a transaction does not end, or the broker did not answer.
     """
     wanted = reader.bounds(topic, committed=False)
     deadline = time.monotonic() + MAX_WAIT_S
@@ -114,7 +92,7 @@ def newest(reader: TopicReader, partition: PartitionName, key: bytes) -> RawReco
     """Return the newest record with this key when all transactions that are open now have ended, None if there is none.
 
     Raises:
-        TallystreamError, KafkaException: as `settled` and `TopicReader.read`.
+        TallystreamError: as `settled` and `TopicReader.read`.
     """
     low, end = settled(reader, split(partition)[0]).get(partition, (0, 0))
     size = FIRST_READ

@@ -145,9 +145,6 @@ def rebuild(
         str | None, typer.Option(help="The only tags that the sums have from now on, as in region,topic.")
     ] = None,
     all_tags: Annotated[bool, typer.Option("--all-tags", help="Give the sums all tags again.")] = False,
-    accept_partial: Annotated[
-        bool, typer.Option("--accept-partial", help="Continue although the rows of some lives were too large to write.")
-    ] = False,
     timeout: Annotated[
         float,
         typer.Option(help="Seconds for writing the table; at most transaction.max.timeout.ms of the brokers."),
@@ -170,7 +167,7 @@ def rebuild(
     if all_tags and sum_tags is not None:
         raise ConfigError("--all-tags", str(sum_tags), "give it without --drop-tag and --keep-tags")
     cluster = Cluster(bootstrap_servers, topic_prefix, o.kafka_options(kafka, os.environ))
-    settings = RebuildSettings(cluster, shards, SumTags() if all_tags else sum_tags, timeout, accept_partial)
+    settings = RebuildSettings(cluster, shards, SumTags() if all_tags else sum_tags, timeout)
 
     def say(line: str) -> None:
         typer.echo(printable(line))

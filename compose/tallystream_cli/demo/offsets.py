@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
-from tallystream_aggregator.kafka.partition_bounds import bounds_of
+from tallystream_aggregator.kafka.clients import READING
+from tallystream_aggregator.kafka.topic_selection import Selection
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.kafka import KafkaBroker
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -14,11 +17,11 @@ if TYPE_CHECKING:
 TIMEOUT_S = 30.0
 
 
-def end_offsets(consumer: Consumer, topic: str, partitions: int = 1) -> dict[int, int]:
-    """Return the offset after the last record of each partition."""
-    return {
-        number: bounds_of(consumer, TopicPartition(topic, number), timeout=TIMEOUT_S)[1] for number in range(partitions)
-    }
+def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
+    """Return the offset after the last record of each partition, also of one that is not committed yet."""
+    broker = KafkaBroker({"bootstrap.servers": bootstrap_servers}, Selection(topic), READING)
+    bounds = broker.bounds([Place(topic, number) for number in broker.partitions_of(topic)])
+    return {place.partition: found.end for place, found in bounds.items()}
 
 
 def committed_offsets(consumer: Consumer, topic: str, partitions: int = 1) -> dict[int, int]:

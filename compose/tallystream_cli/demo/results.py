@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream_aggregator.kafka import clients
-from tallystream_aggregator.kafka.reader import read_topic
+from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.sinks.stores import open_reader
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.reading import committed_records
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 from tallystream_cli.demo import journal, offsets
@@ -41,9 +44,8 @@ def catch_up(scenario: Scenario, bootstrap_servers: str, topics: Topics, sums: S
 
 def _wait_for_group(scenario: Scenario, bootstrap_servers: str, group: str, topic: str) -> int:
     # The end with what is not committed yet: the markers of a step become visible at different times.
-    kafka = {"bootstrap.servers": bootstrap_servers, "isolation.level": "read_uncommitted"}
-    with clients.metadata_consumer(kafka, group) as consumer:
-        end = offsets.end_offsets(consumer, topic)[0]
+    end = offsets.end_offsets(bootstrap_servers, topic)[0]
+    with clients.metadata_consumer({"bootstrap.servers": bootstrap_servers}, group) as consumer:
         scenario.wait_until(
             lambda: offsets.committed_offsets(consumer, topic)[0] >= end, f"{group} is at offset {end} of {topic}"
         )
@@ -103,10 +105,10 @@ def collect(
     with closing(open_reader(store)) as reader:
         in_store = read_points(reader, values)
     replay = Replay(Settings(otlp_topics=topics.otlp))
-    servers = {"bootstrap.servers": bootstrap_servers}
-    for topic in replayed(topics):
-        for one in read_topic(topic, servers):
-            replay.apply(f"{topic}:{one.partition}", one.timestamp_ms, one.key, one.value)
+    broker = KafkaBroker({"bootstrap.servers": bootstrap_servers}, Selection(topics.metrics), clients.READING)
+    for place in (Place(topic, number) for topic in replayed(topics) for number in broker.partitions_of(topic)):
+        for _, at_ms, key, value in committed_records(broker, place):
+            replay.apply(str(place), at_ms, key, value)
     counts = Counter[str]()
     lives = Counter[str]()
     for life, row in replay.rows((APP, "counter", PROCESSED, ())):
@@ -127,7 +129,7 @@ def collect(
         covered=positions_covered(values),
         lives=lives["app-2"],
         decreases=len(sums.sums.decreases),
-        dead_letters=sum(1 for _ in read_topic(topics.dead, servers)),
+        dead_letters=sum(1 for _ in committed_records(broker, Place(topics.dead, 0))),
         acknowledged={instance: journal.acknowledged(of_instance) for instance, of_instance in by_instance.items()},
         replayed=counts,
         journal_app_2=journal.processed(by_instance["app-2"]),

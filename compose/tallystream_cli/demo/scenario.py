@@ -151,8 +151,7 @@ class Scenario:
         """Send the events and return how many the topic has."""
         events.create_topic(self._servers)
         events.send(self._servers, sources, self._number, progress=self._on_sent)
-        with clients.metadata_consumer({"bootstrap.servers": self._servers}) as consumer:
-            return sum(offsets.end_offsets(consumer, events.TOPIC, events.PARTITIONS).values())
+        return sum(offsets.end_offsets(self._servers, events.TOPIC).values())
 
     def start_both(self) -> None:
         """Start app-1, then app-2, and return when each has committed a batch."""
@@ -183,8 +182,8 @@ class Scenario:
     def finish(self) -> None:
         """Let both work at full speed until every event is committed, then stop them."""
         self._full_speed_file.touch()
+        ends = offsets.end_offsets(self._servers, events.TOPIC)
         with clients.metadata_consumer({"bootstrap.servers": self._servers}, app.GROUP) as consumer:
-            ends = offsets.end_offsets(consumer, events.TOPIC, events.PARTITIONS)
             self.wait_until(
                 lambda: offsets.committed_offsets(consumer, events.TOPIC, events.PARTITIONS) == ends,
                 "the consumers have committed every event",

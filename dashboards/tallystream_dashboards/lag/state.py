@@ -132,9 +132,9 @@ def evaluate_partition(
 
     `open_from` is the offset where an open transaction begins, the last stable offset; None: it is not known.
     """
-    if offsets.committed is None or offsets.lag is None:
-        if offsets.committed is None:
-            return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
+    if offsets.committed is None:
+        return Evaluation(Status.NOTFOUND, "The group has committed nothing here.")
+    if offsets.lag is None:
         return evaluate_past_end(samples, now_ms=now_ms, rules=rules)
     evaluation = _evaluate_waiting(offsets, samples, time_lag, now_ms, rules)
     if open_from is not None and open_from < offsets.end and evaluation.status in (Status.STALL, Status.STOP):

@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tallystream.log_throttle import RateLimitFilter
-from tallystream.pyformance_compat import decorators, meters, registry, stats
+from tallystream.pyformance_compat import meters, registry, stats
 from tallystream.pyformance_compat.meters.counter import CounterFellWarning
 from tallystream.pyformance_compat.registry import (
     MetricsRegistry,
@@ -50,7 +50,6 @@ __all__ = [
     "clear",
     "count_calls",
     "counter",
-    "decorators",
     "dump_metrics",
     "gauge",
     "global_registry",

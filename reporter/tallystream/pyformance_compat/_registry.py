@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tallystream import record
 from tallystream.baselines import add
 from tallystream.errors import is_of_a_signal
-from tallystream.pyformance_compat._clock import WALL, Clock
 from tallystream.pyformance_compat.meters.counter import Counter
 from tallystream.pyformance_compat.meters.gauge import CallbackGauge, Gauge, SimpleGauge
 from tallystream.pyformance_compat.meters.histogram import Histogram
 from tallystream.pyformance_compat.meters.meter import Meter
 from tallystream.pyformance_compat.meters.timer import Sink, Timer
+from tallystream.pyformance_compat.stats import WALL, Clock
 from tallystream.registry import MetricRegistry
 from tallystream.validation import check_name, check_tags, label
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from support.simulation.broker import SimulatedCluster
     from support.simulation.processes import Process
-    from tallystream_aggregator.stream.broker import Bounds, Output, RawRecord
+    from tallystream_aggregator.stream.broker import Bounds, Output
 
 
 class SimulatedBroker:
@@ -78,11 +78,6 @@ class SimulatedBroker:
     def bounds(self, places: Collection[Place]) -> dict[Place, Bounds]:
         """Return the bounds of those of these partitions that exist."""
         return self._process.call("bounds", lambda: self._cluster.bounds([p for p in places if self._knows(p)]))
-
-    def committed(self, place: Place, first: int, end: int) -> list[RawRecord]:
-        """Return the records with first <= offset < end that a reader with `read_committed` sees now."""
-        entries = self._process.call(f"read {place}", lambda: self._cluster.partition(place).committed(first, end))
-        return [entry[:4] for entry in entries]
 
 
 class SimulatedSource:

@@ -13,12 +13,11 @@ from support.simulation.checkpoints import Batch
 from support.simulation.client import SimulatedBroker
 from support.simulation.system import TOPICS
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop
+from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.positions import by_place, newest_row
-from tallystream_aggregator.stream.restore import Begin
+from tallystream_aggregator.stream.positions import by_place, key_of, newest_in
 from tallystream_aggregator.table import TableSettings
-from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,16 +79,13 @@ class Direct:
 
     def loop(self, shard: int = 0, **settings: Any) -> ShardLoop:
         """Return a new loop of a shard."""
-        begin, tags = settings.pop("begin", {}), settings.pop("sum_tags", SumTags())
-        of = LoopSettings(
-            TOPICS, Begin(shard, self.shards, tags, begin), f"id-{shard}", self.table, **{"spacing_s": 0.1, **settings}
-        )
+        of = LoopSettings(LoopId(TOPICS, shard, self.shards), table=self.table, **{"spacing_s": 0.1, **settings})
         return ShardLoop(of, self.broker, self, lambda: self.stopped)
 
     def combiner(self) -> CombinerLoop:
         """Return a new loop of the combiner."""
-        settings = CombinerSettings(TOPICS, self.shards, "id-combiner", 0.1)
-        return CombinerLoop(settings, self.broker, self, lambda: self.stopped)
+        loop = LoopId(TOPICS, self.shards, self.shards)
+        return CombinerLoop(loop, self.broker, self, lambda: self.stopped, spacing_s=0.1)
 
     def feed(self, *values: int, place: Place = METRICS, key: bytes = b"app-1", name: str = "n") -> None:
         """Append values of a counter of the short form."""
@@ -99,7 +95,8 @@ class Direct:
     def published(self, place: Place = ROWS, shard: int = 0) -> Positions | None:
         """Return the published positions of a shard."""
         self.flush()
-        row = newest_row(self.broker, place, shard)
+        partition = self.cluster.partition(place)
+        row = newest_in([entry[:4] for entry in partition.committed(partition.start, partition.end)], key_of(shard))
         return None if row is None else by_place(row.positions)
 
     def values(self, topic: str = TOPICS.agg) -> list[bytes]:

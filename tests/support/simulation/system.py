@@ -20,12 +20,11 @@ from support.tables import table_settings
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Place
-from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
-from tallystream_aggregator.stream.layout import Layout, end_change, loop_id, visible_layout
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop
+from tallystream_aggregator.stream.layout import Layout, LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.stream.reshard import Resharder
-from tallystream_aggregator.stream.restore import Begin
-from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
 
 SHORT_FORM_EVERY_MS = 5_000
 TOPICS = Topics()
+LEASE = "lease"
+"""The transactional ID of the lease."""
 
 MAX_SHARDS = 3
 Found = TypeVar("Found")
@@ -110,7 +111,7 @@ class System:
         broker: type[SimulatedBroker] = SimulatedBroker,
         shards: int = 1,
     ) -> None:
-        self.cluster, self.shards, self.layout = RecordingCluster(), shards, Layout(shards, SumTags())
+        self.cluster, self.shards, self.layout = RecordingCluster(), shards, Layout(shards)
         for name in (TOPICS.agg, TOPICS.events, TOPICS.dead):
             self.cluster.create(name, 1)
         self.cluster.create(TOPICS.table, MAX_SHARDS)
@@ -166,8 +167,9 @@ class System:
         return None
 
     def _layout(self, process: Process) -> Layout:
-        end_change(self._access(process), TOPICS)
-        return visible_layout(self._access(process), TOPICS) or self.layout
+        self._access(process).writer(LEASE).close()
+        row = visible_row(self._access(process), LoopId(TOPICS).rows, 0)
+        return self.layout if row is None else row.layout
 
     def _start_tasks(self, layout: Layout, generation: int) -> None:
         if generation != self.generation:
@@ -186,31 +188,27 @@ class System:
         self._tasks.append(self.scheduler.spawn(f"reshard {self.generation}", run))
 
     def _reshard(self, process: Process, shards: int, generation: int) -> None:
-        def require_current() -> None:
+        def change() -> None:
+            writer = self._access(process).writer(LEASE)
             if process.call("lease", lambda: self.generation != generation, may_fail=False):
                 raise FencedError("somebody has a higher generation")
+            resharder = Resharder(self._access(process), TOPICS, self.table)
+            writer.commit(resharder.run((generation, 0), shards=shards).records)
 
-        resharder = Resharder(self._access(process), TOPICS, self.table, require_current=require_current)
-        self._retry(process, generation, lambda: resharder.run((generation, 0), shards=shards))
+        self._retry(process, generation, change)
 
     def _spawn(self, name: str, loop: Callable[[Process], EpochLoop], checkpoint: Checkpoint) -> None:
         run = partial(self._run_task, loop=loop, checkpoint=checkpoint, generation=self.generation)
         self._tasks.append(self.scheduler.spawn(f"{name} of {self.generation}", run))
 
     def _loop_of(self, shard: int) -> Callable[[Process], EpochLoop]:
-        settings = LoopSettings(
-            TOPICS,
-            Begin(shard, self.layout.shards, SumTags(), {}),
-            loop_id(TOPICS, shard),
-            self.table,
-            0.01,
-            max_records=20,
-        )
+        loop = LoopId(TOPICS, shard, self.layout.shards)
+        settings = LoopSettings(loop, table=self.table, spacing_s=0.01, max_records=20)
         return lambda process: self._loop(settings, self._access(process), process)
 
     def _combiner(self, process: Process) -> EpochLoop:
-        settings = CombinerSettings(TOPICS, self.layout.shards, loop_id(TOPICS, self.layout.shards), 0.01)
-        return CombinerLoop(settings, self._access(process), process)
+        loop = LoopId(TOPICS, self.layout.shards, self.layout.shards)
+        return CombinerLoop(loop, self._access(process), process, spacing_s=0.01)
 
     def _access(self, process: Process) -> SimulatedBroker:
         return self._broker(process, self.cluster, lambda topic: topic == TOPICS.metrics)

@@ -11,6 +11,7 @@ from support.simulation.choices import ListedChoices, RandomChoices
 from support.simulation.client import SimulatedBroker
 from support.simulation.scheduler import Scheduler
 from tallystream_aggregator.stream.broker import Bounds, Chunk, FencedError, LostRecordsError, Output, Place
+from tallystream_aggregator.stream.reading import committed_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ def test_a_commit_is_seen_by_the_next_look_up_of_its_process_after_a_new_writer(
     def code(broker: SimulatedBroker) -> Any:
         broker.writer("x").commit([Output(OUT, b"k", b"1"), Output(IN, b"k", b"2")])
         broker.writer("x")
-        return broker.committed(OUT, 0, 10), broker.bounds([OUT, Place("no", 0)])
+        return list(committed_records(broker, OUT)), broker.bounds([OUT, Place("no", 0)])
 
     for seed in range(20):
         cluster = new_cluster()

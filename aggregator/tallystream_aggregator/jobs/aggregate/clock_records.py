@@ -60,8 +60,7 @@ class ClockRecords:
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        # An idempotent producer would wait half a second for its ID, and a second clock record changes nothing.
-        self._producer = RecordProducer(kafka, timeout=10.0, idempotent=False)
+        self._producer = RecordProducer(kafka)  # a second clock record changes nothing
 
     def send(self, partitions: Iterable[Place]) -> None:
         """Append a record to each of `partitions`, and log those that were not acknowledged since the last call."""

@@ -23,6 +23,8 @@ from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings, KafkaAccess
 from tallystream_aggregator.spark.epochs.query import start_query
 from tallystream_aggregator.stream.broker import BrokerError, FencedError
+from tallystream_aggregator.stream.layout import LoopId
+from tallystream_aggregator.stream.loop import LoopSettings
 from tallystream_aggregator.stream.positions import by_place
 
 if TYPE_CHECKING:
@@ -48,6 +50,9 @@ LOOK_S = 0.5
 
 FINISH_S = 10.0
 """How long a requested stop waits for the end of the epoch. What it interrupts is done again at the next start."""
+
+STEP_S = 2.0
+"""How long the step of a loop may take that goes on though its query has failed."""
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
 MAX_FAILURES = 3
@@ -78,6 +83,8 @@ class Driver:
         self._lease, self._generations, self._watch = lease, generations, watch
         self._epochs, self._stop = epochs, stop
         self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
+        self._failed: int | None = None
+        """The generation of the last query, if it has failed."""
 
     def run(self) -> int:
         """Run the query until it ends, again after failures that this helps against. Return the exit code 0.
@@ -86,6 +93,12 @@ class Driver:
             LeaseError: another aggregator has taken over, or the table was changed meanwhile.
             TallystreamError: a person must decide; the message has the remedy.
         """
+        try:
+            return self._run_queries()
+        finally:
+            self._end_steps()
+
+    def _run_queries(self) -> int:
         while not self._stop.is_set():
             generation = self._take()
             if generation is None:
@@ -94,27 +107,54 @@ class Driver:
             failure = self._run(generation)
             if failure is None:
                 return 0
+            self._failed = generation
             if self._epochs.count > epochs:
                 self._back_off_s, self._failures, self._set_aside = MIN_BACK_OFF_S, 0, False
             self._recover(failure)
         return 0
 
+    def _end_steps(self) -> None:
+        """Let the loops of a query that has failed end their steps, between two epochs as they are.
+
+        This process ends theirs. Within a transaction, that would hold up readers for half a minute.
+        """
+        if self._failed is not None:
+            stop_file = stop_path(self._settings.checkpoint, self._failed)
+            with suppress(OSError):
+                files.make_file(stop_file)
+                time.sleep(STEP_S)
+                stop_file.unlink()
+
     def _take(self) -> int | None:
-        """Take a generation as soon as the lease is held. Return None if it failed, and the next call may succeed."""
-        self._lease.check()
-        if self._lease.held:
+        """Take a generation as soon as the lease is held. Return None if it failed, and the next call may succeed.
+
+        Raises:
+            LeaseError: another aggregator has taken over.
+        """
+        if self._has_lease():
             try:
                 generation = self._generations.take(self._opened)
             except (FencedError, BrokerError) as error:
                 log.warning("no generation was taken yet: %s", error)
-                if self._generations.now:  # else the broker was away before a number was tried
-                    self._lease.set_generation(self._generations.now)  # it may be in the ledger
             else:
-                self._lease.set_generation(generation)
                 log.info("aggregating into %s, generation %d", self._settings.topics.agg, generation)
                 return generation
         self._wait()
         return None
+
+    def _has_lease(self) -> bool:
+        """Keep the lease, and tell whether it is held.
+
+        Raises:
+            LeaseError: another aggregator has taken over.
+        """
+        self._lease.check()
+        if not self._lease.held and self._generations.now:  # else nothing tells a successor from those before
+            try:
+                self._generations.require_newest()
+            except BrokerError as error:
+                log.info("the ledger can't be read now: %s", error)
+        return self._lease.held
 
     def _opened(self, generation: int) -> LedgerRow:
         table = self._table_start
@@ -146,6 +186,7 @@ class Driver:
         self._epochs.reset()
         try:
             try:
+                self._failed = None
                 self._watch.follow()  # what earlier processes have counted
                 processor = EpochProcessor(self._epoch_settings(generation, stop_file), self._access)
                 query = start_query(self._session, processor, self._table_start.loops, settings.checkpoint)
@@ -181,19 +222,16 @@ class Driver:
 
     def _epoch_settings(self, generation: int, stop_file: Path) -> EpochSettings:
         settings, table = self._settings, self._table_start
-        return EpochSettings(
-            topics=settings.topics,
-            generation=generation,
-            stop_file=str(stop_file.absolute()),
-            begin=by_place(table.offsets),
-            shards=table.shards,
-            sum_tags=table.sum_tags,
-            table=settings.table,
-            spacing_s=settings.spacing_s,
-            epoch_s=settings.epoch_s,
+        first = LoopSettings(
+            LoopId(settings.topics, 0, table.shards),
+            table.sum_tags,
+            by_place(table.offsets),
+            settings.table,
+            settings.spacing_s,
             max_rate=settings.max_rate,
             skip_lost=settings.on_data_loss == "continue",
         )
+        return EpochSettings(first, generation, str(stop_file.absolute()), settings.epoch_s)
 
     def _recover(self, failure: Failure) -> None:
         """Prepare the next start of the query after a failure.
@@ -206,8 +244,7 @@ class Driver:
         is_checkpoint = self._failures >= MAX_FAILURES
         if failure.remedy is Remedy.STOP or (is_checkpoint and self._set_aside):
             raise TallystreamError(f"query aggregate: {failure.reason}")
-        if is_checkpoint:
-            self._lease.check()
+        if is_checkpoint and self._has_lease():  # else it may be the checkpoint of another aggregator
             aside = set_aside(self._settings.checkpoint)
             self._failures, self._set_aside = 0, True
             log.warning(

@@ -4,33 +4,51 @@ Kafka's transactions make it atomic. To take a generation, a driver opens a writ
 That fences the writer of every earlier driver and ends its transaction. So what the ledger says then is complete, and
 the row with the next generation is committed only if no other driver has opened a writer meanwhile.
 
-The rows of finished epochs are written by the same writer. A replaced driver can't write any.
+The rows of finished epochs, and a table that `rebuild` has given another layout, are written by the same writer. A
+replaced driver can't write any.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.lease import LeaseError
 from tallystream_aggregator.stream.broker import BrokerError, FencedError, Output, Place
-from tallystream_aggregator.stream.layout import end_change
-from tallystream_aggregator.stream.positions import HangingTransactionError, visible_bounds, visible_row
+from tallystream_aggregator.stream.positions import visible_bounds, visible_row
+from tallystream_aggregator.stream.reading import backwards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.broker import Broker, Writer
-
-READ_AT_ONCE = 1000
-"""How many offsets of the ledger are read at a time, from its end."""
+    from tallystream_aggregator.stream.broker import Bounds, Broker, Writer
 
 
 def lease_id(topics: Topics) -> str:
     """Return the transactional ID of the lease."""
     return f"{topics.prefix}tallystream-aggregator-lease"
+
+
+def newest_row(broker: Broker, topics: Topics, kind: Literal["opened", "epoch"]) -> LedgerRow | None:
+    """Return the newest row of this kind in the ledger that is visible now, or None.
+
+    Raises:
+        BrokerError: the broker did not answer in time.
+    """
+    place = Place(topics.ledger, 0)
+    bounds = broker.bounds([place]).get(place)
+    return None if bounds is None else _search(broker, place, bounds, (kind,))
+
+
+def _search(broker: Broker, place: Place, bounds: Bounds, kinds: Collection[str]) -> LedgerRow | None:
+    """Search backwards: each start writes a row, also one that fails, and so does each epoch."""
+    for records in backwards(broker, place, bounds):
+        found = [row for row in ledger.rows(value for *_, value in records) if row.kind in kinds]
+        if found:
+            return found[-1]
+    return None
 
 
 class Generations:
@@ -48,11 +66,10 @@ class Generations:
     def take(self, opened: Callable[[int], LedgerRow]) -> int:
         """Take the next generation and return it. `opened` returns the row that the ledger gets for it.
 
-        A change of the layout that began before is ended: it is committed now, or never.
+        A change of the layout that began before is committed now, or never.
 
         Raises:
-            FencedError: another driver took one, or changes the layout, at the same time. Call it again only while the
-                lease is held.
+            FencedError: another driver took one at the same time. Call it again only while the lease is held.
             BrokerError: the broker did not answer in time. The generation may be taken or not: call it again.
         """
         self.close()
@@ -63,15 +80,14 @@ class Generations:
             generation = 1 + max(self._highest(), *(0 if row is None else row.claim[0] for row in claimed))
             self.now = generation
             writer.commit([self._output(opened(generation))])
-            end_change(self._broker, self._topics)
         except BaseException:
             writer.close()
             raise
         self._writer = writer
         return generation
 
-    def write(self, rows: Sequence[LedgerRow]) -> None:
-        """Append rows of finished epochs to the ledger in one transaction.
+    def write(self, rows: Sequence[LedgerRow], records: Iterable[Output] = ()) -> None:
+        """Append rows to the ledger, and other records to their topics, in one transaction.
 
         Delivery: at least once, if it is called again after BrokerError.
 
@@ -82,12 +98,12 @@ class Generations:
         try:
             if self._writer is None:
                 self._writer = self._broker.writer(lease_id(self._topics))
-                self._require_newest()
-            self._writer.commit([self._output(row) for row in rows])
+                self.require_newest()
+            self._writer.commit([*records, *map(self._output, rows)])
         except FencedError:
             # Another driver that opened a writer has taken a generation, or was too late and has ended.
             self.close()
-            self._require_newest()
+            self.require_newest()
             raise BrokerError("the ledger's writer was fenced, and no other driver has the lease.") from None
         except BrokerError:
             self.close()
@@ -99,7 +115,13 @@ class Generations:
             self._writer.close()
             self._writer = None
 
-    def _require_newest(self) -> None:
+    def require_newest(self) -> None:
+        """Require that no other driver has taken a higher generation.
+
+        Raises:
+            LeaseError: one has.
+            BrokerError: the broker did not answer in time.
+        """
         highest = self._highest()
         if highest > self.now:
             self.close()
@@ -107,19 +129,8 @@ class Generations:
 
     def _highest(self) -> int:
         """Return the highest generation in the ledger, 0 if it has none. Its rows are in the order of generations."""
-        try:
-            bounds = visible_bounds(self._broker, self._ledger)
-        except HangingTransactionError as error:
-            raise BrokerError(str(error)) from error  # that of a newer writer ends soon
-        end = bounds.stable
-        while end > bounds.first:
-            begin = max(bounds.first, end - READ_AT_ONCE)
-            found = ledger.rows(value for *_, value in self._broker.committed(self._ledger, begin, end))
-            highest = ledger.highest_generation(found)
-            if highest is not None:
-                return highest
-            end = begin
-        return 0
+        newest = _search(self._broker, self._ledger, visible_bounds(self._broker, self._ledger), ("opened", "epoch"))
+        return 0 if newest is None else newest.generation
 
     def _output(self, row: LedgerRow) -> Output:
         return Output(self._ledger, None, ledger.encode(row))

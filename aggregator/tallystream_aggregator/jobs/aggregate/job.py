@@ -11,17 +11,15 @@ from tallystream_aggregator.health import Health
 from tallystream_aggregator.jobs.aggregate.clock_records import ClockRecords
 from tallystream_aggregator.jobs.aggregate.driver import Driver
 from tallystream_aggregator.jobs.aggregate.failures import checkpoint_errors
-from tallystream_aggregator.jobs.aggregate.generations import Generations
-from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
-from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of, last_end
-from tallystream_aggregator.jobs.aggregate.settings import GROUP
-from tallystream_aggregator.jobs.aggregate.start_position import resolve
+from tallystream_aggregator.jobs.aggregate.generations import Generations, newest_row
+from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, commit_offsets, ends_of
+from tallystream_aggregator.jobs.aggregate.start_position import GROUP, resolve
 from tallystream_aggregator.jobs.aggregate.table_start import table_start
 from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
-from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
 from tallystream_aggregator.kafka.lease import Lease, LeaseError
-from tallystream_aggregator.kafka.topics import create_shards_topic, create_topics, require_partitions
+from tallystream_aggregator.kafka.topics import create_topics, require_partitions
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.spark.epochs.processor import KafkaAccess
 from tallystream_aggregator.spark.epochs.progress import Epochs
@@ -80,29 +78,26 @@ def run(settings: AggregateSettings) -> int:
             before, begin = begin, table_start(settings, kafka, looking)
             if begin.loops != before.loops:
                 raise LeaseError(f"lease: another aggregator has begun a table of {begin.shards} shards: start again.")
-            if begin.shards > 1:
-                create_shards_topic(admin, topics, begin.shards)
+            create_topics(admin, topics, shards=begin.shards, only=[topics.shards])
             broker = access(stop.is_set)
             source = broker.source(committed=True)
             stack.callback(source.close)
             generations = Generations(broker, topics, shards=begin.shards)
             stack.callback(generations.close)
-            committer = GroupCommitter(kafka, settings.topic_prefix + GROUP)
-            stack.callback(committer.close)
+            group = stack.enter_context(clients.metadata_consumer(kafka, settings.topic_prefix + GROUP))
             ends: Offsets | None = None
             if settings.catch_up:
-                ends = resolve("latest", selection.find(kafka), GROUP, topics.ledger, kafka)
-            rows = ledger.read_rows(topics.ledger, kafka)
-            lease.set_generation(ledger.highest_generation(rows) or 0)
+                ends = resolve("latest", selection.find(kafka), topics, kafka, broker)
+            last = newest_row(broker, topics, "epoch")
             watch = QueryWatch(
                 epochs,
                 TableTail(source, topics, begin.shards),
-                committer,
                 generations,
                 ends_of=partial(ends_of, admin),
                 append_clocks=ClockRecords(kafka).send,
+                commit_offsets=partial(commit_offsets, group),
                 health=health,
-                begin=begin.offsets or last_end(rows),
+                begin=begin.offsets or ({} if last is None else last.end),
                 otlp=selection.otlp,
                 ends=ends,
             )

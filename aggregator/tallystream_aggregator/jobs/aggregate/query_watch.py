@@ -20,11 +20,11 @@ from tallystream_aggregator.stream.positions import by_place, by_topic, lowest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient
 
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.jobs.aggregate.generations import Generations
-    from tallystream_aggregator.jobs.aggregate.group_offsets import GroupCommitter
     from tallystream_aggregator.jobs.aggregate.table_tail import TableTail
     from tallystream_aggregator.kafka.topic_selection import Offsets
     from tallystream_aggregator.spark.epochs.progress import Epochs
@@ -44,30 +44,32 @@ class QueryWatch:
 
     `ends_of` returns the ends of partitions. `begin` is the position of the ledger's last row, or where a new table
     begins. With `ends`, `is_done` tells whether all records up to them are in the published sums. `append_clocks`
-    appends clock records to the partitions that need one.
+    appends clock records to the partitions that need one. `commit_offsets` stores the positions in the consumer group,
+    for people's tools: the aggregator reads from positions of its own.
     """
 
     def __init__(
         self,
         epochs: Epochs,
         tail: TableTail,
-        committer: GroupCommitter,
         generations: Generations,
         *,
         ends_of: Callable[[Iterable[Place]], Positions],
         append_clocks: Callable[[Sequence[Place]], None],
+        commit_offsets: Callable[[Positions], None],
         health: Health,
         begin: Offsets,
         otlp: Sequence[str],
         ends: Offsets | None = None,
     ) -> None:
         self._epochs, self._tail, self._ends_of, self._append_clocks = epochs, tail, ends_of, append_clocks
-        self._committer, self._generations, self._health = committer, generations, health
+        self._commit_offsets, self._generations, self._health = commit_offsets, generations, health
         self._at, self._otlp, self._ends = begin, sorted(otlp), ends
         self._shards = max(1, len(tail.newest) - 1)
         self._unwritten: list[LedgerRow] = []
         self._watched_s = float("-inf")
         self._published: Positions = {}
+        self._committed: Positions = {}
         self._timer = ClockTimer()
         self._was_claimed, self._records = False, 0
         self._ended = 0  # the generation of the last epoch that has ended
@@ -122,7 +124,9 @@ class QueryWatch:
         last = newest[max(newest)].positions  # of the only shard, or of the combiner
         if last is not None and len(last.shards) in (0, len(newest) - 1):
             self._published = lowest(map(by_place, last.shards.values() or [last.positions]))
-            self._committer.commit(self._published)
+            if self._published != self._committed:
+                self._commit_offsets(self._published)
+                self._committed = self._published
         shards = [one.shard for one in newest.values() if one.shard is not None]
         records = sum(row.records for row in shards)
         for loop, (row, _) in newest.items():
@@ -180,9 +184,13 @@ class QueryWatch:
                 self._unwritten.clear()
 
 
-def last_end(rows: Sequence[LedgerRow]) -> Offsets:
-    """Return where the ledger's last row of an epoch ends, nothing if it has none."""
-    return next((row.end for row in reversed(rows) if row.kind == "epoch"), {})
+def commit_offsets(group: Consumer, positions: Positions) -> None:
+    """Commit positions to the group of a consumer. The group has no members.
+
+    Raises:
+        KafkaException: the commit failed.
+    """
+    group.commit(offsets=[TopicPartition(*place, at) for place, at in positions.items()], asynchronous=False)
 
 
 def ends_of(admin: AdminClient, places: Iterable[Place]) -> Positions:

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.table.sum_tags import SumTags
 
-GROUP = "tallystream-aggregator"
-"""The consumer group of the query's committed offsets, without the prefix of the topics, which it has, too."""
-
-
 MAX_SHARDS = 1024
 
 LOW = "low"

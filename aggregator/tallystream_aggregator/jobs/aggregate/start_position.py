@@ -13,16 +13,22 @@ from confluent_kafka import TopicPartition
 from tallystream.decoding import json_decoder
 from tallystream.errors import ConfigError
 from tallystream_aggregator.kafka import clients, ledger
-from tallystream_aggregator.kafka.partition_bounds import at_times, bounds_of
 from tallystream_aggregator.kafka.topic_selection import Offsets
-from tallystream_aggregator.stream.broker import Place, Positions
+from tallystream_aggregator.stream.broker import BrokerError, Place, Positions
 from tallystream_aggregator.stream.positions import by_place, by_topic
+from tallystream_aggregator.stream.reading import committed_records
 from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
+    from tallystream_aggregator.kafka.topics import Topics
+    from tallystream_aggregator.stream.broker import Bounds
+    from tallystream_aggregator.stream.kafka import KafkaBroker
+
+GROUP = "tallystream-aggregator"
+"""The consumer group of the aggregator's offsets, without the prefix of the topics, which it has, too."""
 
 OPTION = "--from"
 REMEDY = (
@@ -71,11 +77,7 @@ def parse_start(text: str) -> Start:
 
 
 def resolve(
-    start: Start,
-    read: Mapping[str, list[int]],
-    group: str,
-    ledger_topic: str,
-    kafka: Mapping[str, str],
+    start: Start, read: Mapping[str, list[int]], topics: Topics, kafka: Mapping[str, str], broker: KafkaBroker
 ) -> Offsets:
     """Return the offset at which `start` begins, for each partition in `read`, but at least the partition's first one.
 
@@ -84,41 +86,42 @@ def resolve(
     Raises:
         ConfigError: a partition has no start position: the group has no offset of it, the ledger begins later, or the
             offsets do not name it. Or the offset of a partition is beyond its end.
-        KafkaException: the broker did not answer in time.
+        BrokerError, KafkaException: the broker did not answer in time.
     """
-    places = [TopicPartition(topic, p) for topic, partitions in read.items() for p in partitions]
+    places = [Place(topic, p) for topic, partitions in read.items() for p in partitions]
     recorded: Positions | None = None
-    with clients.metadata_consumer(kafka, group) as consumer:
-        if start == "group":
-            committed = consumer.committed(places, timeout=clients.TIMEOUT_S)
-            recorded = {Place(tp.topic, tp.partition): tp.offset for tp in committed}
-        elif isinstance(start, At) and start.ledger:
-            recorded = by_place(begin_of(ledger.read_rows(ledger_topic, kafka, last=None), start.ts_ms))
-        elif isinstance(start, dict):
-            recorded = by_place(start)
-        # After these, as the ends may increase.
-        bounds = {Place(tp.topic, tp.partition): bounds_of(consumer, tp, timeout=clients.TIMEOUT_S) for tp in places}
-        wanted = {place: high if start == "latest" else low for place, (low, high) in bounds.items()}
-        if recorded is not None:
-            _require_offsets(start, recorded, bounds)
-            wanted = recorded
-        elif isinstance(start, At):
-            times = [TopicPartition(*place, start.ts_ms) for place in bounds]
-            for tp in at_times(consumer, times, timeout=clients.TIMEOUT_S):
-                place = Place(tp.topic, tp.partition)
-                wanted[place] = tp.offset if tp.offset >= 0 else bounds[place][1]
-    return by_topic({place: max(low, wanted[place]) for place, (low, _) in bounds.items()})
+    if start == "group":
+        with clients.metadata_consumer(kafka, topics.prefix + GROUP) as consumer:
+            asked = [TopicPartition(*place) for place in places]
+            committed = consumer.committed(asked, timeout=clients.TIMEOUT_S)
+        recorded = {Place(tp.topic, tp.partition): tp.offset for tp in committed}
+    elif isinstance(start, At) and start.ledger:
+        rows = ledger.rows(value for *_, value in committed_records(broker, Place(topics.ledger, 0)))
+        recorded = by_place(begin_of(rows, start.ts_ms))
+    elif isinstance(start, dict):
+        recorded = by_place(start)
+    bounds = broker.bounds(places)  # after these, as the ends may increase
+    if missing := [place for place in places if place not in bounds]:
+        raise BrokerError(f"{missing[0]}: the broker does not know it now.")
+    wanted = {place: found.end if start == "latest" else found.first for place, found in bounds.items()}
+    if recorded is not None:
+        _require_offsets(start, recorded, bounds)
+        wanted = recorded
+    elif isinstance(start, At):
+        later = broker.offsets_at(places, start.ts_ms)
+        wanted = {place: offset if offset >= 0 else bounds[place].end for place, offset in later.items()}
+    return by_topic({place: max(found.first, wanted[place]) for place, found in bounds.items()})
 
 
-def _require_offsets(start: Start, found: Positions, bounds: Mapping[Place, tuple[int, int]]) -> None:
+def _require_offsets(start: Start, found: Positions, bounds: Mapping[Place, Bounds]) -> None:
     """Require an offset for each partition, at most its end."""
     wrong = []
-    for place, (_, high) in bounds.items():
+    for place, known in bounds.items():
         offset = found.get(place, -1)
         if offset < 0:
             wrong.append(f"it has no offset for {place.topic}, partition {place.partition}")
-        elif offset > high:
-            wrong.append(f"{place.topic}, partition {place.partition}, ends at {high}, before {offset}")
+        elif offset > known.end:
+            wrong.append(f"{place.topic}, partition {place.partition}, ends at {known.end}, before {offset}")
     if wrong:
         raise ConfigError(OPTION, str(start), f"{'; '.join(wrong)}; {REMEDY}")
 

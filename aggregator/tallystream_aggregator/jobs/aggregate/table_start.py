@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.jobs.aggregate.settings import GROUP
+from tallystream_aggregator.jobs.aggregate.generations import newest_row
 from tallystream_aggregator.jobs.aggregate.start_position import parse_start, resolve
-from tallystream_aggregator.kafka import clients, ledger
+from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topics import require_append_time
 from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.stream.positions import visible_row
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker
+    from tallystream_aggregator.stream.kafka import KafkaBroker
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +44,14 @@ class TableStart(NamedTuple):
         return self.shards if self.shards == 1 else self.shards + 1
 
 
-def table_start(settings: AggregateSettings, kafka: Mapping[str, str], broker: Broker) -> TableStart:
+def table_start(settings: AggregateSettings, kafka: Mapping[str, str], broker: KafkaBroker) -> TableStart:
     """Return how the table begins, or goes on as it is on `metrics-table` now. Another driver may begin it meanwhile.
 
     A table that is on `metrics-table` takes precedence over the setting `start`.
 
     Raises:
         ConfigError: the settings do not fit the table, or a new table would begin in the middle of a topic and the
-            settings don't allow that.
+            settings don't say where.
         TallystreamError: `metrics` does not exist.
         BrokerError, KafkaException: the broker did not answer.
     """
@@ -61,14 +62,14 @@ def table_start(settings: AggregateSettings, kafka: Mapping[str, str], broker: B
     log.info("reading %s", ", ".join(read))
     positions = visible_row(broker, Place(topics.table, 0), 0)
     if positions is None:
-        return _new(settings, topics, kafka, read)
+        return _new(settings, topics, kafka, broker, read)
     if settings.start is not None:
         log.warning(
             "%s has a table, which continues: --from is ignored; to begin a new one, delete the topics %s, %s and %s",
             *(topics.table, topics.table, topics.agg, topics.shards),
         )
     _require_selected(positions.positions, selection, topics)
-    _require_otlp(positions.positions, topics, kafka, selection)
+    _require_otlp(positions.positions, topics, broker, selection)
     shards, tags = positions.of, positions.sum_tags
     if settings.shards not in (None, shards):
         raise ConfigError(
@@ -87,10 +88,13 @@ def table_start(settings: AggregateSettings, kafka: Mapping[str, str], broker: B
 
 
 def _new(
-    settings: AggregateSettings, topics: Topics, kafka: Mapping[str, str], read: Mapping[str, list[int]]
+    settings: AggregateSettings,
+    topics: Topics,
+    kafka: Mapping[str, str],
+    broker: KafkaBroker,
+    read: Mapping[str, list[int]],
 ) -> TableStart:
-    start = parse_start(settings.start or "earliest")
-    offsets = resolve(start, read, settings.topic_prefix + GROUP, topics.ledger, kafka)
+    offsets = resolve(parse_start(settings.start or "earliest"), read, topics, kafka, broker)
     missing = {t: late for t, firsts in offsets.items() if (late := {p: first for p, first in firsts.items() if first})}
     if missing and settings.start is None:
         raise ConfigError(
@@ -114,9 +118,10 @@ def _require_selected(ends: Offsets, selection: Selection, topics: Topics) -> No
         )
 
 
-def _require_otlp(ends: Offsets, topics: Topics, kafka: Mapping[str, str], selection: Selection) -> None:
+def _require_otlp(ends: Offsets, topics: Topics, broker: Broker, selection: Selection) -> None:
     """Require that topics which the table has read as OTLP metrics are selected as such."""
-    known = ledger.otlp_topics(ledger.read_rows(topics.ledger, kafka)) or ()
+    last = newest_row(broker, topics, "epoch")
+    known = () if last is None else last.otlp
     left = sorted({topic for topic in known if topic in ends} - set(selection.otlp))
     if left:
         raise ConfigError(

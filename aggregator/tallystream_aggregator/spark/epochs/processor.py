@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -24,15 +24,10 @@ from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, St
 
 from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.stream.between import Between
-from tallystream_aggregator.stream.combiner_loop import CombinerLoop, CombinerSettings
+from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
-from tallystream_aggregator.stream.layout import loop_id
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
-from tallystream_aggregator.stream.positions import ByTopic, Claim, by_topic
-from tallystream_aggregator.stream.restore import Begin
-from tallystream_aggregator.table.limits import TableSettings
-from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,9 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
     from tallystream_aggregator.kafka.topic_selection import Selection
-    from tallystream_aggregator.kafka.topics import Topics
-    from tallystream_aggregator.stream.broker import Broker, Positions
-    from tallystream_aggregator.stream.epochs import EpochLoop
+    from tallystream_aggregator.stream.broker import Broker
+    from tallystream_aggregator.stream.epochs import EpochLoop, EpochRow
+    from tallystream_aggregator.stream.positions import Claim
 
 FIRST_EPOCH_S = 1.0
 """The greatest length of a loop's first epoch in a process, and after one that was not committed.
@@ -73,72 +68,24 @@ EPOCH_ROW = StructType(
 """The row that a shard returns for each epoch: what it did, and the JSON of `EpochRow.positions`."""
 
 
-class EpochRow(msgspec.Struct, frozen=True):
-    """What a shard, or the combiner after the last one, did since the end of the epoch before: counts and seconds.
-
-    `positions` map topic → partition → the next offset to read, all of which is published. They are empty if the epoch
-    ended before the published positions were reached.
-    """
-
-    shard: int
-    steps: int = 0
-    records: int = 0
-    sums: int = 0
-    rows: int = 0
-    restarts: int = 0
-    seconds: float = 0.0
-    waited_s: float = 0.0
-    state_bytes: int = 0
-    stopped: bool = False
-    positions: ByTopic = {}
-
-    def cells(self) -> tuple[Any, ...]:
-        """Return the values of the columns of `EPOCH_ROW`."""
-        *counts, positions = msgspec.structs.astuple(self)
-        return (*counts, msgspec.json.encode(positions).decode())
+def cells(row: EpochRow) -> tuple[Any, ...]:
+    """Return the values of the columns of `EPOCH_ROW`."""
+    *counts, positions = msgspec.structs.astuple(row)
+    return (*counts, msgspec.json.encode(positions).decode())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EpochSettings:
     """What the tasks of a query need. It is sent to the Python workers.
 
-    A new table begins at `begin`, has this number of `shards`, and sums with the tags `sum_tags`. `generation` is that
-    of the query's driver. An epoch lasts up to `epoch_s` seconds, or until the file `stop_file` exists. The other
-    settings are those of `LoopSettings`.
+    `first` are the settings of the first shard's loop. Those of the others differ in their number. `generation` is that
+    of the query's driver. An epoch lasts up to `epoch_s` seconds, or until the file `stop_file` exists.
     """
 
-    topics: Topics
+    first: LoopSettings
     generation: int
     stop_file: str
-    begin: Positions
-    shards: int = 1
-    sum_tags: SumTags = field(default_factory=SumTags)
-    table: TableSettings = field(default_factory=TableSettings)
-    spacing_s: float = 0.5
     epoch_s: float = 60.0
-    max_rate: int | None = None
-    skip_lost: bool = False
-
-    @property
-    def loops(self) -> int:
-        """The number of loops: one for each shard, and the combiner of several shards."""
-        return self.shards if self.shards == 1 else self.shards + 1
-
-    def shard(self, number: int) -> LoopSettings:
-        """Return the settings of a shard's loop."""
-        return LoopSettings(
-            self.topics,
-            Begin(number, self.shards, self.sum_tags, dict(self.begin)),
-            loop_id(self.topics, number),
-            self.table,
-            self.spacing_s,
-            max_rate=self.max_rate,
-            skip_lost=self.skip_lost,
-        )
-
-    def combiner(self) -> CombinerSettings:
-        """Return the settings of the combiner's loop."""
-        return CombinerSettings(self.topics, self.shards, loop_id(self.topics, self.shards), self.spacing_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +150,7 @@ class EpochProcessor(StatefulProcessor):
         # pandas, whose import takes 0.3 s.
         import pandas as pd
 
-        yield pd.DataFrame([row.cells()], columns=EPOCH_ROW.names, dtype=object)
+        yield pd.DataFrame([cells(row)], columns=EPOCH_ROW.names, dtype=object)
 
     def close(self) -> None:
         """Nothing is held open for Spark between epochs."""
@@ -211,7 +158,7 @@ class EpochProcessor(StatefulProcessor):
     def run_epoch(self, shard: int) -> EpochRow:
         """Run the loop of a shard, or the combiner's, for an epoch."""
         settings, generation = self._settings, self._settings.generation
-        name = (settings.topics.table, shard)
+        name = (settings.first.loop.topics.table, shard)
         found = _in_memory.pop(name, None)  # if the epoch fails, a new loop begins
         if found is not None:
             found.between.end()
@@ -221,28 +168,16 @@ class EpochProcessor(StatefulProcessor):
         loop = self._new_loop(shard) if found is None else found.loop
         continues = found is not None and loop.is_current(self._store)
         seconds = settings.epoch_s if continues else min(FIRST_EPOCH_S, settings.epoch_s)
-        report = loop.run_epoch(self._store, self._claim(generation), seconds)
+        row = loop.run_epoch(self._store, self._claim(generation), seconds)
         _in_memory[name] = _Loop(loop, generation, Between(loop, settings.epoch_s))
-        return EpochRow(
-            shard=shard,
-            steps=report.steps,
-            records=report.records,
-            sums=report.sums,
-            rows=report.rows,
-            restarts=report.restarts,
-            seconds=round(report.seconds, 3),
-            waited_s=round(report.waited_s, 3),
-            state_bytes=report.state_bytes,
-            stopped=report.stopped,
-            positions=by_topic(report.positions),
-        )
+        return row
 
     def _new_loop(self, number: int) -> EpochLoop:
-        settings, stopped = self._settings, StopFile(self._settings.stop_file)
-        broker, timer = self._broker(stopped), SystemTimer()
-        if number < settings.shards:
-            return ShardLoop(settings.shard(number), broker, timer, stopped)
-        return CombinerLoop(settings.combiner(), broker, timer, stopped)
+        first, stopped = self._settings.first, StopFile(self._settings.stop_file)
+        broker, loop = self._broker(stopped), first.loop._replace(number=number)
+        if number < loop.shards:
+            return ShardLoop(replace(first, loop=loop), broker, time, stopped)
+        return CombinerLoop(loop, broker, time, stopped, spacing_s=first.spacing_s)
 
 
 def task_claim(generation: int) -> Claim:
@@ -257,18 +192,6 @@ def task_claim(generation: int) -> Claim:
     if context is None:
         raise RuntimeError("the ID of the attempt is only known in a task of Spark")
     return generation, context.taskAttemptId()
-
-
-class SystemTimer:
-    """`stream.loop.Timer` of this process."""
-
-    def monotonic(self) -> float:
-        """Return seconds that never decrease."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
 
 
 class StopFile:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tallystream_aggregator.health import Health
-    from tallystream_aggregator.spark.epochs.processor import EpochRow
+    from tallystream_aggregator.stream.epochs import EpochRow
 
 
 class Epoch(NamedTuple):

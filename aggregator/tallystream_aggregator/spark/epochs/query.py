@@ -23,7 +23,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, EpochRow
+from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW
+from tallystream_aggregator.stream.epochs import EpochRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,6 +46,7 @@ OBSERVED = "epochs"
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 SPECULATION = "spark.speculation"
+REUSE = "spark.python.worker.reuse"
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 REQUIRED = {
@@ -53,7 +55,10 @@ REQUIRED = {
     PROVIDER: "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     # A second attempt beside the first one would fence it.
     SPECULATION: "false",
+    # A worker that ends after its task would end the loop's thread within a transaction, which holds up readers.
+    REUSE: "true",
 }
+DEFAULTS = {SPECULATION: "false", REUSE: "true"}
 SETTINGS = {
     **REQUIRED,
     PARTITIONS: "1",
@@ -102,7 +107,7 @@ def require_settings(session: SparkSession, loops: int, stopped: Callable[[], bo
             f"it runs {slots} tasks at a time, and each of the {loops} loops needs one: give more cores",
         )
     for name, value in REQUIRED.items():
-        found = session.conf.get(name, "false" if name == SPECULATION else None)
+        found = session.conf.get(name, DEFAULTS.get(name))
         if found != value:
             raise ConfigError(f"Spark's setting {name}", found, f"set it to {value}: the loop's state depends on it")
 

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from tallystream.metrics import histogram
-from tallystream.pyformance_compat._clock import WALL, Clock, metric_clock
-from tallystream.pyformance_compat.stats.samples import DEFAULT_ALPHA, DEFAULT_SIZE, ExpDecayingSample
+from tallystream.pyformance_compat.stats import (
+    DEFAULT_ALPHA,
+    DEFAULT_SIZE,
+    WALL,
+    Clock,
+    ExpDecayingSample,
+    metric_clock,
+)
 
 if TYPE_CHECKING:
     from tallystream import record
-    from tallystream.pyformance_compat.stats.snapshot import Snapshot
+    from tallystream.pyformance_compat.stats import Snapshot
 
 _log = logging.getLogger("tallystream.pyformance_compat")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tallystream.metrics import counter, meter
-from tallystream.pyformance_compat._clock import WALL, Clock, metric_clock
+from tallystream.pyformance_compat.stats import WALL, Clock, metric_clock
 
 if TYPE_CHECKING:
     from tallystream import record

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import msgspec
 
 from tallystream import record
-from tallystream.pyformance_compat._clock import WALL, Clock, metric_clock
 from tallystream.pyformance_compat.meters.histogram import Histogram, Sample
 from tallystream.pyformance_compat.meters.meter import Meter
-from tallystream.pyformance_compat.stats.samples import DEFAULT_ALPHA, DEFAULT_SIZE
+from tallystream.pyformance_compat.stats import DEFAULT_ALPHA, DEFAULT_SIZE, WALL, Clock, metric_clock
 
 if TYPE_CHECKING:
     from types import TracebackType

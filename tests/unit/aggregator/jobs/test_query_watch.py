@@ -13,11 +13,11 @@ from confluent_kafka import KafkaError, KafkaException
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.jobs.aggregate.clock_records import UNMOVED_S
-from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of, last_end
+from tallystream_aggregator.jobs.aggregate.query_watch import QueryWatch, ends_of
 from tallystream_aggregator.jobs.aggregate.table_tail import ShardRows
-from tallystream_aggregator.spark.epochs.processor import EpochRow
 from tallystream_aggregator.spark.epochs.progress import Epoch, Epochs
 from tallystream_aggregator.stream.broker import BrokerError, Place
+from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.positions import PositionsRow
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Outside:
         self.committed: list[Any] = []
         self.written: list[LedgerRow] = []
         self.clocks: list[Any] = []
-        self.fails, self.moves, self.end = False, True, 100
+        self.fails, self.refuses, self.moves, self.end = False, False, True, 100
 
     def publish(self, loop: int, *ends: int, generation: int = 2, step: int = 1) -> None:
         """Move a shard to an end, or the combiner to the ends of several shards."""
@@ -56,6 +56,8 @@ class Outside:
 
     def commit(self, offsets: Any) -> None:
         """Note the offsets of the group."""
+        if self.refuses:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         self.committed.append(offsets)
 
     def ends_of(self, places: Any) -> dict[Place, int]:
@@ -74,7 +76,8 @@ def watch(outside: Outside, health: Health | None = None, **options: Any) -> tup
     epochs = Epochs(health)
     one: Any = outside
     given = {"ends_of": outside.ends_of, "append_clocks": outside.clocks.append, "begin": {}, **options}
-    return QueryWatch(epochs, one, one, one, health=health, otlp=("otlp",), **given), epochs
+    given["commit_offsets"] = outside.commit
+    return QueryWatch(epochs, one, one, health=health, otlp=("otlp",), **given), epochs
 
 
 def test_the_group_has_what_all_shards_have_published() -> None:
@@ -87,6 +90,16 @@ def test_the_group_has_what_all_shards_have_published() -> None:
     outside.publish(2, 8, 7)
     watched.follow(last=True)
     assert outside.committed == [{Place("metrics", 0): 7}]
+
+
+def test_offsets_are_committed_when_they_move() -> None:
+    """A commit that failed is repeated. The first one sets all, whatever an earlier table has left."""
+    outside = Outside()
+    watched, _ = watch(outside)
+    for end, outside.refuses in ((0, False), (0, False), (1, True), (1, False)):
+        outside.publish(0, end)
+        watched.follow(last=True)
+    assert outside.committed == [{Place("metrics", 0): 0}, {Place("metrics", 0): 1}]
 
 
 def ended(end: int) -> Epoch:
@@ -209,7 +222,6 @@ def test_the_ledger_has_a_row_for_each_epoch_that_moved() -> None:
         (2, 0, 1000, {}, {"metrics": {"0": 5}}),
         (2, 3, 1003, {"metrics": {"0": 5}}, {"metrics": {"0": 8}}),
     ]
-    assert last_end(outside.written) == {"metrics": {"0": 8}}
 
 
 def test_the_combiner_has_no_row_in_the_ledger() -> None:

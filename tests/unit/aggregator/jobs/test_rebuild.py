@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from msgspec.structs import replace
 
+from support.simulation.direct import Direct
+from support.simulation.system import TOPICS
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.jobs import rebuild
 from tallystream_aggregator.kafka import ledger
 from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.stream.broker import Place
+from tallystream_aggregator.stream.reading import FIRST_READ
 from tallystream_aggregator.table.limits import TableSettings
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.stream.broker import Broker
 
 OPENED = LedgerRow(
     kind="opened",
@@ -27,24 +36,30 @@ OPENED = LedgerRow(
 EPOCH = LedgerRow(kind="epoch", generation=3, ts=2)
 
 
-@pytest.mark.parametrize("epochs", [0, ledger.TAIL, 3 * ledger.TAIL])
-def test_the_settings_are_those_of_the_last_start_however_long_ago(
-    monkeypatch: pytest.MonkeyPatch, epochs: int
-) -> None:
+@pytest.mark.parametrize("epochs", [0, FIRST_READ, 10 * FIRST_READ])
+def test_the_settings_are_those_of_the_last_start_however_long_ago(epochs: int) -> None:
     """An aggregator that runs for weeks has written thousands of epochs since then. Earlier starts say nothing."""
     rows = [replace(OPENED, generation=2, max_app_metrics=9), OPENED, *[EPOCH] * epochs]
-    monkeypatch.setattr(ledger, "read_rows", lambda *_, last: rows if last is None else rows[-last:])
-    found = rebuild._opened(Topics(), {})
+    found = rebuild._opened(ledger_with(*rows), Topics())
     assert found == OPENED
     wanted = TableSettings(forget_after_ms=5, max_app_metrics=6, otlp_topics=("otlp",))
     assert rebuild._table_settings(found) == wanted
 
 
-def test_a_ledger_without_a_start_is_an_error_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_without_a_start_is_an_error_with_the_remedy() -> None:
     """With other settings than the aggregator's, records might be refused that are counted, or the other way round."""
-    monkeypatch.setattr(ledger, "read_rows", lambda *_, **__: [EPOCH])
     with pytest.raises(TallystreamError, match=r"no start of an aggregator.*start the aggregator, stop it, and run"):
-        rebuild._opened(Topics(), {})
+        rebuild._opened(ledger_with(EPOCH), Topics())
+
+
+def ledger_with(*rows: LedgerRow) -> Broker:
+    """Return a broker whose ledger has these rows."""
+    direct = Direct()
+    direct.cluster.create(TOPICS.ledger, 1)
+    for row in rows:
+        direct.cluster.append(Place(TOPICS.ledger, 0), b"", ledger.encode(row))
+    broker: Broker = direct.broker
+    return broker
 
 
 def test_the_row_of_a_rebuild_begins_no_table() -> None:

@@ -11,7 +11,6 @@ from tallystream_aggregator import sums
 from tallystream_aggregator.jobs import replay
 from tallystream_aggregator.jobs.replay import ReplaySettings
 from tallystream_aggregator.kafka.clients import Cluster
-from tallystream_aggregator.kafka.reader import Read
 from tallystream_aggregator.shipping.retries import StoppedError
 from tallystream_aggregator.sinks.base import Rejections
 from tallystream_aggregator.sinks.stores import StoreSettings
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tallystream_aggregator.sinks.base import Point
+    from tallystream_aggregator.stream.broker import RawRecord
 
 
 class Store:
@@ -43,25 +43,26 @@ class Store:
         """Do nothing."""
 
 
-def _replay(monkeypatch: pytest.MonkeyPatch, records: Iterator[Read], stop: SignalSafeEvent) -> tuple[int, Store]:
+def _replay(monkeypatch: pytest.MonkeyPatch, records: Iterator[RawRecord], stop: SignalSafeEvent) -> tuple[int, Store]:
     """Replay the times from 2 to 4 (exclusive) of these records."""
     store = Store()
     monkeypatch.setattr(replay, "check_login", lambda _kafka: None)
     monkeypatch.setattr(replay, "_require_uncompacted", lambda *_: None)
     monkeypatch.setattr(replay, "open_sink", lambda _settings: store)
-    monkeypatch.setattr(replay, "read_topic", lambda *_: records)
+    monkeypatch.setattr(replay, "KafkaBroker", lambda *_: None)
+    monkeypatch.setattr(replay, "committed_records", lambda *_: records)
     settings = ReplaySettings(Cluster("b:9092"), StoreSettings.parse("local:x", env={}), 2, 4)
     said: list[Any] = []
     return replay.run(settings, stop, said.append), store
 
 
-def _sum(ts: int) -> Read:
-    return Read(b"k", sums.Sum(app="a", name="n", type="counter", count=ts, ts=ts).value(), ts)
+def _sum(ts: int) -> RawRecord:
+    return ts, ts, b"k", sums.Sum(app="a", name="n", type="counter", count=ts, ts=ts).value()
 
 
 def test_the_sums_of_the_period_are_written(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """What is no sum is skipped with a warning. A deletion is skipped without one."""
-    records = [_sum(1), _sum(2), Read(b"k", None, 7), Read(b"k", b"{", 8), _sum(3), _sum(4)]
+    records = [_sum(1), _sum(2), (7, 0, b"k", None), (8, 0, b"k", b"{"), _sum(3), _sum(4)]
     number, store = _replay(monkeypatch, iter(records), SignalSafeEvent())
     assert (number, store.counts) == (2, [2, 3])
     assert ["metrics-agg, offset 8 can't be read" in record.getMessage() for record in caplog.records] == [True]
@@ -72,7 +73,7 @@ def test_a_stop_ends_the_search_for_the_period(monkeypatch: pytest.MonkeyPatch) 
     stop = SignalSafeEvent()
     read = []
 
-    def records() -> Iterator[Read]:
+    def records() -> Iterator[RawRecord]:
         for offset in range(1000):
             if offset == 5:
                 stop.set()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.jobs.aggregate import start_position
 from tallystream_aggregator.jobs.aggregate.start_position import At, begin_of, parse_start, resolve
-from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.ledger import LedgerRow
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place
+
+if TYPE_CHECKING:
+    from tallystream_aggregator.jobs.aggregate.start_position import Start
+    from tallystream_aggregator.kafka.topic_selection import Offsets
 
 TEN_O_CLOCK = 1_795_168_800_000
 """2026-11-20T10:00 UTC in epoch ms"""
@@ -53,25 +57,46 @@ def test_the_error_of_another_text_has_all_forms(text: str) -> None:
         parse_start(text)
 
 
-@pytest.fixture
-def _hundred_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partition with the offsets 10 to 99."""
-    monkeypatch.setattr(clients, "metadata_consumer", lambda *_: nullcontext())
-    monkeypatch.setattr(start_position, "bounds_of", lambda *_, **__: (10, 100))
+class HundredRecords:
+    """A broker whose partition has the offsets 10 to 99."""
+
+    def bounds(self, places: list[Place]) -> dict[Place, Bounds]:
+        """Return the bounds of the partitions that exist."""
+        return {place: Bounds(10, 100, 100) for place in places if place.partition == 0}
+
+    def offsets_at(self, places: list[Place], ts_ms: int) -> dict[Place, int]:
+        """Return the offset of a time: a record was appended in each ms."""
+        return dict.fromkeys(places, 10 + ts_ms if ts_ms < 90 else -1)
 
 
-@pytest.mark.usefixtures("_hundred_records")
+def resolved(start: Start, partition: int = 0) -> Offsets:
+    """Return where a start position begins."""
+    broker: Any = HundredRecords()
+    return resolve(start, {"metrics": [partition]}, Topics(), {}, broker)
+
+
+@pytest.mark.parametrize(("start", "begin"), [("earliest", 10), ("latest", 100), (At(5), 15), (At(90), 100)])
+def test_a_start_is_the_offset_of_its_record(start: Start, begin: int) -> None:
+    """After the last record there is only the end."""
+    assert resolved(start) == {"metrics": {"0": begin}}
+
+
+def test_a_partition_that_the_broker_does_not_know_now_has_no_start() -> None:
+    """It would begin at its first record later."""
+    with pytest.raises(BrokerError, match="metrics:1: the broker does not know it now"):
+        resolved("latest", 1)
+
+
 @pytest.mark.parametrize(("offset", "begin"), [(0, 10), (10, 10), (99, 99), (100, 100)])
 def test_offsets_are_at_least_the_first_one_and_at_most_the_end(offset: int, begin: int) -> None:
     """Retention may have deleted the record."""
-    assert resolve({"metrics": {"0": offset}}, {"metrics": [0]}, "g", "ledger", {}) == {"metrics": {"0": begin}}
+    assert resolved({"metrics": {"0": offset}}) == {"metrics": {"0": begin}}
 
 
-@pytest.mark.usefixtures("_hundred_records")
 def test_an_offset_beyond_the_end_is_rejected() -> None:
     """A typo would otherwise skip all records up to it."""
     with pytest.raises(ConfigError, match=r"--from.*metrics, partition 0, ends at 100, before 101"):
-        resolve({"metrics": {"0": 101}}, {"metrics": [0]}, "g", "ledger", {})
+        resolved({"metrics": {"0": 101}})
 
 
 def test_a_time_in_the_ledger_is_the_begin_of_its_epoch() -> None:

@@ -26,12 +26,12 @@ REGION = SumTags(drop=("region",))
 def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
     """The first offsets of the topics that are read."""
     firsts = {"metrics": {"0": 0, "1": 0}}
-    rows = [LedgerRow(kind="epoch", generation=1, batch=0, ts=0, otlp=["otlp"])]
+    last = LedgerRow(kind="epoch", generation=1, batch=0, ts=0, otlp=["otlp"])
     monkeypatch.setattr(Selection, "find", lambda *_: {"metrics": [0, 1]})
     monkeypatch.setattr(module, "require_append_time", lambda *_: None)
     monkeypatch.setattr(module.clients, "admin", lambda *_: None)
     monkeypatch.setattr(module, "resolve", lambda *_: firsts)
-    monkeypatch.setattr(module.ledger, "read_rows", lambda *_: rows)
+    monkeypatch.setattr(module, "newest_row", lambda *_: last)
     return firsts
 
 

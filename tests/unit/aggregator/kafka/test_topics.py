@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream_aggregator.kafka.topics import Topics, create_shards_topic, create_topics, policies, require_partitions
+from tallystream_aggregator.kafka.topics import Topics, create_topics, policies, require_partitions
 from tallystream_aggregator.times import DAY_MS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_a_prefix_that_kafka_does_not_allow_is_rejected(prefix: str) -> None:
 
 def admin(**partitions: int) -> Any:
     """Return an admin client of a broker whose topics have these numbers of partitions, by default one."""
-    names = ("agg", "table", "events", "ledger", "dead")
+    names = ("agg", "table", "events", "ledger", "dead", "shards")
     found = {
         getattr(Topics("t-"), name): SimpleNamespace(partitions=dict.fromkeys(range(partitions.get(name, 1))))
         for name in names
@@ -45,9 +45,17 @@ def admin(**partitions: int) -> Any:
 def test_a_table_needs_a_partition_for_each_shard() -> None:
     """More are accepted: they are added before a rebuild with more shards. Fewer are rejected with a remedy."""
     for partitions in (4, 8):
-        require_partitions(admin(table=partitions), Topics("t-"), shards=4)
+        require_partitions(admin(table=partitions, shards=5), Topics("t-"), shards=4)
     with pytest.raises(ConfigError, match=r"t-metrics-table.*3.*4 shards.*--topic t-metrics-table --partitions 4"):
         require_partitions(admin(table=3), Topics("t-"), shards=4)
+
+
+def test_the_partial_sums_need_one_more_for_the_combiner() -> None:
+    """A topic that is missing is created later. A table of one shard has no partial sums, whatever the topic has."""
+    require_partitions(admin(table=2, shards=3), Topics("t-"), shards=2)
+    require_partitions(admin(shards=0), Topics("t-"), shards=1)
+    with pytest.raises(ConfigError, match=r"t-metrics-shards.*2.*--topic t-metrics-shards --partitions 3"):
+        require_partitions(admin(table=2, shards=2), Topics("t-"), shards=2)
 
 
 def test_topics_are_created_with_the_replication_of_the_broker() -> None:
@@ -62,7 +70,7 @@ def test_topics_are_created_with_the_replication_of_the_broker() -> None:
 
     broker: Any = SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics=known), create_topics=create)
     assert set(create_topics(broker, Topics())) == set(policies(Topics())) - {"metrics-shards"}
-    create_shards_topic(broker, Topics(), 4)
+    assert create_topics(broker, Topics(), shards=4, only=["metrics-shards"]) == ["metrics-shards"]
     assert {topic.topic: topic.num_partitions for topic in created if topic.num_partitions > 1} == {"metrics-shards": 5}
     assert {topic.replication_factor for topic in created} == {-1}
 

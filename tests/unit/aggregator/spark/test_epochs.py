@@ -23,15 +23,15 @@ from tallystream_aggregator.spark.epochs.processor import (
     StopFile,
 )
 from tallystream_aggregator.spark.epochs.query import import_modules, rows_of, with_slots
-from tallystream_aggregator.stream.broker import FencedError, Place
-from tallystream_aggregator.stream.epochs import EpochReport
-from tallystream_aggregator.stream.layout import loop_id
+from tallystream_aggregator.stream.broker import FencedError
+from tallystream_aggregator.stream.epochs import EpochRow
+from tallystream_aggregator.stream.layout import LoopId
+from tallystream_aggregator.stream.loop import LoopSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tallystream_aggregator.stream.loop import LoopSettings
     from tallystream_aggregator.stream.positions import Claim
     from tallystream_aggregator.table.storage import Store
 
@@ -51,14 +51,14 @@ class NotedLoop:
         self.current = True
         self.made.append(self)
 
-    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochReport:
+    def run_epoch(self, store: Store, claim: Claim, seconds: float) -> EpochRow:
         """Note the epoch."""
         if self.failures:
             raise self.failures.pop()
         self.epochs.append((claim, seconds))
         self.calls.append("epoch")
         store.set_head(b"%d" % len(self.epochs))
-        return EpochReport(steps=3, records=2, sums=4, rows=5, state_bytes=9, positions={Place("t-metrics", 1): 7})
+        return EpochRow(0, steps=3, records=2, sums=4, rows=5, state_bytes=9, positions={"t-metrics": {"1": 7}})
 
     def is_current(self, store: Store) -> bool:  # noqa: ARG002 (as the loop's)
         """Return what the test says."""
@@ -96,7 +96,7 @@ class Job(TwsTester):
     """Runs epochs of shard 0."""
 
     def __init__(self, generation: int = 3, epoch_s: float = 5.0) -> None:
-        settings = EpochSettings(topics=TOPICS, generation=generation, stop_file="/none", begin={}, epoch_s=epoch_s)
+        settings = EpochSettings(LoopSettings(LoopId(TOPICS)), generation, "/none", epoch_s)
         self._batch = 0
         super().__init__(
             EpochProcessor(settings, lambda _: None, claim=lambda generation: (generation, self._batch)),  # type: ignore[arg-type, return-value]
@@ -117,7 +117,7 @@ def test_a_loop_stays_in_memory_and_its_first_epoch_is_short(loops: list[NotedLo
     (loop,) = loops
     assert [seconds for _, seconds in loop.epochs] == [1, 5, 5]
     assert [claim for claim, _ in loop.epochs] == [(3, number) for number in range(1, 4)]
-    assert loop.settings.transactional_id == loop_id(TOPICS, 0) == "t-tallystream-aggregator-0"
+    assert loop.settings.loop.transactional_id == "t-tallystream-aggregator-0"
 
 
 def test_a_loop_goes_on_between_epochs(loops: list[NotedLoop]) -> None:
@@ -221,7 +221,7 @@ def test_a_worker_without_its_parent_ends(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_epochs_that_load_spark_s_classes_use_the_state() -> None:
     """The archive must have the classes of the state, and of the row that each epoch returns."""
-    settings = EpochSettings(topics=TOPICS, generation=0, stop_file="", begin={})
+    settings = EpochSettings(LoopSettings(LoopId(TOPICS)), 0, "")
     tester = TwsTester(ClassLoadingProcessor(settings, lambda _: None), outputMode="Update")  # type: ignore[arg-type, return-value]
     for _ in range(2):
         (row,) = tester.testInPandas("0", pd.DataFrame({"shard": [0]})).to_dict("records")

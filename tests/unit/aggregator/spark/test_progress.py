@@ -8,8 +8,9 @@ import pytest
 
 from tallystream.testing import ManualClock
 from tallystream_aggregator.health import Health, HealthSettings
-from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, EpochRow
+from tallystream_aggregator.spark.epochs.processor import EPOCH_ROW, cells
 from tallystream_aggregator.spark.epochs.progress import Epoch, Epochs
+from tallystream_aggregator.stream.epochs import EpochRow
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -25,7 +26,7 @@ class Query:
 
     def end(self, batch: int, *rows: EpochRow) -> StreamingQuery:
         """End a batch."""
-        shards = [dict(zip(EPOCH_ROW.names, row.cells(), strict=True)) for row in rows]
+        shards = [dict(zip(EPOCH_ROW.names, cells(row), strict=True)) for row in rows]
         self.lastProgress = {
             "batchId": batch,
             "timestamp": "1970-01-01T00:00:02.500Z",

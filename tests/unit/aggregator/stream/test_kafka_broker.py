@@ -112,11 +112,3 @@ def test_a_stop_ends_a_query(admin: FakeAdmin, code: int) -> None:
     admin.errors = [code] * 9
     with pytest.raises(BrokerError, match="a stop was requested"):
         broker(stopped=lambda: True).bounds([A])
-
-
-@pytest.mark.parametrize(("place", "end"), [(Place("other", 0), 5), (A, 8)])
-def test_records_that_were_there_a_moment_ago_are_not_taken_for_none(admin: FakeAdmin, place: Place, end: int) -> None:
-    """The partition is missing in an answer, or shorter. An older positions row would be taken for the newest one."""
-    del admin
-    with pytest.raises(BrokerError):
-        broker().committed(place, 3, end)

@@ -12,6 +12,8 @@ from tallystream_aggregator.stream.epochs import StepFailedError
 
 OTHER = Place("metrics", 1)
 
+WRITE, OPEN = "write metrics-agg:0 tallystream-aggregator-0", "open tallystream-aggregator-0"
+
 
 def refuse(direct: Direct, what: str, times: int = 10**9, kind: type[Exception] = BrokerError) -> None:
     """Let requests with this name fail so many times."""
@@ -36,7 +38,7 @@ def test_a_record_that_cannot_be_published_stops_the_loop() -> None:
     with pytest.raises(StepFailedError, match=r"^a step of one record failed 10 times, after .*: 2\}\}: "):
         loop.run_epoch(direct.store, (1, 1), 600)
     assert direct.published() == {METRICS: 2}
-    assert direct.requests.count("write metrics-agg:0 id-0") == 1 + 5 + 10  # of 2, of 47 to 2, and of 1 record
+    assert direct.requests.count(WRITE) == 1 + 5 + 10  # of 2, of 47 to 2, and of 1 record
 
 
 def test_a_claim_that_fails_is_an_outage_and_is_waited_out() -> None:
@@ -92,7 +94,10 @@ def test_an_outage_is_tried_again_after_longer_and_longer_waits_which_begin_anew
             attempts.append(tried)
 
             def fail(request: str, until_s: float = until_s, tried: list[str] = tried) -> None:
-                if direct.monotonic() < until_s and request in ("write metrics-agg:0 id-0", "open id-0"):
+                if direct.monotonic() < until_s and request in (
+                    WRITE,
+                    "open tallystream-aggregator-0",
+                ):
                     tried.append(request)
                     raise UnavailableError("no answer")
 

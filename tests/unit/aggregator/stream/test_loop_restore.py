@@ -9,7 +9,7 @@ import pytest
 from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, TOPICS, Direct
 from tallystream_aggregator.stream import loop as loop_module
-from tallystream_aggregator.stream import restore
+from tallystream_aggregator.stream import reading
 from tallystream_aggregator.stream.broker import FencedError, LostRecordsError, Output, Place
 from tallystream_aggregator.stream.positions import PositionsRow, by_place, encode, key_of
 from tallystream_aggregator.stream.restore import MissingRowsError, ReplayError, Restorer, read_to
@@ -159,7 +159,7 @@ def test_a_state_of_an_earlier_table_is_not_used() -> None:
 
 def test_rows_are_read_in_a_number_of_requests_that_does_not_depend_on_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compacted topic has many more offsets than rows, and each range of offsets needs a consumer of its own."""
-    monkeypatch.setattr(restore, "READ_AT_ONCE", 5)
+    monkeypatch.setattr(reading, "READ_AT_ONCE", 5)
     direct = Direct()
     loop = direct.loop()
     for value in range(100):
@@ -192,6 +192,16 @@ def test_a_table_is_not_made_of_a_part_of_its_rows() -> None:
     assert b'"count":7' in direct.values()[-1]
 
 
+def test_a_table_without_the_row_of_its_shard_names_the_remedy() -> None:
+    """Its other rows are there. They can't be used without the offsets that they include."""
+    direct = Direct()
+    direct.feed(1)
+    direct.loop().run_epoch(direct.store, (1, 0), 1)
+    direct.broker.writer("tallystream-aggregator-0").commit([Output(ROWS, b'["shard",0]', None)])
+    with pytest.raises(MissingRowsError, match=r"metrics-table, partition 0: it has positions.* begin a new table"):
+        direct.loop().run_epoch(Batch(0), (2, 0), 1)
+
+
 def test_rows_that_do_not_lead_to_what_is_published_stop_the_loop() -> None:
     """Somebody has changed records or rows. A table that counts something else must not go on."""
     direct = Direct()
@@ -200,7 +210,7 @@ def test_rows_that_do_not_lead_to_what_is_published_stop_the_loop() -> None:
     row = PositionsRow(
         shard=0, claim=(1, 1), step=9, positions={"metrics": {"0": 2}}, topics={"metrics": "id-5"}, records=3
     )
-    direct.broker.writer("id-0").commit([Output(ROWS, key_of(0), encode(row))])
+    direct.broker.writer("tallystream-aggregator-0").commit([Output(ROWS, key_of(0), encode(row))])
     with pytest.raises(ReplayError, match=r"counts \(2, 0, 0\) .* has \(3, 0, 0\).* begin a new table"):
         direct.loop().run_epoch(direct.store, (2, 0), 10)
 

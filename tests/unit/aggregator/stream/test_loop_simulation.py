@@ -98,7 +98,7 @@ class LooksUpFirst(ShardLoop):
     """Looks up what is published before it fences earlier writers."""
 
     def _open(self, store: Any, claim: Any) -> None:
-        self._early = newest_row(self._broker, self._settings.rows, 0)
+        self._early = newest_row(self._broker, self._loop.rows, 0)
         super()._open(store, claim)
 
     def _published(self, claim: Any) -> Any:  # noqa: ARG002
@@ -110,7 +110,7 @@ class ReplaysAloud(ShardLoop):
 
     def _table_at(self, store: Any, source: Any) -> Any:  # noqa: ARG002
         last, restorer = self._last, self._restorer
-        stored = None if last is None else restorer._from_state(store, last.topics.get(self._settings.rows.topic, ""))
+        stored = None if last is None else restorer._from_state(store, last.topics.get(self._loop.rows.topic, ""))
         return stored or restorer.new_table({})
 
 

@@ -8,7 +8,7 @@ from support.simulation.checkpoints import Batch
 from support.simulation.direct import METRICS, ROWS, Direct
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.stream.broker import FencedError, Place
-from tallystream_aggregator.stream.positions import HangingTransactionError, PositionsRow, encode, key_of, newest_row
+from tallystream_aggregator.stream.positions import PositionsRow, encode, key_of, newest_row
 from tallystream_aggregator.stream.restore import MissingRowsError
 
 
@@ -48,7 +48,7 @@ def test_a_task_that_looked_before_the_first_sums_leaves_them_to_the_newer_task(
     direct.feed(1)
 
     def fail(request: str) -> None:
-        if request == "bounds" and direct.requests[-4:-1] == ["open id-0", "bounds", "bounds"]:
+        if request == "bounds" and direct.requests[-4:-1] == ["open tallystream-aggregator-0", "bounds", "bounds"]:
             direct.fail = lambda _: None
             direct.loop().run_epoch(Batch(0), (2, 0), 1)
 
@@ -89,13 +89,13 @@ def test_a_transaction_of_a_newer_writer_is_waited_for() -> None:
     cluster, opened = direct.cluster, []
 
     def fail(request: str) -> None:
-        if request == "bounds" and "open id-0" in direct.requests and not opened:
-            opened.append(cluster.open_writer("id-0"))
-            cluster.add_partitions("id-0", opened[0], [ROWS])
-            cluster.produce("id-0", opened[0], ROWS, [(key_of(0), row)])
+        if request == "bounds" and "open tallystream-aggregator-0" in direct.requests and not opened:
+            opened.append(cluster.open_writer("tallystream-aggregator-0"))
+            cluster.add_partitions("tallystream-aggregator-0", opened[0], [ROWS])
+            cluster.produce("tallystream-aggregator-0", opened[0], ROWS, [(key_of(0), row)])
             began_s.append(direct.monotonic())
         elif opened and direct.monotonic() > began_s[0] + 5 and cluster.open_transactions():
-            cluster.end("id-0", opened[0], "commit")
+            cluster.end("tallystream-aggregator-0", opened[0], "commit")
 
     began_s: list[float] = []
     row = encode(PositionsRow(shard=0, claim=(2, 0), step=2, positions={"metrics": {"0": 0}}, topics={}))
@@ -112,7 +112,7 @@ def test_a_transaction_that_nobody_ends_stops_the_loop() -> None:
     epoch = direct.cluster.open_writer("other")
     direct.cluster.add_partitions("other", epoch or 0, [ROWS])
     direct.cluster.produce("other", epoch or 0, ROWS, [(b"key", b"value")])
-    with pytest.raises(HangingTransactionError, match="find-hanging"):
+    with pytest.raises(TallystreamError, match="find-hanging"):
         direct.loop().run_epoch(direct.store, (1, 1), 600)
     direct.stopped = True
     direct.loop().run_epoch(direct.store, (1, 2), 600)
@@ -126,9 +126,9 @@ def test_the_newest_positions_are_found_behind_any_number_of_aborted_records(abo
     direct.loop().run_epoch(direct.store, (1, 0), 1)
     direct.flush()
     newest = newest_row(direct.broker, ROWS, 0)
-    epoch = direct.cluster.open_writer("id-0") or 0
-    direct.cluster.add_partitions("id-0", epoch, [ROWS])
-    direct.cluster.produce("id-0", epoch, ROWS, [(b"key", b"value")] * aborted)
-    direct.cluster.end("id-0", epoch, "abort")
+    epoch = direct.cluster.open_writer("tallystream-aggregator-0") or 0
+    direct.cluster.add_partitions("tallystream-aggregator-0", epoch, [ROWS])
+    direct.cluster.produce("tallystream-aggregator-0", epoch, ROWS, [(b"key", b"value")] * aborted)
+    direct.cluster.end("tallystream-aggregator-0", epoch, "abort")
     direct.flush()
     assert newest_row(direct.broker, ROWS, 0) == newest

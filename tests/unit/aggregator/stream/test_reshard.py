@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from support.simulation.checkpoints import Batch
-from support.simulation.direct import METRICS, TABLE, Direct
-from support.simulation.system import TOPICS
-from tallystream.errors import ConfigError
-from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.epochs import StoppedError
-from tallystream_aggregator.stream.layout import Layout, visible_layout
+from support.simulation.direct import METRICS, ROWS, TABLE, Direct
+from support.simulation.system import LEASE, TOPICS
+from tallystream.errors import ConfigError, TallystreamError
+from tallystream_aggregator.stream.broker import Place, StoppedError
+from tallystream_aggregator.stream.layout import Layout
 from tallystream_aggregator.stream.loop import TopicChangedError
+from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharder
 from tallystream_aggregator.table import rows
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -56,20 +56,20 @@ class Changed(Direct):
         self.said.append(line)
         self.stopped |= bool(self.stops_at) and line.startswith(self.stops_at)
 
-    def change(self, *, accept_partial: bool = False, **asked: Any) -> Layout:
+    def change(self, **asked: Any) -> Layout:
         """Change the layout."""
-        resharder = Resharder(
-            self.broker,
-            TOPICS,
-            TABLE,
-            require_current=lambda: None,
-            stopped=lambda: self.stopped,
-            say=self.say,
-            accept_partial=accept_partial,
-        )
+        writer = self.broker.writer(LEASE)
+        resharder = Resharder(self.broker, TOPICS, TABLE, stopped=lambda: self.stopped, say=self.say)
         self.cluster.now_ms += 1000
-        self.layout = resharder.run((self.cluster.now_ms, 0), **asked).new
+        done = resharder.run((self.cluster.now_ms, 0), **asked)
+        writer.commit(done.records)
+        self.layout = done.new
         return self.layout
+
+    def visible(self) -> Layout | None:
+        """Return the layout as anybody sees it."""
+        row = visible_row(self.broker, ROWS, 0)
+        return None if row is None else row.layout
 
     @property
     def sums(self) -> dict[str | None, int]:
@@ -162,7 +162,7 @@ def test_fewer_shards_and_a_missing_table_are_refused() -> None:
         table.change(shards=2)
     empty = Direct()
     with pytest.raises(NoTableError, match="no positions of shard 0; start the aggregator first"):
-        Resharder(empty.broker, TOPICS, TABLE, require_current=lambda: None).run((1, 0), shards=2)
+        Resharder(empty.broker, TOPICS, TABLE).run((1, 0), shards=2)
 
 
 @pytest.mark.parametrize("stops_at", ["shard 0 of 1", "2 lives", "writing"])
@@ -173,7 +173,7 @@ def test_a_stop_before_the_commit_changes_nothing(stops_at: str) -> None:
     with pytest.raises(StoppedError):
         table.change(shards=2)
     table.flush()
-    assert visible_layout(table.broker, TOPICS) == Layout()
+    assert table.visible() == Layout()
     bounds = table.cluster.bounds(table.cluster.places(TOPICS.table, TOPICS.agg))
     assert all(found.stable == found.end for found in bounds.values())
     table.stopped = False
@@ -182,19 +182,15 @@ def test_a_stop_before_the_commit_changes_nothing(stops_at: str) -> None:
     assert table.sums == {"0": 7, "1": 10, "2": 100}
 
 
-def test_lives_whose_rows_are_too_large_lose_their_counts_only_if_that_is_accepted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Their rows have only the number of their metrics."""
+def test_lives_whose_rows_are_too_large_lose_no_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows have only the number of their metrics, so the layout can't be changed."""
     table = Changed()
     monkeypatch.setattr(rows, "MAX_ROW_BYTES", 100)  # one metric
     table.feed_tagged(b"app-2", "2", 101)
     table.run()
-    with pytest.raises(ConfigError, match=r"--accept-partial.*rows of 1 lives were too large.*app-2"):
+    with pytest.raises(TallystreamError, match=r"rows of 1 lives were too large.*app-2.*tallystream forget"):
         table.change(sum_tags=DROP)
     assert table.sums == {"0": 1, "1": 10, "2": 101}
-    table.change(sum_tags=DROP, accept_partial=True)
-    assert table.sums[None] == 1
 
 
 def test_an_old_checkpoint_does_not_hide_the_change() -> None:

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import RawRecord
     from tallystream_aggregator.table.decode import Message
 
-HOUR_MS = 3_600_000
 DEFAULTS = TableSettings()
-OTHER_LIFE = "01HF7YAT00BBBBBBBBBBBBBBBB"
 LIFE = "01HF7YAT00AAAAAAAAAAAAAAAA"
 """A life whose ULID has the time BEGIN_MS."""
 
@@ -162,17 +160,16 @@ def test_the_largest_count_is_like_any_other() -> None:
 
 def test_a_tombstone_ends_only_the_runs_of_its_instance() -> None:
     """Later records of the instance start new runs, because the table has no rows of it any more."""
-    topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").snapshots(1, 2, 3).add(None).counts(4, 5, 6)
-    topic.snapshots(4, 5, 6).counts(3, key=b"app-2")
-    assert topic.kept() == [0, 2, 3, 5, 7, 8, 9, 11, 12, 14, 15]
+    topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").add(None).counts(4, 5, 6).counts(3, key=b"app-2")
+    assert topic.kept() == [0, 2, 3, 5, 6, 8, 9]
 
 
 @pytest.mark.parametrize(("named", "others"), [({}, []), ({"life": LIFE}, []), ({"metric": "n"}, [4])])
 def test_a_forget_record_ends_the_runs_whose_rows_it_may_remove(named: dict[str, str], others: list[int]) -> None:
     """It ends the runs of its instance. If it names a metric, it ends the runs of all instances."""
-    topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").snapshots(1, 2, 3).add(json.dumps({"forget": named}))
-    topic.counts(4, 5, 6).snapshots(4, 5, 6).counts(3, key=b"app-2")
-    assert topic.kept() == sorted([0, 2, 3, *others, 5, 7, 8, 9, 11, 12, 14, 15])
+    topic = Topic().counts(1, 2, 3).counts(1, 2, key=b"app-2").add(json.dumps({"forget": named}))
+    topic.counts(4, 5, 6).counts(3, key=b"app-2")
+    assert topic.kept() == sorted([0, 2, 3, *others, 5, 6, 8, 9])
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff", b"nul\0", b"k" * 1025])
@@ -191,126 +188,10 @@ def test_a_record_that_is_too_large_is_kept() -> None:
     assert Topic().counts(1, 2).add(large).add(large).add(large).counts(3).kept(small) == [0, 1, 2, 3, 4, 5]
 
 
-def test_the_first_and_last_of_snapshots_in_rising_seq_are_applied() -> None:
-    """The last one stands for those in between, and for itself."""
-    assert Topic().snapshots(1, 2, 3, 4).applied() == [(0, 1), (3, 3)]
-
-
-def test_parts_lives_and_apps_have_runs_of_their_own() -> None:
-    """The snapshots of each part of a life are a run."""
-    topic = Topic().snapshots(1, 2, 3).snapshots(1, 2, 3, part=1, metrics=[counter(1, "b")])
-    topic.snapshots(1, 2, 3, life=OTHER_LIFE)
-    assert topic.snapshots(1, 2, 3, app="mail").snapshots(4).kept() == [0, 2, 3, 5, 6, 8, 9, 11, 12]
-
-
-def test_a_stale_snapshot_and_the_one_before_it_are_kept() -> None:
-    """The table needs the highest seq to see that the snapshot is stale. A new run begins after it."""
-    assert Topic().snapshots(1, 2, 3, 3, 2, 4, 5, 6, 7).kept() == [0, 2, 3, 4, 5, 8]
-
-
-@pytest.mark.parametrize(
-    ("name", "changed"),
-    [
-        ("final", {"final": True}),
-        ("an additional metric", {"metrics": [counter(3), counter(3, "b")]}),
-        ("another name", {"metrics": [counter(3, "b")]}),
-        ("other tags", {"metrics": [counter(3, k="v")]}),
-        ("another type", {"metrics": [{"type": "meter", "name": "orders", "count": 3}]}),
-        ("a metric twice", {"metrics": [counter(3), counter(3)]}),
-        ("a metric that can't be read", {"metrics": [counter(3), counter(-1)]}),
-        ("no metrics", {"metrics": []}),
-    ],
-)
-def test_a_snapshot_with_other_metrics_is_kept(name: str, changed: dict[str, Any]) -> None:
-    """The snapshot before it and the one after it are kept, too: one run ends, another one begins."""
-    topic = Topic().snapshots(1, 2).snapshots(3, **changed).snapshots(4, 5, 6)
-    assert topic.kept() == [0, 1, 2, 3, 5], name
-
-
-@pytest.mark.parametrize(
-    ("before", "bad"),
-    [
-        ({"type": "gauge", "value": 1}, {"type": "gauge", "value": 10**300 * 10**100}),
-        ({"type": "histogram", "count": 1}, {"type": "histogram", "count": 1, "sketch": {"scale": 6}}),
-        ({"type": "timer", "count": 0}, {"type": "timer", "count": 0, "sketch": "?"}),
-    ],
-)
-def test_a_snapshot_with_a_metric_that_the_table_refuses_is_kept(before: dict[str, Any], bad: dict[str, Any]) -> None:
-    """A sketch that can't be read, or a number beyond the range of floats, becomes a dead letter each time."""
-    topic = Topic().snapshots(1, 2, metrics=[{"name": "m", **before}])
-    topic.snapshots(3, 4, 5, metrics=[{"name": "m", **bad}])
-    assert topic.snapshots(6, metrics=[{"name": "m", **before}]).kept() == [0, 1, 2, 3, 4, 5]
-
-
-def test_snapshots_that_have_a_metric_twice_are_kept() -> None:
-    """The second metric becomes a dead letter each time, so no run begins with such a snapshot."""
-    topic = Topic().snapshots(1, 2, 3, metrics=[counter(1), counter(1)])
-    assert topic.kept() == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("high", "low"),
-    [
-        (counter(9), counter(8)),
-        ({"type": "meter", "name": "m", "count": 9}, {"type": "meter", "name": "m", "count": 8}),
-        ({"type": "timer", "name": "m", "count": 9}, {"type": "timer", "name": "m", "count": 8}),
-    ],
-)
-def test_all_snapshots_after_a_falling_count_are_kept(high: dict[str, Any], low: dict[str, Any]) -> None:
-    """Within a life, each count below the highest one becomes a dead letter."""
-    topic = Topic().snapshots(1, 2, 3, metrics=[high]).snapshots(4, 5, 6, metrics=[low])
-    assert topic.snapshots(7, metrics=[high]).kept() == [0, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.parametrize("after", [{"start": 0, "position": 4}, {"start": 1, "position": 6}])
-def test_a_position_that_goes_back_is_kept(after: dict[str, int]) -> None:
-    """The table keeps the highest position and the lowest start. What is left out could have either of them."""
-    topic = Topic()
-    for seq, fields in enumerate([{"start": 0, "position": 1}, {"start": 0, "position": 5}, after, after], start=1):
-        topic.snapshots(seq, metrics=[{"type": "position", "name": "p", **fields}])
-    assert topic.kept() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("narrower", [{"min": 2, "max": 9}, {"min": 1, "max": 8}, {"min": 1}, {"max": 9}])
-def test_a_histogram_whose_extremes_narrow_is_kept(narrower: dict[str, int]) -> None:
-    """Within a life min and max only widen, and what is left out could have either. The next run begins with it."""
-    topic = Topic()
-    wide = {"min": 1, "max": 9}
-    for seq, extremes in enumerate([wide, wide, wide, narrower, narrower, narrower], start=1):
-        topic.snapshots(seq, metrics=[{"type": "histogram", "name": "h", "count": 2, **extremes}])
-    assert topic.kept() == [0, 2, 3, 5]
-
-
-def test_gauges_and_rates_may_rise_and_fall_within_a_run() -> None:
-    """Only the last value of a gauge or rate matters at the end of a step."""
-    topic = Topic()
-    for seq, value in enumerate([5, -1, 2.5, 3], start=1):
-        meter = {"type": "meter", "name": "m", "count": 1, "m1_rate": value}
-        topic.snapshots(seq, metrics=[{"type": "gauge", "name": "g", "value": value}, meter])
-    assert topic.kept() == [0, 3]
-
-
-@pytest.mark.parametrize(
-    ("name", "changed", "at_h"),
-    [
-        ("a prev that is a day old", {"prev": BEGIN_MS}, 24),
-        ("no prev and a ULID that is a day old", {"prev": None}, 24),
-        ("a ULID that is more than a day ahead", {"prev": BEGIN_MS}, -25),
-    ],
-)
-def test_a_snapshot_that_is_too_late_or_too_early_is_kept(name: str, changed: Any, at_h: int) -> None:
-    """Only its own append time decides, also if the broker's clock jumps. The next snapshot begins a run."""
-    topic = Topic().snapshots(1, 2).add(snapshot(3, **changed), at=BEGIN_MS + at_h * HOUR_MS).snapshots(4, 5, 6)
-    assert topic.kept() == [0, 1, 2, 3, 5], name
-
-
-def test_a_run_may_last_for_days() -> None:
-    """It has no maximum duration, because whether a snapshot is too late depends only on that snapshot."""
-    topic = Topic()
-    for number, day in enumerate((0, 0.9, 1.8, 2.7, 3.6), start=1):
-        at = BEGIN_MS + int(day * 24 * HOUR_MS)
-        topic.add(snapshot(number, prev=at - 22 * HOUR_MS), at=at)
-    assert topic.kept() == [0, 4]
+def test_snapshots_are_all_applied() -> None:
+    """To tell that one supersedes another takes as long as to apply it. The counters beside them keep their runs."""
+    topic = Topic().counts(1, 2).snapshots(1, 2, 3).counts(3, 4).snapshots(4).counts(5)
+    assert topic.applied() == [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (6, 2), (7, 1), (8, 1)]
 
 
 def test_all_runs_end_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,14 +201,8 @@ def test_all_runs_end_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -
     assert topic.kept() == [0, 2, 3, 4, 6]
 
 
-def test_all_runs_end_when_their_snapshots_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit on the bytes of the snapshots that began runs bounds the memory, too."""
-    monkeypatch.setattr(compaction, "MAX_RUN_BYTES", 1)
-    assert Topic().snapshots(1, 2, 3).kept() == [0, 1, 2]
-
-
 def test_what_waits_is_applied_before_a_clock_record() -> None:
     """The table forgets lives at it, so it needs the newest record of each life before it. So does an invalid one."""
     for value in (clock_value(BEGIN_MS), b"{}"):
-        topic = Topic().snapshots(1, 2, 3).counts(1, 2, 3, key=b"script").add(value, key=CLOCK_KEY)
-        assert topic.snapshots(4, 5, 6).kept() == [0, 2, 3, 5, 6, 9]
+        topic = Topic().counts(1, 2, 3).add(value, key=CLOCK_KEY).counts(4, 5, 6)
+        assert topic.applied() == [(0, 1), (2, 2), (3, 1), (6, 3)]

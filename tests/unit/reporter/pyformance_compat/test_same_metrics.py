@@ -250,7 +250,7 @@ def test_sliding_windows(steps: list[Any]) -> None:
     """Equal values in a time window."""
 
     def program(library: Any, clock: Clock) -> list[str]:
-        sample = library.stats.samples.SlidingTimeWindowSample(window=60, clock=clock)
+        sample = getattr(library.stats, "samples", library.stats).SlidingTimeWindowSample(window=60, clock=clock)
         seen = []
         for step in steps:
             if step is None:
@@ -271,7 +271,7 @@ def test_a_histogram_accepts_another_sample() -> None:
     """A sliding window instead of the decaying sample, for histogram and timer."""
 
     def program(library: Any, clock: Clock) -> list[Any]:
-        window = library.stats.samples.SlidingTimeWindowSample
+        window = getattr(library.stats, "samples", library.stats).SlidingTimeWindowSample
         histogram = library.meters.Histogram(sample=window(10, clock))
         timer = library.meters.Timer(None, 5, 0.1, clock, None, window(clock=clock))
         for value in range(30):

@@ -1,15 +1,95 @@
-"""Samples of the values of a histogram. Not thread-safe: the caller locks them."""
+"""Clocks, samples of the values of a histogram, and their percentiles. Samples are not thread-safe."""
 
 from __future__ import annotations
 
 import random
+import time
 from heapq import heappush, heappushpop
 from math import log
 from operator import itemgetter
+from typing import TYPE_CHECKING, Protocol
 
-from tallystream.metrics.sampling import SlidingTimeWindowReservoir
-from tallystream.pyformance_compat._clock import WALL, Clock, metric_clock
-from tallystream.pyformance_compat.stats.snapshot import Snapshot
+from tallystream.clock import SYSTEM_CLOCK
+from tallystream.metrics.sampling import SlidingTimeWindowReservoir, quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tallystream.clock import Clock as MetricClock
+
+__all__ = ["ExpDecayingSample", "SlidingTimeWindowSample", "Snapshot"]
+
+
+class Clock(Protocol):
+    """The source of the time."""
+
+    def time(self) -> float:
+        """Return seconds since any start."""
+
+
+WALL: Clock = time
+"""The default, the module `time`, as in pyformance."""
+
+
+class _GivenClock:
+    def __init__(self, clock: Clock) -> None:
+        self.monotonic: Callable[[], float] = clock.time
+
+    def wall_ms(self) -> int:
+        return int(self.monotonic() * 1000)
+
+
+def metric_clock(clock: Clock) -> MetricClock:
+    """Return the clock for a metric. For the module `time`, it is a monotonic clock."""
+    return SYSTEM_CLOCK if clock is time else _GivenClock(clock)
+
+
+class Snapshot:
+    """Sorted values, in `values`."""
+
+    MEDIAN = 0.5
+    P75_Q = 0.75
+    P95_Q = 0.95
+    P99_Q = 0.99
+    P999_Q = 0.999
+
+    def __init__(self, values: Iterable[float]) -> None:
+        self.values = sorted(values)
+
+    def get_size(self) -> int:
+        """Return the number of values."""
+        return len(self.values)
+
+    def get_median(self) -> float:
+        """Return the 50th percentile."""
+        return self.get_percentile(self.MEDIAN)
+
+    def get_75th_percentile(self) -> float:
+        """Return the 75th percentile."""
+        return self.get_percentile(self.P75_Q)
+
+    def get_95th_percentile(self) -> float:
+        """Return the 95th percentile."""
+        return self.get_percentile(self.P95_Q)
+
+    def get_99th_percentile(self) -> float:
+        """Return the 99th percentile."""
+        return self.get_percentile(self.P99_Q)
+
+    def get_999th_percentile(self) -> float:
+        """Return the 99.9th percentile."""
+        return self.get_percentile(self.P999_Q)
+
+    def get_percentile(self, percentile: float) -> float:
+        """Return the value at a share from 0 to 1, interpolated between two values (`quantile`); 0 without values.
+
+        Raises:
+            ValueError: the share is not from 0 to 1.
+        """
+        if not 0 <= percentile <= 1:
+            raise ValueError(f"{percentile} is not in [0..1]")
+        return quantile(self.values, percentile) if self.values else 0
+
 
 DEFAULT_SIZE = 1028
 DEFAULT_ALPHA = 0.015

@@ -1,4 +1,4 @@
-"""Metrics of every type from a source, through lives of the reporter, forks of the process and resets."""
+"""Metrics of every type, through lives of the reporter, forks of the process, and resets of a source."""
 
 from __future__ import annotations
 
@@ -130,6 +130,50 @@ def test_what_lives_publish_together_is_what_the_source_counted(type_: str, step
         "max": None if forked else max(values, default=None),
         "start": parents_end if forked else min(starts),
         "position": max(ends),
+    }
+    for field, adds in TYPES[type_]:
+        if adds in (TOTAL, LOWEST, HIGHEST):
+            assert process.total(field, adds) == expected[field], field
+
+
+def record_value(registry: MetricRegistry, type_: str, value: int, offset: int) -> None:
+    """Record a value in the registry's own metric of a type; a position advances from the offset by the value."""
+    if type_ == "position":
+        registry.position("t", 0, name="m").advance(offset, offset + value)
+    else:
+        metric = getattr(registry, type_)("m")
+        getattr(metric, {"counter": "inc", "meter": "mark"}.get(type_, "update"))(value)
+
+
+@pytest.mark.parametrize("type_", ["counter", "meter", "histogram", "timer", "position"])
+@given(steps=STEPS)
+def test_lives_publish_what_the_registrys_own_metrics_counted(type_: str, steps: list[tuple[str, int]]) -> None:
+    """In any order of values, new lives and forks, a process publishes each of its values once, and none of others."""
+    clock = ManualClock()
+    registry = MetricRegistry("app", clock=clock)
+    process = Process(registry, clock)
+    values, first, offset = list[int](), 0, 0
+    for step, number in steps:
+        clock.advance(1)
+        if step == "count":
+            record_value(registry, type_, number, offset)
+            values.append(number)
+            offset += number
+        elif step == "life":
+            process.report(final=True)
+        elif step == "fork":
+            registry.reset_after_fork()
+            process = Process(registry, clock)
+            values, first = [], offset
+        process.report()
+    counts_events = type_ in ("counter", "meter")
+    expected = {
+        "count": sum(values) if counts_events else len(values),
+        "sum": sum(values),
+        "min": min(values, default=None),
+        "max": max(values, default=None),
+        "start": first if values else None,
+        "position": offset if values else None,
     }
     for field, adds in TYPES[type_]:
         if adds in (TOTAL, LOWEST, HIGHEST):
