@@ -14,7 +14,7 @@ from zlib import crc32
 
 from tallystream_aggregator.verify import decode, otlp
 from tallystream_aggregator.verify.decode import RejectedError
-from tallystream_aggregator.verify.lives import Life, Row, Settings, sum_of
+from tallystream_aggregator.verify.lives import STAYING, Life, Row, Settings, sum_of
 from tallystream_aggregator.verify.rules import Rules
 from tallystream_aggregator.verify.tags import Tags
 
@@ -81,6 +81,8 @@ class Replay(Rules):
                     continue
                 if end_ms - life.keep_ms >= after_ms:
                     life.forgotten = True
+                    for identity in [one for one in life.rows if one[1] not in STAYING]:
+                        self._remove(life, identity)
                     del lives[name]
                 else:
                     left_ms = min(left_ms, life.keep_ms + after_ms)
