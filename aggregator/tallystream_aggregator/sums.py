@@ -31,9 +31,9 @@ class Sum(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     `lives` and `instances` count the living lives that have the metric and their distinct instance IDs. `retired`
     counts the forgotten lives. `overflow` tells whether a number exceeds 64 bits or the range of floats. Then it is
-    replaced by the largest or smallest number, a gauge has no mean, and there is no sketch. `ts` is the table's clock
-    in epoch ms, the point's time. `offsets` maps topic → partition → the last offset included. The newest committed
-    row of a key is the metric's sum. `sketch` is not decoded, because few readers need it.
+    replaced by the largest or smallest number, a gauge has no mean, and there are no quantiles and no sketch. `ts` is
+    the table's clock in epoch ms, the point's time. `offsets` maps topic → partition → the last offset included. The
+    newest committed row of a key is the metric's sum. `sketch` is not decoded, because few readers need it.
     """
 
     v: int = 1

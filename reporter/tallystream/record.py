@@ -92,23 +92,28 @@ class Meter(_Metric, tag="meter"):
     m15_rate: Number = 0.0
 
 
-class Buckets(msgspec.Struct, kw_only=True, gc=False):
-    """The counts of consecutive buckets of a sketch. The first bucket is `offset`; -n means n empty buckets."""
+class Buckets(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """The counts of consecutive buckets of a sketch, of which the first one has the index `offset`.
+
+    `counts` has an unsigned whole number of `width` bytes for each bucket, the lowest byte first, in JSON as base64.
+    """
 
     offset: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-    counts: list[Annotated[int, msgspec.Meta(ge=-(2**31), le=MAX_COUNT)]]
+    width: Literal[1, 2, 4, 8] = 1
+    counts: bytes
 
 
 class Sketch(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """The distribution of values: OpenTelemetry's exponential histogram with base = 2 ** (2 ** -scale).
 
-    Bucket i counts the values in (base ** i, base ** (i + 1)]. `negative` has the magnitudes of negative values.
+    Bucket i counts the values in (base ** i, base ** (i + 1)]. `positive` has them in rising order, without long runs
+    of empty buckets. `negative` has the magnitudes of negative values.
     """
 
     scale: Annotated[int, msgspec.Meta(ge=MIN_SCALE, le=MAX_SCALE)]
     zero_count: Count = 0
-    positive: Buckets | None = None
-    negative: Buckets | None = None
+    positive: tuple[Buckets, ...] = ()
+    negative: tuple[Buckets, ...] = ()
 
 
 class Histogram(_Metric, tag="histogram"):

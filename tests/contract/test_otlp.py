@@ -12,6 +12,7 @@ import pytest
 from msgspec import Raw
 from msgspec.json import encode
 
+from support.buckets import buckets, encoded
 from support.certificates import self_signed
 from support.collector import Collector, find_or_build
 from support.levels import Collected, require, sum_point
@@ -107,8 +108,8 @@ def test_a_point_that_the_destination_refuses_does_not_block_others(collector: C
 
 def test_a_histogram_arrives_with_its_buckets(collector: Collector) -> None:
     """With OpenTelemetry's variable, what the Collector sends on has the buckets of the sum's sketch."""
-    positive = record.Buckets(offset=-37, counts=[2**60, -4000, 1])
-    sketch = record.Sketch(scale=5, zero_count=3, positive=positive, negative=record.Buckets(offset=7, counts=[1]))
+    positive = encoded(buckets(-37, 2**60), buckets(3964, 1))
+    sketch = record.Sketch(scale=5, zero_count=3, positive=positive, negative=encoded(buckets(7, 1)))
     row = Sum(
         app="a", name="h", type="timer", count=2**60 + 5, min=-1.2, max=9e9, sketch=Raw(encode(sketch)), ts=NOW_MS
     )

@@ -154,6 +154,12 @@ def test_a_java_service(tmp_path: Path) -> None:
             [str(ROOT / word) if word.startswith("docs/") else given.get(word, word) for word in words]
             for words in (collect, service)
         )
+        wanted = {"de": 1500, "fr": 500}
+
+        def placed() -> dict[str, int | None]:
+            rows = latest_sums(system["bootstrap_servers"], "metrics-agg").values()
+            return {row.tags["country"]: row.count for row in rows if row.name == "orders.placed"}
+
         log = tmp_path / "otelcol.log"
         process = spawn(collect, log, env)
         try:
@@ -161,15 +167,10 @@ def test_a_java_service(tmp_path: Path) -> None:
             for _ in range(2):
                 done = execute(service, tmp_path, env)
                 assert done.returncode == 0, done.stderr
+            # A Collector that ends may lose what is in its queue.
+            wait_until(lambda: placed() == wanted, 120, "both runs are summed", poll=0.5)
         finally:
             end(process, log, 60)
-        wanted = {"de": 1500, "fr": 500}
-
-        def placed() -> dict[str, int | None]:
-            rows = latest_sums(system["bootstrap_servers"], "metrics-agg").values()
-            return {row.tags["country"]: row.count for row in rows if row.name == "orders.placed"}
-
-        wait_until(lambda: placed() == wanted, 120, "both runs are summed", poll=0.5)
         wait_until(lambda: is_shown(show, tmp_path), 60, "the sums are in the store", poll=0.5)
     finally:
         down = run("down", folder=tmp_path, timeout=400)

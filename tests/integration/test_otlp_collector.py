@@ -208,7 +208,7 @@ def buckets(sketch: Raw) -> tuple[Any, ...]:
     """Return the scale, the zeros and the buckets of a sketch without negative values."""
     one = Sketch.decode(json_decode(sketch, type=record.Sketch))
     assert not one.negative.counts
-    return one.scale, one.zeros, one.positive.offset, one.positive.counts
+    return one.scale, one.zeros, one.positive.offset, one.positive.counts.tolist()
 
 
 def shipped_counts(servers: str, topic: str) -> dict[tuple[str, str, Tags], Any]:

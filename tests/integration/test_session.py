@@ -13,17 +13,20 @@ from tallystream_aggregator.spark import cds_archive
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(700)]
 
 SESSION = """
+import os
 import sys
 from pathlib import Path
 from tallystream_aggregator.spark import session as sessions
 from tallystream_aggregator.spark.session import build_session, end_session
-from tallystream_aggregator.spark.epochs.query import import_modules
+from tallystream_aggregator.spark.epochs.query import import_modules, warm
 
 path = Path(sys.argv[1]).resolve()
 sessions.archive_of = lambda java: path
 session = build_session("test", master="local[1]")
 session.sparkContext.parallelize([0], 1).mapPartitions(import_modules).count()
 mapped = str(path) in Path(f"/proc/{session.sparkContext._gateway.proc.pid}/maps").read_text()
+print(os.environ["SPARK_LOCAL_DIRS"])
+warm(session, 1)
 end_session(session)
 print("mapped" if mapped else "not mapped")
 """
@@ -64,6 +67,10 @@ def _session(path: Path) -> tuple[str, str]:
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process has mapped is read from Linux's /proc")
 def test_spark_maps_the_archive_of_its_classes() -> None:
-    """It is the one that setup has created."""
-    output, _ = _session(cds_archive.make())
-    assert output.splitlines()[-1] == "mapped"
+    """It is the one that setup has created. At the end its temporary files are deleted, and no thread complains."""
+    output, errors = _session(cds_archive.make())
+    *_, folder, mapped = output.splitlines()
+    assert mapped == "mapped"
+    assert folder.startswith("/")
+    assert not Path(folder).exists()
+    assert "Traceback" not in errors

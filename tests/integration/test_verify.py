@@ -137,12 +137,7 @@ def summed(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Sum
     with running_aggregator(servers, topics.prefix, folder, "--epoch", "1") as process:
         _wait_for_the_end(servers, topics)
         now_s = time.time()
-        kafka = {"bootstrap.servers": servers}
-        wait_until(
-            lambda: any(row.ts > now_s * 1000 for row in ledger.read_rows(topics.ledger, kafka)),
-            60,
-            "another epoch ends",
-        )
+        wait_until(lambda: _begun_after(servers, topics, now_s), 60, "another epoch ends")
         for _ in range(BURSTS - 1):
             before_last_burst = _utc(time.time())
             application.burst(200)
@@ -152,6 +147,12 @@ def summed(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Sum
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
     return Summed(servers, topics, application.poison, application.records, before_last_burst)
+
+
+def _begun_after(servers: str, topics: Topics, now_s: float) -> bool:
+    """Tell whether an epoch has ended that began after this time."""
+    rows = ledger.rows(one.value for one in read_topic(servers, topics.ledger))
+    return any(row.ts > now_s * 1000 for row in rows)
 
 
 def _utc(seconds: float) -> str:

@@ -15,6 +15,7 @@ from zlib import crc32
 
 from hypothesis import strategies as st
 
+from support.buckets import buckets
 from support.malformed import BAD_METRICS, ODD, POISON
 
 EVERY_MS = 1_000
@@ -49,10 +50,13 @@ def sketch(chance: random.Random, count: int) -> dict[str, Any]:
     left = count - zeros
     for sign, share in (("positive", left // 3), ("negative", left - left // 3)):
         sizes = [size for size in (share // 4, share - share // 4) if size]
-        between = chance.choice([[], [0, 0], [-300]])
-        counts = [sizes[0], *between, *sizes[1:]] if sizes else []
-        if counts or chance.random() < 0.1:
-            content[sign] = {"offset": chance.randint(-1000, 1000), "counts": counts}
+        offset, gap = chance.randint(-1000, 1000), chance.choice([0, 2, 300])
+        if not sizes:
+            content |= chance.choice([{}, {}, {sign: []}, {sign: buckets(offset)}])
+        elif chance.random() < 0.5:
+            content[sign] = buckets(offset, sizes[0], *[0] * gap, *sizes[1:])
+        else:
+            content[sign] = [run for at, size in enumerate(sizes) for run in buckets(offset + at * (gap + 1), size)]
     return content
 
 

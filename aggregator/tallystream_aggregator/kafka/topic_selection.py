@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream_aggregator.kafka import clients
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from confluent_kafka.admin import TopicMetadata
 
@@ -68,16 +67,13 @@ class Selection:
         read = {t: [p for p in sorted(found.partitions) if self.reads(t, p)] for t, found in sorted(topics.items())}
         return {topic: partitions for topic, partitions in read.items() if partitions}
 
-    def find(self, kafka: Mapping[str, str]) -> dict[str, list[int]]:
-        """Return the partitions that exist now: topic → partitions.
+    def require_all(self, read: Mapping[str, Collection[int]]) -> None:
+        """Require that all that is named exists. `read` are the partitions that are read, topic → partitions.
 
         Raises:
             ConfigError: no topic matches the pattern, or a named partition or an OTLP topic does not exist.
             TallystreamError: the topic does not exist.
-            KafkaException: the broker did not answer.
         """
-        with clients.metadata_consumer(kafka) as consumer:
-            read = self.among(consumer.list_topics(timeout=clients.TIMEOUT_S).topics)
         for name in self.otlp:
             if name not in read:
                 raise ConfigError("--otlp-topic", name, "the topic does not exist, or has no partition yet: create it")
@@ -88,7 +84,6 @@ class Selection:
             raise ConfigError("--partitions", missing, f"{self.topic} does not have them: name existing ones")
         if not read.keys() - set(self.otlp):
             raise TallystreamError(f"topic {self.topic}: it does not exist, or has no partition yet.")
-        return read
 
 
 def parse_partitions(text: str | None) -> tuple[int, ...] | None:

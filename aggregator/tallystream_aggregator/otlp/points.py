@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
 from tallystream import record
-from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, size_of
+from tallystream.metrics.sketch import MAX_BUCKETS, Buckets, require_valid
 from tallystream.record import (
     MAX_COUNT,
     MAX_NAME,
@@ -145,8 +145,8 @@ def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> 
         raise OtlpError(
             f"{len(counts)} buckets with {sum(counts)} values do not fit {len(bounds)} bounds and the count"
         )
-    if not all(low < high for low, high in pairwise(bounds)):
-        raise OtlpError("the bounds of the buckets do not rise")
+    if any(map(math.isnan, bounds)) or not all(low < high for low, high in pairwise(bounds)):
+        raise OtlpError("the bounds of the buckets do not rise, or one is no number")
     if len(name) + len(BUCKET) > MAX_NAME or len(tags) >= record.MAX_TAGS or BOUND in tags:
         raise OtlpError(
             f"the name or the attributes leave no room for the counters of the buckets and their tag {BOUND}"
@@ -166,8 +166,11 @@ def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> 
 
 def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogramDataPoint) -> list[Metric]:
     metric = _distribution(name, tags, point)
+    values = point.zero_count + sum(point.positive.bucket_counts) + sum(point.negative.bucket_counts)
+    if values != metric.count:
+        raise OtlpError(f"the buckets have {values} values and the count is {metric.count}")
     scale = point.scale
-    positive, negative = (Buckets(each.offset, list(each.bucket_counts)) for each in (point.positive, point.negative))
+    positive, negative = (Buckets(each.offset, each.bucket_counts) for each in (point.positive, point.negative))
     for buckets in (positive, negative):
         buckets.trim()
     if scale > MAX_SCALE:
@@ -181,18 +184,10 @@ def _exponential(name: str, tags: dict[str, str], point: pb.ExponentialHistogram
         scale -= 1
     if scale < MIN_SCALE:
         raise OtlpError(f"the scale is {point.scale}, at least {MIN_SCALE} is taken")
-    sketch = record.Sketch(
-        scale=scale, zero_count=point.zero_count, positive=_stored(positive), negative=_stored(negative)
-    )
-    values = sketch.zero_count + size_of(sketch.positive, scale) + size_of(sketch.negative, scale)
-    if values != metric.count:
-        raise OtlpError(f"the buckets have {values} values and the count is {metric.count}")
-    metric.sketch = sketch
+    sides = {"positive": positive.encode(), "negative": negative.encode()}
+    metric.sketch = record.Sketch(scale=scale, zero_count=point.zero_count, **sides)
+    require_valid(metric.sketch)
     return [metric]
-
-
-def _stored(buckets: Buckets) -> record.Buckets | None:
-    return record.Buckets(offset=buckets.offset, counts=buckets.counts) if buckets.counts else None
 
 
 def _distribution(name: str, tags: dict[str, str], point: Any) -> Histogram:

@@ -163,13 +163,13 @@ class KnownScope:
         self._are_counts = all(lasting) and all(one.format == "q" for one in places)
         formats = {place: "Q" for one in places for place in (one.start, one.time) if place >= 0}
         formats |= {one.value: one.format for one in places}
-        layout, end, constant = "<", 0, bytearray(b"\xff" * len(raw))
+        between, end, constant = "<", 0, bytearray(b"\xff" * len(raw))
         for place in sorted(formats):
-            layout += f"{place - end}x{formats[place]}"
+            between += f"{place - end}x{formats[place]}"
             end = place + 8
             constant[place:end] = bytes(8)
         self.constant_bits = int.from_bytes(constant, "little")
-        self._layout = Struct(layout + f"{len(raw) - end}x")
+        self._between = Struct(between + f"{len(raw) - end}x")
         order = {place: number for number, place in enumerate(sorted(formats))}
         starts = [order[one.start] if lasts else -1 for one, lasts in zip(places, lasting, strict=True)]
         self._starts, self._times = _getter(starts), _getter([order[one.time] for one in places])
@@ -185,7 +185,7 @@ class KnownScope:
 
     def _groups(self, raw: bytes) -> list[Group] | None:
         """Return the points, or None if one is to be refused."""
-        values = (*self._layout.unpack(raw), 0)
+        values = (*self._between.unpack(raw), 0)
         starts, times, numbers = self._starts(values), self._times(values), self._numbers(values)
         if not (
             min(times) > 0

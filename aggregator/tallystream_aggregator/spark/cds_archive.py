@@ -1,56 +1,81 @@
 """`python -m tallystream_aggregator.spark.cds_archive`: make an archive of Spark's classes, which halves start-up time.
 
-With class data sharing (JEP 350), a JVM writes the classes that it has loaded to an archive when it ends. Later JVMs
-map the archive into memory instead of reading and verifying 20,000 classes from 250 jars. The archive is only valid for
-one version of Java and for exactly these jars; any other JVM ignores it. It takes about 200 MB in the Python
-environment, and a minute or more to make.
+With class data sharing (JEP 350), a JVM writes the classes that it has loaded to an archive when it ends. Here it runs
+the query of the loop without Kafka. Later JVMs map the archive into memory instead of reading and verifying 20,000
+classes from 250 jars. The archive is only valid for one version of Java and for exactly these jars; any other JVM
+ignores it. It takes about 200 MB in the Python environment, and a minute or more to make.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
-
-import pyspark
 
 from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator import jars
+from tallystream_aggregator.kafka.topics import Topics
+from tallystream_aggregator.spark.epochs.processor import EpochProcessor, EpochSettings
+from tallystream_aggregator.spark.epochs.query import SETTINGS, start_query
+from tallystream_aggregator.spark.session import (
+    JVM_OPTIONS,
+    NO_ARCHIVE_LOG,
+    archive_folder,
+    archive_name,
+    archive_of,
+    build_session,
+    stop_session,
+)
+from tallystream_aggregator.stream.epochs import EpochRow
+from tallystream_aggregator.stream.layout import LoopId
+from tallystream_aggregator.stream.loop import LoopSettings
 
-TIMEOUT_S = 600.0
-"""How long the making of an archive may take, in seconds."""
+WRITING_S = 300.0
+"""How long the JVM may take to end, in seconds: on a busy machine it takes a minute to write the archive."""
+
+_CONF = {
+    **SETTINGS,
+    # Maintenance runs once a minute by default. Here it runs at once, so that its classes are in the archive, too.
+    "spark.sql.streaming.stateStore.maintenanceInterval": "500ms",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1",
+}
+_EPOCHS = 6
 
 
-def archive_folder() -> Path:
-    """Return the folder of archives of Spark's classes: in this Python's environment, which has the jars."""
-    return Path(sys.prefix) / "share" / "tallystream"
+class ClassLoadingProcessor(EpochProcessor):
+    """Stores an entry in each epoch, and reads and publishes nothing."""
+
+    def run_epoch(self, shard: int) -> EpochRow:
+        """Store an entry."""
+        self._store.clear()
+        self._store.add(1, b"entry")
+        self._store.entry(1)
+        self._store.set_head(self._store.head() or b"head")
+        return EpochRow(shard)
 
 
-def archive_name(java: str, size: int) -> str:
-    """Return the name of the archive of Spark's classes for a version of Java and for the current jars.
+def load_classes(written: Path) -> None:
+    """Write the archive to `written`, and the checkpoint of the query to its folder.
 
-    `size` is the file's size in bytes. It is in the name because a JVM that maps a truncated archive is killed.
+    Raises:
+        TallystreamError: the query failed.
     """
-    return f"spark-classes-java-{java}-{_jars_digest()}-{size}.jsa"
-
-
-def archive_of(java: str) -> Path | None:
-    """Return the archive for a version of Java and the current jars, or None if none is complete and readable."""
-    for path in archive_folder().glob("*.jsa"):
-        if path.name == archive_name(java, path.stat().st_size) and os.access(path, os.R_OK):
-            return path
-    return None
-
-
-def _jars_digest() -> str:
-    # The JVM compares the same properties to tell whether an archive fits its class path.
-    spark = Path(pyspark.__file__).with_name("jars")
-    found = [*sorted(spark.glob("*.jar")), *map(Path, jars.class_path().split(":"))]
-    listing = "".join(f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}\n" for jar in found)
-    return hashlib.sha256(listing.encode()).hexdigest()[:12]
+    # The JVM writes the archive when it ends.
+    options = (*JVM_OPTIONS, f"-XX:ArchiveClassesAtExit={written}", *NO_ARCHIVE_LOG)
+    session = build_session("tallystream archive", conf=_CONF, java_options=options)
+    try:
+        settings = EpochSettings(LoopSettings(LoopId(Topics(""))), 0, "")
+        query = start_query(session, ClassLoadingProcessor(settings, lambda _: None), 1, written.parent / "checkpoint")  # type: ignore[arg-type, return-value]  # it uses no broker
+        try:
+            while len(query.recentProgress) < _EPOCHS:
+                if not query.isActive:
+                    raise TallystreamError(f"the query that Spark's classes are taken from ended: {query.exception()}")
+                time.sleep(0.1)
+        finally:
+            query.stop()
+    finally:
+        stop_session(session, timeout=WRITING_S)
 
 
 def make() -> Path:
@@ -60,7 +85,7 @@ def make() -> Path:
         ConfigError: Java is missing or of a version on which Spark does not run, or this Python's environment is not
             writable.
         JarsError: the jars can't be fetched.
-        TallystreamError: the archive was not written, or not in time.
+        TallystreamError: the archive was not written.
     """
     java = jars.java_version()
     if (path := archive_of(java)) is not None:
@@ -70,20 +95,12 @@ def make() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as name:
             written = Path(name) / "classes.jsa"
-            # In its own process, whose output is only shown if it fails.
-            command = [sys.executable, "-m", "tallystream_aggregator.spark.cds_source", str(written)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-            if done.returncode or not written.exists():
-                raise TallystreamError(
-                    f"no archive of Spark's classes was made, everything works without it: {done.stderr[-800:]}"
-                )
+            load_classes(written)
+            if not written.exists():
+                raise TallystreamError("no archive of Spark's classes was made; everything works without it.")
             for old in folder.glob("*.jsa"):  # of other jars or another Java
                 old.unlink()
             return written.replace(folder / archive_name(java, written.stat().st_size))
-    except subprocess.TimeoutExpired as error:
-        raise TallystreamError(
-            f"no archive of Spark's classes was made within {TIMEOUT_S:.0f} s; run it again."
-        ) from error
     except OSError as error:
         raise ConfigError("environment", str(folder), "let this user write there; or do without") from error
 

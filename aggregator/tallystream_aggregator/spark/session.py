@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import os
 import shlex
@@ -13,13 +14,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator import jars
-from tallystream_aggregator.spark.cds_archive import archive_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,6 +126,30 @@ def build_session(
     return session
 
 
+def archive_folder() -> Path:
+    """Return the folder of archives of Spark's classes: in this Python's environment, which has the jars."""
+    return Path(sys.prefix) / "share" / "tallystream"
+
+
+def archive_name(java: str, size: int) -> str:
+    """Return the name of the archive of Spark's classes for a version of Java and for the current jars.
+
+    `size` is the file's size in bytes. It is in the name because a JVM that maps a truncated archive is killed.
+    """
+    # The JVM compares the same properties to tell whether an archive fits its class path.
+    found = [*sorted(Path(pyspark.__file__).with_name("jars").glob("*.jar")), *map(Path, jars.class_path().split(":"))]
+    listing = "".join(f"{jar} {jar.stat().st_size} {int(jar.stat().st_mtime)}\n" for jar in found)
+    return f"spark-classes-java-{java}-{hashlib.sha256(listing.encode()).hexdigest()[:12]}-{size}.jsa"
+
+
+def archive_of(java: str) -> Path | None:
+    """Return the archive for a version of Java and the current jars, or None if none is complete and readable."""
+    for path in archive_folder().glob("*.jsa"):
+        if path.name == archive_name(java, path.stat().st_size) and os.access(path, os.R_OK):
+            return path
+    return None
+
+
 def jvm_options(java: str) -> list[str]:
     """Return the JVM's options, with the archive of Spark's classes if there is one for this version of Java."""
     archive = archive_of(java)
@@ -136,7 +161,8 @@ def jvm_options(java: str) -> list[str]:
 def _local_folder() -> tempfile.TemporaryDirectory[str]:
     """Return the folder of a local Spark's temporary files, which is deleted when this process ends."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    return tempfile.TemporaryDirectory(prefix="tallystream-spark-", dir=folders[0] or None)
+    # A JVM that refused to start a session may still run, and write there.
+    return tempfile.TemporaryDirectory(prefix="tallystream-spark-", dir=folders[0] or None, ignore_cleanup_errors=True)
 
 
 def why_ended(code: int | None) -> str:
@@ -156,17 +182,19 @@ def end_session(session: SparkSession) -> None:
     Raises:
         TallystreamError: the JVM had ended before; the message has the reason.
     """
-    gateway: Any = session.sparkContext._gateway  # noqa: SLF001 (PySpark has no public way to end its JVM)
-    if gateway.proc is None or not session.sparkContext.master.startswith("local"):
+    context: Any = session.sparkContext
+    gateway = context._gateway  # noqa: SLF001 (PySpark has no public way to end its JVM)
+    if gateway.proc is None or not context.master.startswith("local"):
         stop_session(session)
         return
     try:
         gateway.jvm.java.lang.System.nanoTime()
     except (OSError, Py4JError) as error:
         raise TallystreamError(why_ended(_wait(gateway.proc, TIMEOUT_S))) from error
+    # Threads that have a connection to the JVM would log that it breaks.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
     gateway.shutdown()
-    # Its thread would print a traceback when the JVM's connection breaks.
-    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
     gateway.proc.kill()
     gateway.proc.wait()
 

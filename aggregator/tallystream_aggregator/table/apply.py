@@ -27,7 +27,7 @@ from tallystream_aggregator.table.refusals import Refusal, Refusals
 from tallystream_aggregator.table.state import Life, Row
 
 if TYPE_CHECKING:
-    from tallystream.record import Metric, Snapshot
+    from tallystream.record import Metric, Sketch, Snapshot
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.decode import DecodedSnapshot, Forget, Record
     from tallystream_aggregator.table.limits import TableSettings
@@ -53,11 +53,11 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot, refused: Refusal
     before = life.parts[snapshot.part]
     for index, number in layout.others:
         metric = snapshot.metrics[index]
-        if life.complete and life.rows[number].seq == before:  # it is no longer current if its new values are refused
-            lives.sums.mark_dirty(life, (number,))
         try:
             values, sketch = stored(metric)
         except ValueError as error:
+            if life.complete and life.rows[number].seq == before:  # it is no longer current
+                lives.sums.mark_dirty(life, (number,))
             refused.add_metric(error, partial(_json, metric))
             continue
         reason = _replace_row(lives, life, snapshot, number, values, sketch=sketch, before=before)
@@ -116,7 +116,7 @@ def replace_all(
 
 
 def _replace_row(
-    lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, *, sketch: bytes | None, before: int
+    lives: Lives, life: Life, snapshot: Snapshot, number: int, values: Values, *, sketch: Sketch | None, before: int
 ) -> str | None:
     """Replace the values and the sketch of a row and return None, or return why they are refused.
 
@@ -130,9 +130,12 @@ def _replace_row(
         seq, sketch, merged = row.seq, row.sketch, merge_values(kind, values, row.values)
     else:
         seq, merged = snapshot.seq, merge_values(kind, row.values, values)
-    if (seq, merged) != (row.seq, row.values):
-        if row.seq != before or snapshot.seq <= before or not life.complete:
-            lives.sums.mark_dirty(life, (number,))
+    is_newest, is_changed = snapshot.seq > before, (seq, merged) != (row.seq, row.values)
+    if is_newest and seq == snapshot.seq and (row.seq == before or not life.complete):
+        lives.sums.replace_current(life, number, merged, sketch)
+    elif is_changed or (is_newest and row.seq == before and life.complete):  # it was current, and is no longer
+        lives.sums.mark_dirty(life, (number,))
+    if is_changed:
         row.seq, row.sketch, row.values = seq, sketch, merged
     return f"the count fell within a life, from {row.values[0]} to {values[0]}" if fell else None
 
@@ -225,7 +228,8 @@ class RecordApplier:
         if as_block:
             return
         over_limits, numbers = replace_all(lives, life, snapshot, before, refused)
-        if len(numbers) == len(snapshot.metrics):
+        has_all = life.complete or len(life.rows) <= len(numbers)  # else the next one would turn the block into rows
+        if len(numbers) == len(snapshot.metrics) and has_all:
             lives.rows_to_block(life, snapshot.part, numbers)
         for limit, number in over_limits.items():
             refused.add(self._refuse_over_limit(life, limit, number, record))

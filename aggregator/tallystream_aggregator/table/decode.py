@@ -213,7 +213,7 @@ def _brackets_of_sketch(metric: Metric) -> int:
     """Return how many brackets open in a metric's sketch."""
     if not isinstance(metric, Histogram) or metric.sketch is None:
         return 0
-    return 1 + 2 * ((metric.sketch.positive is not None) + (metric.sketch.negative is not None))
+    return 1 + sum(1 + len(runs) for runs in (metric.sketch.positive, metric.sketch.negative))
 
 
 def _require_shallow(text: str) -> None:

@@ -18,6 +18,8 @@ from tallystream_aggregator.table.sum_tags import SumNumbers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from tallystream.record import Sketch
+    from tallystream_aggregator.table.arithmetic.metric_types import Values
     from tallystream_aggregator.table.holders import Holders
     from tallystream_aggregator.table.instances import Instances
     from tallystream_aggregator.table.layouts import Layout, Layouts
@@ -67,6 +69,19 @@ class MetricSums:
         for number in numbers:
             if number not in before:
                 before[number] = self._contribution(life, number)
+
+    def replace_current(self, life: Life, number: int, values: Values, sketch: Sketch | None) -> None:
+        """Replace the values of a row that is about to change, and that is current before and after if the life lives.
+
+        So neither lives nor instances are counted again.
+        """
+        known = self._before.get(life.instance, {}).get(id(life))
+        if (known is not None and number in known[1]) or number in life.baselines:
+            self.mark_dirty(life, (number,))  # `flush` compares it
+            return
+        row, living = life.rows[number], life.living
+        self[number].replace(Contribution(row.values, living, row.sketch), Contribution(values, living, sketch))
+        self._forced.add(number)
 
     def set_living(self, life: Life, *, living: bool) -> None:
         """Mark a life as living or silent.

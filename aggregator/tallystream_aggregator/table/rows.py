@@ -13,12 +13,12 @@ A life is forgotten in one step: the sums of forgotten lives include it, and its
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tallystream.metric_types import NAMES
-from tallystream.record import CLASSES, Metric
+from tallystream.record import Metric
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, enc_hook
 from tallystream_aggregator.table.sum_tags import SumTags
 
@@ -203,7 +203,10 @@ def metric_json(metric: MetricId, row: Row) -> str:
     """Return a metric as JSON, in the form of the record."""
     _, name, kind, tags = metric
     values = dict(zip(NAMES[kind], row.values, strict=False))  # the short form has one more
-    found = CLASSES[kind](name=name, tags=dict(tags), **values)
+    fields: dict[str, Any] = {"type": kind, **values}
     if row.sketch is not None:
-        found.sketch = msgspec.Raw(row.sketch)  # type: ignore[attr-defined]  # is written as it is
-    return _json.encode(found).decode()
+        fields["sketch"] = row.sketch
+    fields["name"] = name
+    if tags:
+        fields["tags"] = dict(tags)
+    return _json.encode(fields).decode()

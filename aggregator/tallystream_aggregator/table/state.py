@@ -8,6 +8,7 @@ import msgspec
 
 from tallystream.decoding import msgpack_decoder
 from tallystream.errors import TallystreamError
+from tallystream.record import Sketch
 from tallystream_aggregator.sums import MetricId, Offsets
 from tallystream_aggregator.table.arithmetic.metric_types import Values
 from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum, dec_hook, enc_hook
@@ -25,13 +26,13 @@ class Row(msgspec.Struct, array_like=True, gc=False):
     """One metric of one life: its newest values, and the part and seq of their snapshot.
 
     In the short form `values` is (sum of all runs, value of this run) and `seq` stays 0. `sketch` is that of a
-    histogram or timer as JSON, None where its snapshot had none.
+    histogram or timer, None where its snapshot had none.
     """
 
     part: int
     seq: int
     values: Values
-    sketch: bytes | None = None
+    sketch: Sketch | None = None
 
 
 class Block(msgspec.Struct, array_like=True, gc=False):

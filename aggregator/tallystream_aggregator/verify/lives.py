@@ -126,8 +126,8 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
         fields |= {"number": len(values)} | ({"min": min(values), "max": max(values)} if values else {})
         if values and "overflow" not in fields:
             fields["mean"] = fields["sum"] / len(values)
-    if kind in ("histogram", "timer"):
-        fields |= _quantiles(rows, sketch="overflow" not in fields)
+    if kind in ("histogram", "timer") and "overflow" not in fields:
+        fields |= _quantiles(rows)
     fields |= {"lives": len(now), "instances": len({life.instance for life, _ in now})}
     return fields | {"retired": sum(life.forgotten for life, _, _ in held) if kind in STAYING else 0}
 
@@ -153,8 +153,8 @@ def _add(rows: list[Row], name: str) -> Any:
     return sum((Fraction(number) if isinstance(number, float) else number for number in numbers), start=0)
 
 
-def _quantiles(rows: list[Row], *, sketch: bool) -> dict[str, Any]:
-    """Return the quantiles and the merged sketch, if the sketches have all values."""
+def _quantiles(rows: list[Row]) -> dict[str, Any]:
+    """Return the quantiles and the merged sketch as (scale, buckets), if the sketches have all values."""
     bins: sketches.Bins = {}
     for row in rows:
         sketches.add(bins, row.numbers["sketch"] or {})
@@ -162,7 +162,8 @@ def _quantiles(rows: list[Row], *, sketch: bool) -> dict[str, Any]:
     if not count or sum(bins.values()) != count:
         return {}
     bins = sketches.merged(bins)
-    return sketches.quantiles(bins) | ({"sketch": sketches.encode(bins)} if sketch else {})
+    scale = max((scale for sign, scale, _ in bins if sign), default=0)
+    return sketches.quantiles(bins) | {"sketch": (scale, bins)}
 
 
 def _within(number: Any) -> tuple[Any, bool]:

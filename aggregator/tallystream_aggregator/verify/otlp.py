@@ -181,7 +181,7 @@ def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], 
     if len(counts) != len(bounds) + 1 or sum(counts) != count or len(name) > 505 or len(texts) >= 32 or "le" in texts:
         raise RejectedError("the buckets do not fit")
     numbers = [float(bound) for bound in bounds]
-    if any(not low < high for low, high in pairwise(numbers)):
+    if any(map(math.isnan, numbers)) or any(not low < high for low, high in pairwise(numbers)):
         raise RejectedError("the bounds do not rise")
     repeated = len("".join([name, *texts, *texts.values()]).encode())
     if len(bounds) * repeated > 16 * (repeated + 16 * len(bounds)):

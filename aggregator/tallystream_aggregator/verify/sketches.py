@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from typing import Any
 
@@ -24,45 +25,48 @@ def decode(content: object) -> Bins:
     scale = _bounded_int(content.get("scale"), -10, 20)
     zeros = _bounded_int(content.get("zero_count", 0), 0, MAX_INT64)
     bins = {(0, 0, 0): zeros} if zeros else {}
-    return bins | _one_sign(1, scale, content.get("positive")) | _one_sign(-1, scale, content.get("negative"))
+    return bins | _one_sign(1, scale, content.get("positive", [])) | _one_sign(-1, scale, content.get("negative", []))
 
 
 def _one_sign(sign: int, scale: int, content: Any) -> Bins:
-    if content is None:
-        return {}
-    if not isinstance(content, dict) or not isinstance(content.get("counts"), list):
-        raise ValueError("no buckets")  # noqa: TRY004
-    first = index = _bounded_int(content.get("offset"), -(2**31), 2**31 - 1)
+    if not isinstance(content, list):
+        raise ValueError("no list of buckets")  # noqa: TRY004
     bins: Bins = {}
-    for one in content["counts"]:
-        count = _bounded_int(one, -(2**31), MAX_INT64)
-        if count > 0:
-            bins[sign, scale, index] = count
-        index += max(1, -count)
-    if index - first > MAX_BUCKETS:
+    first = after = None
+    for run in content:
+        index, counts = _run(run)
+        if first is None or after is None:
+            first = after = index
+        if index < after:
+            raise ValueError("no rising buckets")
+        bins |= {(sign, scale, at): count for at, count in enumerate(counts, index) if count}
+        after = index + len(counts)
+    if first is None or after is None:
+        return {}
+    if after - first > MAX_BUCKETS:
         raise ValueError("too many buckets")
-    ends = first / 2.0**scale, index / 2.0**scale
+    ends = first / 2.0**scale, after / 2.0**scale
     # Rounded outwards if a bucket is wider than the smallest number's power of two.
     if ends[0] < -1075 - (2.0**-scale if scale < 0 else 0) or ends[1] > 1024:
         raise ValueError("beyond the numbers that there are")
     return bins
 
 
+def _run(content: Any) -> tuple[int, list[int]]:
+    """Return the first index of consecutive buckets, and their counts."""
+    if not isinstance(content, dict) or not isinstance(content.get("counts"), str):
+        raise ValueError("no buckets")  # noqa: TRY004
+    width = _bounded_int(content.get("width", 1), 1, 8)
+    counts = base64.b64decode(content["counts"], validate=True)
+    if width not in (1, 2, 4, 8) or len(counts) % width:
+        raise ValueError("no whole numbers of this width")
+    numbers = [int.from_bytes(counts[at : at + width], "little") for at in range(0, len(counts), width)]
+    return _bounded_int(content.get("offset"), -(2**31), 2**31 - 1), numbers
+
+
 def _bounded_int(content: Any, least: int, most: int) -> int:
     if not isinstance(content, int) or isinstance(content, bool) or not least <= content <= most:
         raise ValueError("no whole number within its bounds")
-    return content
-
-
-def encode(bins: Bins) -> dict[str, Any]:
-    """Return the sketch with these buckets, which have the same scale."""
-    content: dict[str, Any] = {"scale": max((scale for sign, scale, _ in bins if sign), default=0)}
-    content["zero_count"] = bins.get((0, 0, 0), 0)
-    for name, sign in (("positive", 1), ("negative", -1)):
-        counts = {index: count for (each, _, index), count in bins.items() if each == sign}
-        if counts:
-            first, last = min(counts), max(counts)
-            content[name] = {"offset": first, "counts": [counts.get(index, 0) for index in range(first, last + 1)]}
     return content
 
 

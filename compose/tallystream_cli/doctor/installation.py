@@ -130,9 +130,9 @@ def archive(*, complete: bool) -> Finding:
     check = "class archive"
     if find_spec("pyspark") is None or not complete:  # looking for the archive would download the jars
         return not_checked(check, "Spark or its jars are missing")
-    from tallystream_aggregator.spark import cds_archive
+    from tallystream_aggregator.spark import session
 
-    path = cds_archive.archive_of(jars.java_version())
+    path = session.archive_of(jars.java_version())
     if path is None:
         return warning(
             check, "none, so each start takes twice as long", "python -m tallystream_aggregator.spark.cds_archive"

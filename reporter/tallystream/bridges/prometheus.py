@@ -26,7 +26,7 @@ class PrometheusSource:
 
     - A counter becomes a counter of the same name, with `_total`, rounded down to a whole number.
     - A histogram or summary becomes a histogram with count and sum. It has no sketch, since buckets do not contain the
-      values within 0.54 %. `buckets=True` also reports each bucket as a counter `<name>_bucket` with the tag `le`.
+      values within 1.1 %. `buckets=True` also reports each bucket as a counter `<name>_bucket` with the tag `le`.
     - A gauge, and each sample of any other type, becomes a gauge. NaN and infinity are skipped.
     - Labels become tags. `_created` is used to detect resets by `reset()`, `remove()` or `clear()`.
 

@@ -123,8 +123,8 @@ MAX_PENDING = 2048
 class Histogram(Metric):
     """Count, sum, min, max and a sketch of all values, and a view (mean, stddev, p50 … p999).
 
-    The sketch can be merged over instances. Its quantiles have a relative error of at most 0.54 % if the values of each
-    sign span less than 19 powers of ten (see `sketch.py`). The view is computed from the sample, usually of recent
+    The sketch can be merged over instances. Its quantiles have a relative error of at most 1.1 % if the values of each
+    sign span less than 38 powers of ten (see `sketch.py`). The view is computed from the sample, usually of recent
     values, if one is kept (`sampling` selects its kind), and otherwise from the sketch of all values.
     """
 

@@ -35,13 +35,19 @@ numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63
 common: dict[str, Any] = {"name": texts, "tags": st.dictionaries(texts, texts, max_size=3)}
 rates: dict[str, Any] = dict.fromkeys(("mean_rate", "m1_rate", "m5_rate", "m15_rate"), numbers)
 spread: dict[str, Any] = {"count": counts, "sum": numbers} | dict.fromkeys(("min", "max", "p99"), st.none() | numbers)
-buckets = st.builds(record.Buckets, offset=st.integers(-(2**31), 2**31 - 1), counts=st.lists(counts, max_size=4))
+runs = st.builds(
+    record.Buckets,
+    offset=st.integers(-(2**31), 2**31 - 1),
+    width=st.sampled_from([1, 2, 4, 8]),
+    counts=st.binary(max_size=16),
+)
+buckets = st.lists(runs, max_size=3).map(tuple)
 sketches = st.builds(
     record.Sketch,
     scale=st.integers(-10, 20),
     zero_count=counts,
-    positive=st.none() | buckets,
-    negative=st.none() | buckets,
+    positive=buckets,
+    negative=buckets,
 )
 metrics = st.one_of(
     st.builds(record.Counter, **common, count=counts),

@@ -83,7 +83,7 @@ def test_recent_values_replace_old_ones() -> None:
 
 
 def test_the_record_has_a_sketch_of_all_values(registry: MetricRegistry) -> None:
-    """The sketch has more values than the sample, and its quantiles are within 0.5416 %."""
+    """The sketch has more values than the sample, and its quantiles are within 1.0831 %."""
     histogram = registry.histogram("h")
     for value in range(1, 10_001):
         histogram.update(value)
@@ -91,7 +91,7 @@ def test_the_record_has_a_sketch_of_all_values(registry: MetricRegistry) -> None
     assert text is not None
     sketch = Sketch.decode(text)
     assert sketch.count == 10_000 == histogram.sketch().count
-    assert sketch.quantiles([0.5, 0.99]) == pytest.approx([5000, 9900], rel=0.005416)
+    assert sketch.quantiles([0.5, 0.99]) == pytest.approx([5000, 9900], rel=0.010831)
 
 
 def test_a_timer_measures_blocks_and_functions(registry: MetricRegistry, clock: ManualClock) -> None:

@@ -229,7 +229,7 @@ def test_a_metric_that_outgrows_its_part_continues_in_a_new_life() -> None:
     sketch.add([1.0])
     [small] = lives.prepare(histograms(), clock.wall_ms())
     lives.acknowledged(small, clock.wall_ms(), clock.wall_ms())
-    sketch.add([sign * 1.0109**power for power in range(2000) for sign in (1, -1)])
+    sketch.add([sign * 1.0109**power for power in range(6000) for sign in (1, -1)])
     for _ in range(2):
         [final] = lives.prepare(histograms(), clock.wall_ms())
         assert (final.snapshot.life, final.snapshot.final, final.snapshot.metrics) == (small.snapshot.life, True, [])
@@ -246,7 +246,7 @@ def test_a_metric_that_outgrows_its_part_continues_in_a_new_life() -> None:
     assert small.snapshot.life not in {pending.snapshot.life for pending in grown}
     found = [metric for pending in grown for metric in pending.snapshot.metrics]
     assert sorted((metric.name, metric.count) for metric in found if isinstance(metric, Histogram)) == [
-        (name, 4000) for name in "abcd"
+        (name, 12_000) for name in "abcd"
     ]
 
 

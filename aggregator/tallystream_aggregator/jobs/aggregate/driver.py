@@ -52,7 +52,7 @@ FINISH_S = 10.0
 """How long a requested stop waits for the end of the epoch. What it interrupts is done again at the next start."""
 
 STEP_S = 2.0
-"""How long the step of a loop may take that goes on though its query has failed."""
+"""How long the step of a loop may take that goes on though its query has failed, or ends."""
 
 MIN_BACK_OFF_S, MAX_BACK_OFF_S = 0.1, 10.0
 MAX_FAILURES = 3
@@ -194,10 +194,8 @@ class Driver:
             except (Py4JJavaError, PySparkException) as error:
                 return failure_of(error, settings.checkpoint)
             finally:
-                # Loops that make their tables again have published nothing, and end with the session. It would take a
-                # cold Spark seconds to end their first epoch.
-                if query is not None and self._watch.is_ready:
-                    finish(query, stop_file, self._epochs)
+                if query is not None:
+                    finish(query, stop_file, self._epochs, ready=self._watch.is_ready)
         finally:
             stop_file.unlink(missing_ok=True)
         self._epochs.look(query)
@@ -265,16 +263,21 @@ class Driver:
             self._lease.check()
 
 
-def finish(query: StreamingQuery, stop_file: Path, epochs: Epochs) -> None:
-    """Let the last epoch of a query end, so that what is published is stored, and stop the query."""
-    until_s = time.monotonic() + FINISH_S
+def finish(query: StreamingQuery, stop_file: Path, epochs: Epochs, *, ready: bool) -> None:
+    """Let the last epoch of a query end, so that what is published is stored, and stop the query.
+
+    Loops that are not ready make their tables again, and have published nothing. They get the time of a step, and end
+    with the session: it takes a cold Spark seconds to end their first epoch.
+    """
+    until_s = time.monotonic() + (FINISH_S if ready else STEP_S)
     with suppress(OSError):  # without the file, the epoch is interrupted
         files.make_file(stop_file)
     with suppress(Py4JError, PySparkException):  # its JVM has ended
         while query.isActive and not epochs.stopped and time.monotonic() < until_s:
             time.sleep(0.05)
             epochs.look(query)
-        query.stop()
+        if ready:
+            query.stop()
 
 
 def stop_path(checkpoint: Path, generation: int) -> Path:

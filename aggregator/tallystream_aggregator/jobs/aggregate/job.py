@@ -87,7 +87,7 @@ def run(settings: AggregateSettings) -> int:
             group = stack.enter_context(clients.metadata_consumer(kafka, settings.topic_prefix + GROUP))
             ends: Offsets | None = None
             if settings.catch_up:
-                ends = resolve("latest", selection.find(kafka), topics, kafka, broker)
+                ends = resolve("latest", broker.partitions(), topics, kafka, broker)
             last = newest_row(broker, topics, "epoch")
             watch = QueryWatch(
                 epochs,

@@ -20,7 +20,7 @@ from tallystream_aggregator.stream.reading import committed_records
 from tallystream_aggregator.times import parse_time_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.kafka.topics import Topics
@@ -77,7 +77,7 @@ def parse_start(text: str) -> Start:
 
 
 def resolve(
-    start: Start, read: Mapping[str, list[int]], topics: Topics, kafka: Mapping[str, str], broker: KafkaBroker
+    start: Start, read: Mapping[str, Collection[int]], topics: Topics, kafka: Mapping[str, str], broker: KafkaBroker
 ) -> Offsets:
     """Return the offset at which `start` begins, for each partition in `read`, but at least the partition's first one.
 

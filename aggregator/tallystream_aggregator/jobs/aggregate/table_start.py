@@ -15,7 +15,7 @@ from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.table.sum_tags import SumTags
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
@@ -57,7 +57,8 @@ def table_start(settings: AggregateSettings, kafka: Mapping[str, str], broker: K
     """
     topics = settings.topics
     selection = settings.selection(topics)
-    read = selection.find(kafka)
+    read = broker.partitions()
+    selection.require_all(read)
     require_append_time(clients.admin(kafka), read)
     log.info("reading %s", ", ".join(read))
     positions = visible_row(broker, Place(topics.table, 0), 0)
@@ -92,7 +93,7 @@ def _new(
     topics: Topics,
     kafka: Mapping[str, str],
     broker: KafkaBroker,
-    read: Mapping[str, list[int]],
+    read: Mapping[str, Collection[int]],
 ) -> TableStart:
     offsets = resolve(parse_start(settings.start or "earliest"), read, topics, kafka, broker)
     missing = {t: late for t, firsts in offsets.items() if (late := {p: first for p, first in firsts.items() if first})}

@@ -18,9 +18,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
+from tallystream import record
 from tallystream.decoding import json_decoder
-from tallystream.metrics.sketch import expanded, size
-from tallystream.record import Sketch
+from tallystream.metrics.sketch import Sketch
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, Point, free, numbers, refused
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _UNITS = {"histogram": "", "timer": "s"}
 """The types whose sum is a Summary, a Histogram or an ExponentialHistogram, with its unit."""
 _QUANTILES = {"min": 0.0, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999, "max": 1.0}
 """The quantiles of a Summary, ascending. By definition 0 is the minimum and 1 is the maximum."""
-_decode = json_decoder(Sketch)
+_decode = json_decoder(record.Sketch)
 _NS_PER_MS = 1_000_000
 _END_MS = 2**64 // _NS_PER_MS
 """The end of OTLP's time: nanoseconds have 64 bits."""
@@ -162,8 +162,8 @@ def _quantiles(fields: dict[str, float]) -> dict[str, Any]:
 def _sketch(point: Point) -> Sketch | None:
     """Return the sketch of a point, None if it can't be read or does not have the values that the point counts."""
     try:
-        sketch = _decode(point.sketch)
-        return sketch if size(sketch) == point.fields["count"] else None
+        sketch = Sketch.decode(_decode(point.sketch))
+        return sketch if sketch.count == point.fields["count"] else None
     except (msgspec.DecodeError, ValueError):
         return None
 
@@ -171,11 +171,11 @@ def _sketch(point: Point) -> Sketch | None:
 def _buckets(sketch: Sketch) -> dict[str, Any]:
     positive, negative = (
         ExponentialHistogramDataPoint.Buckets(offset=buckets.offset, bucket_counts=buckets.counts)
-        for buckets in map(expanded, (sketch.positive, sketch.negative))
+        for buckets in (sketch.positive, sketch.negative)
     )
     return {
         "scale": sketch.scale,
-        "zero_count": sketch.zero_count,
+        "zero_count": sketch.zeros,
         "positive": positive,
         "negative": negative,
     }

@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructField, StructType
 
 from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.stream.between import Between
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
+from tallystream_aggregator.stream.epochs import EpochRow
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.kafka_calls import Timeouts
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
+from tallystream_aggregator.stream.positions import ByTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.kafka.topic_selection import Selection
     from tallystream_aggregator.stream.broker import Broker
-    from tallystream_aggregator.stream.epochs import EpochLoop, EpochRow
+    from tallystream_aggregator.stream.epochs import EpochLoop
     from tallystream_aggregator.stream.positions import Claim
 
 FIRST_EPOCH_S = 1.0
@@ -50,22 +52,9 @@ CHECK_EVERY_S = 0.05
 """How often the file that requests a stop is looked for."""
 
 # Not DDL text: Python would call Spark's JVM to parse it.
-EPOCH_ROW = StructType(
-    [
-        StructField("shard", IntegerType()),
-        StructField("steps", LongType()),
-        StructField("records", LongType()),
-        StructField("sums", LongType()),
-        StructField("rows", LongType()),
-        StructField("restarts", LongType()),
-        StructField("seconds", DoubleType()),
-        StructField("waited_s", DoubleType()),
-        StructField("state_bytes", LongType()),
-        StructField("stopped", BooleanType()),
-        StructField("positions", StringType()),
-    ]
-)
-"""The row that a shard returns for each epoch: what it did, and the JSON of `EpochRow.positions`."""
+_TYPES = {int: LongType(), float: DoubleType(), bool: BooleanType(), ByTopic: StringType()}
+EPOCH_ROW = StructType([StructField(one.name, _TYPES[one.type]) for one in msgspec.structs.fields(EpochRow)])
+"""The row that a loop returns for each epoch: an `EpochRow`, with its positions as JSON."""
 
 
 def cells(row: EpochRow) -> tuple[Any, ...]:

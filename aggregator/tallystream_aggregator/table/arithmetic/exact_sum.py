@@ -34,6 +34,12 @@ class Sum:
 
     def replace(self, old: Value, new: Value) -> None:
         """Remove `old` and add `new`. None stands for no value."""
+        if isinstance(old, float) and isinstance(new, float):  # the usual cases: a newer value of the same kind
+            self.units += units(new) - units(old)
+            return
+        if isinstance(old, int) and isinstance(new, int):
+            self.integers += new - old
+            return
         if old is not None:
             self._add(old, -1)
         if new is not None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from tallystream.metric_types import HIGHEST, LOWEST, NAMES, TOTAL, TYPES
-from tallystream.record import MAX_COUNT, Counter, Histogram, Metric
-from tallystream_aggregator.table.arithmetic.sketches import encode_sketch
+from tallystream.record import CLASSES, MAX_COUNT, Counter, Histogram, Metric, Sketch
+from tallystream_aggregator.table.arithmetic.sketches import checked_sketch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
 Value = int | float | None
 Values = tuple[Value, ...]
@@ -25,7 +26,16 @@ _ZERO: dict[str, Value] = {"count": 0, "sum": 0.0}
 _COUNTING = {kind for kind, fields in TYPES.items() if fields[0].adds == TOTAL}
 
 
-def stored(metric: Metric) -> tuple[Values, bytes | None]:
+def _reader(names: tuple[str, ...]) -> Callable[[Metric], Values]:
+    """Return a function that returns these fields of a metric."""
+    read: Any = attrgetter(*names)
+    return read if len(names) > 1 else lambda metric: (read(metric),)
+
+
+_READERS: dict[type, Callable[[Metric], Values]] = {CLASSES[kind]: _reader(names) for kind, names in NAMES.items()}
+
+
+def stored(metric: Metric) -> tuple[Values, Sketch | None]:
     """Return the values and the sketch that the table stores of a metric.
 
     Raises:
@@ -33,7 +43,7 @@ def stored(metric: Metric) -> tuple[Values, bytes | None]:
     """
     if metric.__class__ is Counter:  # the most frequent type
         return (metric.count,), None
-    return stored_values(metric), encode_sketch(metric) if isinstance(metric, Histogram) else None
+    return stored_values(metric), checked_sketch(metric) if isinstance(metric, Histogram) else None
 
 
 def stored_values(metric: Metric) -> Values:
@@ -42,7 +52,11 @@ def stored_values(metric: Metric) -> Values:
     Raises:
         ValueError: one is beyond the range of floats.
     """
-    return tuple(_bounded(getattr(metric, name)) for name in NAMES[metric.type])
+    values = _READERS[metric.__class__](metric)
+    for value in values:
+        if value.__class__ is int and not -MAX_COUNT <= value <= MAX_COUNT:
+            return tuple(map(_bounded, values))
+    return values
 
 
 def count_falls(kind: str, old: Values, new: Values) -> bool:
@@ -57,8 +71,9 @@ def merge_values(kind: str, old: Values, new: Values) -> Values:
         return new
     values = list(new)
     for index, is_lowest in widening:
-        both = (old[index], new[index])
-        values[index] = minimum(both) if is_lowest else maximum(both)
+        before, now = old[index], new[index]
+        if now is None or (before is not None and (before < now if is_lowest else before > now)):
+            values[index] = before
     return tuple(values)
 
 
@@ -102,17 +117,3 @@ def _bounded(value: Value) -> Value:
         except OverflowError as error:
             raise ValueError("a value is beyond the range of floats") from error
     return value
-
-
-def _known(column: Iterable[Value]) -> list[int | float]:
-    return [value for value in column if value is not None]
-
-
-def minimum(column: Iterable[Value]) -> Value:
-    """Return the minimum of the values that are not None."""
-    return min(_known(column), default=None)
-
-
-def maximum(column: Iterable[Value]) -> Value:
-    """Return the maximum of the values that are not None."""
-    return max(_known(column), default=None)

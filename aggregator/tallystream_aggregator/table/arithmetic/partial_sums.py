@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from tallystream import record
 from tallystream.metric_types import CURRENT, HIGHEST, LOWEST, NAMES, TYPES
 from tallystream_aggregator import sums
 from tallystream_aggregator.table.arithmetic import sketches
 from tallystream_aggregator.table.arithmetic.exact_sum import Extreme, Sum
-from tallystream_aggregator.table.arithmetic.metric_types import Totals, Value, Values, maximum, minimum, saturated
+from tallystream_aggregator.table.arithmetic.metric_types import Totals, Value, Values, saturated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +36,7 @@ _CELLS = {
     for kind, fields in TYPES.items()
 }
 DISTRIBUTIONS = {"histogram", "timer"}
-_NO_LIFE: sketches.Counted = (0, None)
+_encode = msgspec.json.Encoder().encode
 
 
 class Contribution(NamedTuple):
@@ -43,7 +44,10 @@ class Contribution(NamedTuple):
 
     values: Values
     current: bool
-    sketch: bytes | None = None
+    sketch: record.Sketch | None = None
+
+
+_NO_LIFE = Contribution((None,) * max(map(len, TYPES.values())), current=False)
 
 
 class PartialSum:
@@ -63,16 +67,17 @@ class PartialSum:
 
     def replace(self, old: Contribution | None, new: Contribution | None) -> None:
         """Replace the contribution of a life. None stands for a life that does not have the metric."""
-        was = old is not None and old.current
-        now = new is not None and new.current
+        before, was, sketch = old or _NO_LIFE
+        after, now, new_sketch = new or _NO_LIFE
         self.lives += now - was
         for cell, (index, _, momentary) in zip(self.cells, _CELLS[self.kind], strict=True):
-            before = old.values[index] if old is not None and (was or not momentary) else None
-            after = new.values[index] if new is not None and (now or not momentary) else None
-            if before is not after:
-                cell.replace(before, after)
+            value, new_value = before[index], after[index]
+            if momentary:
+                value, new_value = value if was else None, new_value if now else None
+            if value is not new_value:
+                cell.replace(value, new_value)
         if self.merged is not None:
-            self.merged.replace(_counted(old), _counted(new))
+            self.merged.replace((before[0], sketch), (after[0], new_sketch))
 
     def add_to_counter(self, difference: int, more: int = 0, living: int = 0) -> None:
         """Add `difference` to a counter, and count `more` lives as its terms, `living` of them living."""
@@ -93,7 +98,8 @@ class PartialSum:
             if isinstance(cell, Extreme) and cell.lost:
                 column = [contribution.values[index] for contribution in lives if contribution.current or not momentary]
                 column += [_read(other.cells[place]) for other in partials]
-                cell.set(minimum(column) if operation == _MIN else maximum(column))
+                known = [value for value in column if value is not None]
+                cell.set((min if operation == _MIN else max)(known, default=None))
 
     def merge(self, other: PartialSum) -> None:
         """Add the partial sums of other lives of the same metric."""
@@ -117,7 +123,7 @@ class PartialSum:
             elif isinstance(cell, Extreme) and isinstance(removed, Extreme):
                 cell.mark_lost(removed.value)
         if self.merged is not None and other.merged is not None:
-            self.merged.merge(other.merged, -1)
+            self.merged.merge(other.merged, subtract=True)
 
     def totals(self) -> Totals:
         """Return the summed fields. They may exceed 64 bits, or be infinite."""
@@ -144,12 +150,11 @@ class PartialSum:
         row.lives, row.instances, row.retired, row.overflow = self.lives, self.instances, self.forgotten, overflow
         if row.number and row.sum is not None and not overflow:
             row.mean = row.sum / row.number
-        merged = None if self.merged is None else self.merged.total()
+        merged = None if self.merged is None or overflow else self.merged.total()
         if merged is not None:
-            for share, value in sketches.quantiles(merged).items():
+            for share, value in merged.quantiles().items():
                 setattr(row, share, value)
-            if not overflow:
-                row.sketch = msgspec.Raw(sketches.encode(merged.encode()))
+            row.sketch = msgspec.Raw(_encode(merged.sketch()))
         return row
 
     def stored(self) -> _Stored:
@@ -160,11 +165,8 @@ class PartialSum:
         ]
         merged, sketch = self.merged, None
         if merged is not None:
-            bins = [
-                (scale, sign, [(index, f"{count:x}") for index, count in sorted(found.items())])
-                for (scale, sign), found in sorted(merged.bins.items())
-            ]
-            sketch = (bins, f"{merged.zeros:x}", merged.missing)
+            sides = [(*side, found.runs()) for side, found in merged.not_empty().items()]
+            sketch = (sides, f"{merged.zeros:x}", merged.missing)
         return self.kind, self.lives, self.instances, self.forgotten, cells, sketch
 
     @classmethod
@@ -186,20 +188,15 @@ class PartialSum:
                 terms, integers, floats, units = found  # type: ignore[misc]
                 cell.merge(Sum(terms, int(integers, 16), floats, int(units, 16)))
         if partial.merged is not None and sketch is not None:
-            bins, zeros, partial.merged.missing = sketch
+            sides, zeros, partial.merged.missing = sketch
             partial.merged.zeros = int(zeros, 16)
-            partial.merged.bins = {
-                (scale, sign): {index: int(count, 16) for index, count in found} for scale, sign, found in bins
-            }
+            for scale, sign, runs in sides:
+                partial.merged.add((scale, sign), runs)
         return partial
 
 
 def _cell(operation: int) -> SumOrExtreme:
     return Sum() if operation == _SUM else Extreme(operator.lt if operation == _MIN else operator.gt)
-
-
-def _counted(contribution: Contribution | None) -> sketches.Counted:
-    return _NO_LIFE if contribution is None else (contribution.values[0], contribution.sketch)
 
 
 def _read(cell: SumOrExtreme) -> int | float | None:
@@ -212,12 +209,12 @@ _Stored = tuple[
     int,
     int,
     list[tuple[int, str, int, str] | Value],
-    tuple[list[tuple[int, int, list[tuple[int, str]]]], str, int] | None,
+    tuple[list[tuple[int, int, tuple[record.Buckets, ...]]], str, int] | None,
 ]
 """(type, living lives, instances, forgotten lives, cells, merged sketch).
 
 A cell is an extreme, or a sum as (terms, whole part, float terms, units). Numbers that may exceed 64 bits are in
-hexadecimal. The sketch is (bins, zeros, missing): by scale and sign, each bucket as (index, count).
+hexadecimal. The sketch is (buckets by scale and sign, zeros, missing). Counts of buckets are modulo 2**64.
 """
 
 

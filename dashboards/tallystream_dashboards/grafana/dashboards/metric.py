@@ -115,7 +115,7 @@ _GAUGE = Panel(
 
 _QUANTILE = Panel(
     title="Quantiles",
-    description="Quantiles over all instances, from their merged sketches (0.54 % relative error). Percentiles are not "
+    description="Quantiles over all instances, from their merged sketches (1.1 % relative error). Percentiles are not "
     "averaged.",
     no_value=_NO_SKETCH,
     unit="short",

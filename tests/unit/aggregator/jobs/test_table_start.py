@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +12,6 @@ from tallystream_aggregator.jobs.aggregate import table_start as module
 from tallystream_aggregator.jobs.aggregate.settings import AggregateSettings
 from tallystream_aggregator.jobs.aggregate.table_start import TableStart, table_start
 from tallystream_aggregator.kafka.ledger import LedgerRow
-from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.positions import PositionsRow
 from tallystream_aggregator.table.limits import TableSettings
 from tallystream_aggregator.table.sum_tags import SumTags
@@ -27,7 +27,6 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
     """The first offsets of the topics that are read."""
     firsts = {"metrics": {"0": 0, "1": 0}}
     last = LedgerRow(kind="epoch", generation=1, batch=0, ts=0, otlp=["otlp"])
-    monkeypatch.setattr(Selection, "find", lambda *_: {"metrics": [0, 1]})
     monkeypatch.setattr(module, "require_append_time", lambda *_: None)
     monkeypatch.setattr(module.clients, "admin", lambda *_: None)
     monkeypatch.setattr(module, "resolve", lambda *_: firsts)
@@ -37,9 +36,10 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, int]]:
 
 def start(tmp_path: Path, published: PositionsRow | None = None, **options: Any) -> TableStart:
     """Return how a table begins. `published` is the newest positions row of its first shard."""
+    broker: Any = SimpleNamespace(partitions=lambda: {"metrics": [0, 1], "otlp": [0]})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "visible_row", lambda *_: published)
-        return table_start(AggregateSettings("b:9092", tmp_path, **options), {}, cast("Any", None))
+        return table_start(AggregateSettings("b:9092", tmp_path, **options), {}, broker)
 
 
 def positions(topics: dict[str, dict[str, int]], **fields: Any) -> PositionsRow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystream.errors import ConfigError
+from tallystream.errors import ConfigError, TallystreamError
 from tallystream_aggregator.kafka.topic_selection import Selection, parse_partitions
 from tallystream_aggregator.kafka.topics import Topics, policies
 
@@ -79,3 +79,20 @@ def test_the_error_of_invalid_partitions_has_an_example(text: str) -> None:
     """The text is not a list of numbers."""
     with pytest.raises(ConfigError, match=r"^--partitions.*as in 0,2"):
         parse_partitions(text)
+
+
+@pytest.mark.parametrize(
+    ("selection", "message"),
+    [
+        (Selection("other"), "topic other: it does not exist, or has no partition yet"),
+        (Selection("metrics", partitions=(0, 2)), r"--partitions: \[2\] .*metrics does not have them"),
+        (Selection("metrics", pattern="x.*"), "--topic-pattern: 'x.*' .*no topic matches"),
+        (Selection("metrics", otlp=("spans",)), "--otlp-topic: 'spans' .*does not exist"),
+    ],
+)
+def test_what_is_named_must_exist(selection: Selection, message: str) -> None:
+    """A typo would read nothing, for ever. What is there is accepted."""
+    Selection("metrics", otlp=("otlp",)).require_all({"metrics": [0, 1], "otlp": [0]})
+    found = {topic: numbers for topic, numbers in {"metrics": [0, 1]}.items() if selection.reads(topic, 0)}
+    with pytest.raises(TallystreamError, match=message):
+        selection.require_all(found)

@@ -146,6 +146,7 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
         [],
     ),
     "bounds that do not rise are refused": ([explicit([1, 1, 0], [1.0, 1.0])], {}, ["do not rise"]),
+    "a bound that is no number is refused": ([explicit([1, 1], [float("nan")])], {}, ["one is no number"]),
     "buckets of a point with the attribute le are refused": (
         [explicit([1, 0], [1.0], attributes=attributes(le="x"))],
         {},
@@ -197,6 +198,11 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
         [exponential(8, 0, [1] * 5000, sum=1.0)],
         {"histogram t": {"count": 5000}},
         [],
+    ),
+    "buckets with more values than a count can have are refused": (
+        [exponential(21, 0, [2**63, 2**63, 1], count=1)],
+        {},
+        ["the buckets have 18446744073709551617 values"],
     ),
     "exponential buckets with another count are refused": ([exponential(6, 0, [1], count=2)], {}, ["the count is 2"]),
     "buckets beyond the range of floats are refused": ([exponential(0, 5000, [1])], {}, ["range of floats"]),
@@ -303,7 +309,7 @@ def test_an_empty_batch_is_nothing() -> None:
 @pytest.mark.parametrize("buckets", [False, True])
 def test_a_negative_sum_that_our_own_sink_sends_is_not_read_back_as_0(*, buckets: bool) -> None:
     """The sink gives no sum of negative values, and so the second table has none."""
-    sketch = b'{"scale":6,"zero_count":1,"negative":{"offset":3,"counts":[2]}}'
+    sketch = b'{"scale":6,"zero_count":1,"negative":[{"offset":3,"counts":"Ag=="}]}'
     fields: dict[str, Field] = {"count": 3, "sum": -6.0, "min": -5.0, "max": 0.0}
     point = Point("t", {"app": "shop", "metric_type": "histogram"}, fields, BEGIN_MS + 2000, sketch)
     found = sums_of(apply(request.encode([point], buckets=buckets)))["histogram t metric_type=histogram"]

@@ -14,7 +14,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from tallystream_aggregator.kafka.topics import Topics
-from tallystream_aggregator.spark.cds_source import ClassLoadingProcessor
+from tallystream_aggregator.spark.cds_archive import ClassLoadingProcessor
 from tallystream_aggregator.spark.epochs import processor as module
 from tallystream_aggregator.spark.epochs.processor import (
     EPOCH_ROW,

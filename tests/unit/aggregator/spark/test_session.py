@@ -35,8 +35,8 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _archive(java: str, *, content: bytes = b"classes") -> Path:
-    cds_archive.archive_folder().mkdir(parents=True, exist_ok=True)
-    path = cds_archive.archive_folder() / cds_archive.archive_name(java, 7)
+    session.archive_folder().mkdir(parents=True, exist_ok=True)
+    path = session.archive_folder() / session.archive_name(java, 7)
     path.write_bytes(content)
     return path
 
@@ -53,9 +53,9 @@ def test_an_archive_is_used_by_its_version_of_java(environment: Path) -> None:
 def test_an_archive_of_other_jars_is_not_used(environment: Path) -> None:
     """After an update of a jar the JVM would ignore the archive, so a new one can be made."""
     path = _archive("17.0.1")
-    assert cds_archive.archive_of("17.0.1") == path
+    assert session.archive_of("17.0.1") == path
     (environment / "own.jar").write_bytes(b"a newer jar")
-    assert cds_archive.archive_of("17.0.1") is None
+    assert session.archive_of("17.0.1") is None
 
 
 @pytest.mark.usefixtures("environment")

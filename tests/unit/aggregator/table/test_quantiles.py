@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.buckets import buckets, encoded
 from support.fuzz import examples
 from support.malformed import BAD_SKETCHES
 from support.schedules import in_steps, step_sizes
 from support.steps import run
-from support.topic import BEGIN_MS, DAY_MS, SECOND, Topic, counter
+from support.topic import BEGIN_MS, DAY_MS, FIRST, SECOND, Topic, counter
 from tallystream import record
 from tallystream.metrics.sketch import MAX_BUCKETS, Sketch
 from tallystream.ulid import new_ulid
 from tallystream_aggregator import sums
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.arithmetic.sketches import MergedSketch, encode
-from tallystream_aggregator.table.arithmetic.sketches import quantiles as quantiles_of
+from tallystream_aggregator.table.arithmetic.sketches import MergedSketch
+from tallystream_aggregator.table.state import pack
 
 if TYPE_CHECKING:
     import random
@@ -51,10 +52,10 @@ def sketch(row: sums.Sum) -> record.Sketch | None:
 
 
 def near(values: list[float]) -> dict[str, Any]:
-    """Return the exact quantiles of these values. They are equal to estimates within 0.5416 %."""
+    """Return the exact quantiles of these values. They are equal to estimates within 1.0831 %."""
     values = sorted(values)
     return {
-        name: pytest.approx(values[int(share * (len(values) - 1))], rel=0.005416, abs=0)
+        name: pytest.approx(values[int(share * (len(values) - 1))], rel=0.010831, abs=0)
         for name, share in SHARES.items()
     }
 
@@ -136,18 +137,18 @@ def test_rule_7_a_sketch_of_another_count_is_refused_with_both_numbers() -> None
 def test_rule_11_a_sketch_with_too_many_buckets_is_refused() -> None:
     """A sketch with all buckets of both signs and the largest counts is accepted, one more bucket is refused."""
     each = (2**63 - 1) // (2 * MAX_BUCKETS)
-    full = {"offset": -60_000, "counts": [each] * MAX_BUCKETS}
+    full = buckets(-60_000, *[each] * MAX_BUCKETS)
     sketch = {"scale": 6, "positive": full, "negative": full}
     topic = Topic().snapshot(histogram(count=each * 2 * MAX_BUCKETS, sketch=sketch))
     assert topic.sum("h").count == each * 2 * MAX_BUCKETS
-    beyond = {"scale": 6, "positive": {"offset": 0, "counts": [2, -MAX_BUCKETS + 1, 3]}}
+    beyond = {"scale": 6, "positive": [*buckets(0, 2), *buckets(MAX_BUCKETS, 3)]}
     topic.snapshot(histogram(count=5, sketch=beyond), life=SECOND)
     assert topic.reasons() == ["the sketch can't be read: it has 4097 buckets of one sign; the limit is 4096"]
 
 
 def test_rule_7_sketches_of_other_scales_are_merged_and_removed_again() -> None:
     """Quantiles have the accuracy of the smallest scale, until a tombstone removes the life with that scale."""
-    wide = record.Sketch(scale=0, positive=record.Buckets(offset=0, counts=[5]))
+    wide = record.Sketch(scale=0, positive=encoded(buckets(0, 5)))
     topic = Topic().snapshot(histogram(*[1.5] * 6))
     fine = quantiles(topic.sum("h"))
     topic.snapshot(histogram(count=5, sketch=msgspec.to_builtins(wide)), life=SECOND, key=b"app-2")
@@ -162,17 +163,17 @@ def test_rule_7_a_sum_has_the_merged_sketch_where_it_has_quantiles() -> None:
     merged = Sketch()
     merged.add([1.5, -2.0, 0.0, 300.0])
     assert sketch(topic.sum("h")) == merged.encode()
-    coarse = record.Sketch(scale=0, positive=record.Buckets(offset=0, counts=[5]))
+    coarse = record.Sketch(scale=0, positive=encoded(buckets(0, 5)))
     topic.snapshot(histogram(count=5, sketch=msgspec.to_builtins(coarse)), life=SECOND, key=b"app-3")
     assert sketch(topic.sum("h")) == record.Sketch(
         scale=0,
         zero_count=1,
-        positive=record.Buckets(offset=0, counts=[6, 0, 0, 0, 0, 0, 0, 0, 1]),
-        negative=record.Buckets(offset=0, counts=[1]),
+        positive=encoded(buckets(0, 6, 0, 0, 0, 0, 0, 0, 0, 1)),
+        negative=encoded(buckets(0, 1)),
     )
     topic.snapshot(histogram(9, sketch=None), life=SECOND, key=b"app-4")
     assert sketch(topic.sum("h")) is None
-    most = {"scale": 0, "positive": {"offset": 0, "counts": [2**63 - 1]}}
+    most = {"scale": 0, "positive": buckets(0, 2**63 - 1)}
     full = Topic().snapshot(histogram(count=2**63 - 1, sketch=most))
     assert sketch(full.sum("h")) is not None
     full.snapshot(histogram(1), life=SECOND, key=b"app-2")
@@ -189,6 +190,19 @@ def test_rule_7_a_sum_over_a_wider_range_than_a_sketch_may_have_has_a_smaller_sc
     assert sketch(topic.sum("h")) == merged.encode()
 
 
+def test_empty_buckets_take_no_space() -> None:
+    """Lives whose values are thousands of buckets apart: their sum, their records and their state stay small."""
+    topic = Topic()
+    for life, first in ((FIRST, -3000), (SECOND, 3000)):
+        lone = {"scale": 6, "positive": [*buckets(first, 1), *buckets(first + 4095, 1)]}
+        topic.snapshot(histogram(count=2, sum=1, sketch=lone), life=life)
+    assert quantiles(topic.sum("h"))
+    row = topic.sum("h").value()
+    assert row.count(b'"counts":"AQ=="') == 4
+    assert len(row) < 700
+    assert len(pack(topic.table.state)) < 1500
+
+
 parts = st.lists(
     st.tuples(st.integers(-10, 20), st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=30)),
     min_size=1,
@@ -202,12 +216,12 @@ def test_merging_is_commutative_and_associative_to_the_bit(
 ) -> None:
     """Sketches of any scales, in any order and grouping, with others that are removed again: one result."""
 
-    def life(scale: int, values: list[float]) -> tuple[int, bytes]:
+    def life(scale: int, values: list[float]) -> tuple[int, record.Sketch]:
         one = Sketch(scale)
         one.add(values)
-        return len(values), encode(one.encode())
+        return len(values), one.encode()
 
-    def merge(of: list[tuple[int, bytes]]) -> MergedSketch:
+    def merge(of: list[tuple[int, record.Sketch]]) -> MergedSketch:
         """Merge in a random order and grouping."""
         if len(of) == 1:
             merged = MergedSketch()
@@ -223,11 +237,11 @@ def test_merging_is_commutative_and_associative_to_the_bit(
     found = []
     for _ in range(2):
         merged = merge([*lives, *others])
-        merged.merge(merge(others.copy()), -1)
+        merged.merge(merge(others.copy()), subtract=True)
         total = merged.total()
-        found.append(None if total is None else (encode(total.encode()), quantiles_of(total)))
+        found.append(None if total is None else (total.sketch(), total.quantiles()))
     total = merge(lives).total()
-    found.append(None if total is None else (encode(total.encode()), quantiles_of(total)))
+    found.append(None if total is None else (total.sketch(), total.quantiles()))
     assert found[0] == found[1] == found[2]
 
 

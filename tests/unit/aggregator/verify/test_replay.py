@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.buckets import buckets
 from tallystream_aggregator.table.decode import read_value
 from tallystream_aggregator.table.refusals import Refusal
 from tallystream_aggregator.verify.decode import RejectedError, read
@@ -60,7 +61,7 @@ def gauge(value: Any, name: str = "g") -> dict[str, Any]:
 
 
 def sketch(index: int, count: int, scale: int = 6) -> dict[str, Any]:
-    return {"scale": scale, "positive": {"offset": index, "counts": [count]}}
+    return {"scale": scale, "positive": buckets(index, count)}
 
 
 def histogram(count: int, **more: Any) -> dict[str, Any]:
