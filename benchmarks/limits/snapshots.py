@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from base64 import b64encode
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.ulid import ulid
@@ -134,38 +135,44 @@ def metrics() -> Iterator[Input]:
         yield input_of("snapshot", name, [(b"h", snapshot(items))])
 
 
+def run(offset: int, *counts: int, width: int = 1) -> str:
+    """Return consecutive buckets of a sketch as JSON."""
+    packed = b64encode(b"".join(count.to_bytes(width, "little") for count in counts)).decode()
+    return f'{{"offset":{offset},"width":{width},"counts":"{packed}"}}'
+
+
+def sketched(count: int, *runs: str, scale: int = 6, more: str = "") -> str:
+    """Return a histogram whose sketch has these runs of buckets."""
+    sketch = f'"scale":{scale},"positive":[{",".join(runs)}]{more}'
+    return metric("histogram", "%x", count, f',"sketch":{{{sketch}}}')
+
+
 def sketches() -> Iterator[Input]:
     """Yield snapshots of histograms whose sketches are sparse, wide, negative, or fine and coarse in turn."""
-
-    def sketched(count: int, sketch: str) -> str:
-        return metric("histogram", "%x", count, f',"sketch":{{{sketch}}}')
-
-    sparse = '"scale":6,"positive":{"offset":-2048,"counts":[1,-4094,1]}'
-    both = sparse + ',"negative":{"offset":-2048,"counts":[1,-4094,1]}'
+    far = run(-2048, 1), run(2047, 1)
+    negative = f',"negative":[{far[0]},{far[1]}]'
     for name, items in {
-        "two values in 4,096 buckets": each(BYTES, sketched(2, sparse)),
-        "the same in both signs": each(BYTES, sketched(4, both)),
-        "runs of one empty bucket": each(BYTES, sketched(2, sparse.replace("-4094", "-1," * 4093 + "-1"))),
-        "empty buckets only": each(BYTES, sketched(0, '"scale":6,"positive":{"offset":-2048,"counts":[-4096]}')),
-        "4,096 full buckets": each(
-            BYTES, sketched(4096, f'"scale":6,"positive":{{"offset":-2048,"counts":[{"1," * 4095}1]}}')
-        ),
-        "another count": each(BYTES, sketched(3, sparse)),
-        "5,000 buckets": each(BYTES, sketched(2, '"scale":6,"positive":{"offset":0,"counts":[1,-4998,1]}')),
-        "zeros": each(BYTES, sketched(9, '"scale":6,"zero_count":9')),
-        **{
-            f"scale {scale}": each(BYTES, sketched(1, f'"scale":{scale},"positive":{{"offset":0,"counts":[1]}}'))
-            for scale in (-10, -1, 0, 3, 20, 21)
-        },
+        "two values in 4,096 buckets": each(BYTES, sketched(2, *far)),
+        "the same in both signs": each(BYTES, sketched(4, *far, more=negative)),
+        "empty buckets between": each(BYTES, sketched(2, run(-2048, 1, *[0] * 4_094, 1))),
+        "empty buckets only": each(BYTES, sketched(0, run(-2048, *[0] * 4_096))),
+        "runs of one bucket": each(BYTES, sketched(600, *(run(2 * n, 1) for n in range(600)))),
+        "4,096 full buckets": each(BYTES, sketched(4_096, run(-2048, *[1] * 4_096))),
+        "4,096 buckets of eight bytes": each(BYTES, sketched(4_096 << 48, run(-2048, *[1 << 48] * 4_096, width=8))),
+        "another count": each(BYTES, sketched(3, *far)),
+        "5,000 buckets": each(BYTES, sketched(2, run(0, 1), run(4_999, 1))),
+        "runs in falling order": each(BYTES, sketched(2, far[1], far[0])),
+        "counts that are no base64": each(BYTES, sketched(1, '{"offset":0,"counts":"?"}')),
+        "zeros": each(BYTES, sketched(9, more=',"zero_count":9')),
+        **{f"scale {scale}": each(BYTES, sketched(1, run(0, 1), scale=scale)) for scale in (-10, -1, 0, 3, 20, 21)},
     }.items():
         rows = [(b"h", snapshot(items))]
         yield input_of("sketch", name, rows)
         if name in {"two values in 4,096 buckets", "the same in both signs", "scale 20"}:
-            again = [one.replace('"count":2', '"count":3').replace("[1,-4094,1]", "[2,-4094,1]", 1) for one in items]
+            again = [one.replace('"offset":-2048', '"offset":-2047', 1) for one in items]
             yield input_of("sketch", f"{name}: the next values", [(b"h", snapshot(again, seq=2))], rows)
-            yield input_of(
-                "sketch", f"{name}: 32 lives", [(b"h", snapshot(items[::32], n)) for n in range(1, 32)], rows
-            )
+            lives = [(b"h", snapshot(items[::32], n)) for n in range(1, 32)]
+            yield input_of("sketch", f"{name}: 32 lives", lives, rows)
 
 
 def lives() -> Iterator[Input]:
@@ -288,9 +295,7 @@ def inputs() -> Iterator[Input]:
     """Yield all of them, after two usual records to compare with."""
     usual = [metric("counter", f"orders.processed.{n}", 12_345) for n in range(900)]
     yield input_of("snapshot", "usual: 900 counters", [(b"h", snapshot(usual))])
-    counts = ",".join(["1"] * 20)
-    sketch = f',"sketch":{{"scale":6,"positive":{{"offset":-20,"counts":[{counts}]}}}}'
-    usual = [metric("histogram", f"h.{n}", 20, sketch) for n in range(400)]
+    usual = [sketched(20, run(-20, *[1] * 20)).replace("%x", f"h.{n}") for n in range(400)]
     yield input_of("snapshot", "usual: 400 histograms", [(b"h", snapshot(usual))])
     for make in (types, metrics, sketches, lives, short_forms, forgets, unreadable):
         yield from make()

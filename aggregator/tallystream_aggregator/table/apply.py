@@ -23,7 +23,7 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.limits import METRICS_PER_RECORD, out_of_bounds, refuse_over_limit
-from tallystream_aggregator.table.refusals import Refusal, Refusals
+from tallystream_aggregator.table.refusals import RecordRefusals, Refusal
 from tallystream_aggregator.table.state import Life, Row
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.table.lives import Lives
 
 
-def replace_block(lives: Lives, life: Life, snapshot: Snapshot, refused: Refusals) -> bool:
+def replace_block(lives: Lives, life: Life, snapshot: Snapshot, refused: RecordRefusals) -> bool:
     """Replace the block of a part, and the rows beside it, by those of a newer snapshot. Return True.
 
     Return False and change nothing if the block can't be replaced as a whole: the part has none, the snapshot has other
@@ -67,7 +67,7 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot, refused: Refusal
 
 
 def replace_all(
-    lives: Lives, life: Life, snapshot: Snapshot, before: int, refused: Refusals
+    lives: Lives, life: Life, snapshot: Snapshot, before: int, refused: RecordRefusals
 ) -> tuple[Counter[str], list[int]]:
     """Replace the row of each metric in `life`, whose part has no block.
 
@@ -156,7 +156,7 @@ class RecordApplier:
         self._settings = settings
         self.run_limit = -1
 
-    def apply_snapshot(self, instance: str, message: DecodedSnapshot, record: Record, refused: Refusals) -> None:
+    def apply_snapshot(self, instance: str, message: DecodedSnapshot, record: Record, refused: RecordRefusals) -> None:
         """Apply a snapshot to its part of its life, unless it is too late or too early (rule 3), or stale (rule 1)."""
         snapshot = message.snapshot
         life = self._life_of(instance, snapshot, record)
@@ -209,7 +209,7 @@ class RecordApplier:
             return Refusal("complete: the earlier snapshots of this life have the other value")
         return life
 
-    def _replace(self, life: Life, snapshot: Snapshot, record: Record, before: int, refused: Refusals) -> None:
+    def _replace(self, life: Life, snapshot: Snapshot, record: Record, before: int, refused: RecordRefusals) -> None:
         """Make a snapshot the newest of its part. `before` is the seq of the one before."""
         lives = self._lives
         if life.living == snapshot.final:
@@ -248,14 +248,14 @@ class RecordApplier:
         else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
             self._lives.publish(life, part)
         self._lives.blocks_to_rows(life, (part,))
-        replace_all(self._lives, life, message.snapshot, life.parts[part], Refusals(0))
+        replace_all(self._lives, life, message.snapshot, life.parts[part], RecordRefusals(0))
 
     def _refuse_over_limit(self, life: Life, limit: str, number: int, record: Record) -> Refusal:
         """Return one refusal for `number` metrics over a limit."""
         self._lives.add_limit_event(life, limit, record)
         return refuse_over_limit(limit, number, self._settings)
 
-    def apply_short_form(self, instance: str, message: ShortForm, record: Record, refused: Refusals) -> None:
+    def apply_short_form(self, instance: str, message: ShortForm, record: Record, refused: RecordRefusals) -> None:
         """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
         life = self._lives.instances.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
         if life is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, 
 import msgspec
 
 from tallystream.record import CLASSES, Header, Histogram, LifeId, Metric, Name, ShortForm, Snapshot, Tags
-from tallystream_aggregator.table.refusals import Refusal, Refusals
+from tallystream_aggregator.table.refusals import RecordRefusals, Refusal
 
 if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
@@ -271,7 +271,7 @@ def _snapshot(document: dict[str, Any], max_metrics: int) -> DecodedSnapshot | R
     except (msgspec.ValidationError, ValueError) as error:
         return Refusal(f"snapshot: {error}")
     good: list[Metric] = []
-    rejected = Refusals()
+    rejected = RecordRefusals()
     for item in metrics[:max_metrics]:
         try:
             good.append(_metric(item))

@@ -18,7 +18,7 @@ class Refusal(NamedTuple):
     metric: str | None = None
 
 
-class Refusals:
+class RecordRefusals:
     """What is refused of one record. At most `kept` refusals of each kind are formatted."""
 
     def __init__(self, kept: int = MAX_LETTERS) -> None:

@@ -28,7 +28,7 @@ from tallystream_aggregator.table.forget import forget_metric
 from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings
 from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
-from tallystream_aggregator.table.refusals import Refusal, Refusals
+from tallystream_aggregator.table.refusals import RecordRefusals, Refusal
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
 from tallystream_aggregator.table.shards import is_otlp, shard_of
 from tallystream_aggregator.table.state import Removed
@@ -77,7 +77,7 @@ class Table:
         later one is applied; -1 for none. Each of them would be accepted, and replaced by the next.
         """
         self._applier.run_limit = -1
-        refused = Refusals()
+        refused = RecordRefusals()
         self._apply_record(record, message, refused)
         if self._counts(record):
             self.state.records += records
@@ -162,7 +162,7 @@ class Table:
             state, metrics=metrics, lives=lives, removed=removed, forgotten_sums=forgotten_sums
         )
 
-    def _apply_record(self, record: Record, message: Message | None, refused: Refusals) -> None:
+    def _apply_record(self, record: Record, message: Message | None, refused: RecordRefusals) -> None:
         """Apply one record, and add what is refused of it."""
         if record.topic in self.settings.otlp_topics:  # without clock records
             self._note_forgotten(self._lives.forget(record.partition_name, record.clock_ms))
@@ -176,7 +176,7 @@ class Table:
         else:
             self._apply_keyed(record, message, refused)
 
-    def _apply_keyed(self, record: Record, message: Message | None, refused: Refusals) -> None:
+    def _apply_keyed(self, record: Record, message: Message | None, refused: RecordRefusals) -> None:
         """Apply a record whose key is an instance ID."""
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
@@ -199,7 +199,7 @@ class Table:
     def _is_clock(self, record: Record) -> bool:
         return record.key == CLOCK_KEY and record.topic not in self.settings.otlp_topics
 
-    def _apply_clock(self, record: Record, refused: Refusals) -> None:
+    def _apply_clock(self, record: Record, refused: RecordRefusals) -> None:
         """Forget lives by a clock record, which every shard has. One of the shards refuses anything else."""
         wall_ms = read_clock(record.value)
         if wall_ms is not None:
@@ -212,7 +212,7 @@ class Table:
         self._lives.events.append(Event("limit", "", instance, "", record.clock_ms, *record.location, RECORD_SIZE))
         return Refusal(f"limit: the record has {size} bytes; the limit is {limit}")
 
-    def _apply_otlp(self, record: Record, refused: Refusals) -> None:
+    def _apply_otlp(self, record: Record, refused: RecordRefusals) -> None:
         """Apply the data of the resources in an OTLP record whose instances are in this shard.
 
         The shard of its key refuses what is no OTLP. Of the shards that the record has data for, the first one refuses
@@ -240,7 +240,9 @@ class Table:
             elif shard == own:
                 self._apply_resource(resource, instance, record, refused)
 
-    def _apply_resource(self, resource: otlp.ResourceData, instance: str, record: Record, refused: Refusals) -> None:
+    def _apply_resource(
+        self, resource: otlp.ResourceData, instance: str, record: Record, refused: RecordRefusals
+    ) -> None:
         """Apply the data of one resource of an OTLP record."""
         try:
             found = otlp.snapshots(resource, record.timestamp_ms)
@@ -256,7 +258,7 @@ class Table:
         for snapshot in found.baselines:
             self._applier.apply_baseline(instance, snapshot)
 
-    def _apply_message(self, instance: str, message: Message, record: Record, refused: Refusals) -> None:
+    def _apply_message(self, instance: str, message: Message, record: Record, refused: RecordRefusals) -> None:
         if isinstance(message, Refusal):
             refused.add(message)
         elif isinstance(message, DecodedSnapshot):
