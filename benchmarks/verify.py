@@ -54,7 +54,7 @@ def main() -> None:
                 took, cpu = time.perf_counter() - began, time.process_time() - cpu
                 assert count == options.records
                 print(
-                    f"  {name}: {count / took:,.0f} records/s, {metrics * count / took:,.0f} metrics/s, {cpu:.1f} CPU-s"
+                    f"  {name}: {count / took:,.0f} records/s, {metrics * count / took:,.0f} metrics/s, {cpu:.2f} CPU-s"
                 )
     print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
 

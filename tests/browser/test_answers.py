@@ -147,7 +147,6 @@ def test_csv_behind_the_password(
         named = group("=cmd|' /C calc'!A0", (2**53 + 1 - ago, 2**53 + 1 - ago))
         sink.write(rounds.points(round_of(named), now_ms - ago * 1000))
     sink.write([counter_point(2**53 + 1, now_ms, app="@app")])
-    sink.flush()
     sink.close()
     with serve(spec) as url, open_page(f"{url}/?group=%3Dcmd%7C%27%20%2FC%20calc%27%21A0") as page:
         assert requests.get(f"{url}/csv?table=groups-table", timeout=TIMEOUT_MS / 1000).status_code == 401

@@ -45,7 +45,6 @@ def write(spec: str) -> None:
     event = Point("tallystream.events", {"app": NAME, "kind": "restart", "instance": NAME}, {"text": NAME}, now)
     sums = [counter_point(7, now - 9000, app=NAME, name=COUNTER), counter_point(9, now, app=NAME, name=COUNTER)]
     sink.write([*sums, counted_twice, Point(f"instance:{COUNTER}", row, {"count": 9}, now), event])
-    sink.flush()
     sink.close()
 
 

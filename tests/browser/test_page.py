@@ -283,7 +283,6 @@ def test_ten_thousand_partitions_stay_usable(spec: str, sink: Sink, serve: Calla
     for ago in (20, 10, 0):
         wide = group("wide", *((number, number * 2 + 100 - ago) for number in range(10_000)))
         sink.write(rounds.points(round_of(wide), now - ago * 1000))
-    sink.flush()
     with serve(spec) as url, open_page(f"{url}/?group=wide") as page:
         page.get_by_text("The worst 500 of 10,000 partitions").wait_for(timeout=TIMEOUT_MS)
         page.get_by_placeholder("topic/partition").fill("orders/1234")
@@ -330,10 +329,8 @@ def test_an_empty_store_has_instructions(spec: str, sink: Sink, serve: Callable,
         page.get_by_text("The store is empty").wait_for(timeout=TIMEOUT_MS)
         assert "tallystream up" in page.inner_text("body")
         sink.write([counter_point(7, now_ms())])
-        sink.flush()
         page.get_by_text("No lag has been collected yet").wait_for(timeout=TIMEOUT_MS)
         sink.write(Rounds().points(round_of(group("g", (1, 4))), now_ms()))
-        sink.flush()
         until(page, "Worst: g", "3")
 
 

@@ -53,7 +53,7 @@ def test_a_real_prometheus_finds_every_sum(sink: PrometheusSink, server: prometh
     points += [sum_point("counter", n, NOW_MS, "keys", {text: "v"}) for n, text in enumerate(HOSTILE)]
     points += [sum_point("counter", n, NOW_MS, text) for n, text in enumerate(HOSTILE)]
     sink.write(points)
-    sink.flush()
+    sink.show()
     wait_until(lambda: server.query("tallystream_sums"), LIMIT_S, "the sums are scraped")
     assert server.target() == ("up", "")
     assert sink.refusals.number == 0
@@ -93,7 +93,7 @@ def test_a_rate_grows_with_the_sum(sink: PrometheusSink, server: prometheus.Prom
 
     def grown() -> bool:
         sink.write([sum_point("counter", n := next(counts), NOW_MS + n, "growing")])
-        sink.flush()
+        sink.show()
         found = server.query("increase(growing_total[1m])")
         return bool(found) and found[0][1] > 0
 

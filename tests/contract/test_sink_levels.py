@@ -108,24 +108,20 @@ def test_every_type_of_metric_is_stored_at_the_sinks_level(target: Target, sink:
     points.append(point(most))
     sink.write(points[:40])
     sink.write(points[40:])
-    sink.flush()
     require(target, sink, points)
     assert sink.refusals.number == 0
 
 
 def test_a_repeated_write_changes_nothing(target: Target, sink: Sink) -> None:
-    """Writing all or some points again, before or after a flush, by this or another sink, makes no difference."""
+    """Writing all or some points again, by this or another sink, makes no difference."""
     points = [sum_point("counter", n, NOW_MS + n * 100, tags={"of": str(n % 3)}) for n in range(60)]
     sink.write(points)
-    sink.flush()
     for again in (points, points[20:40] + points[30:], points):
         sink.write(again)
-        sink.flush()
     if target.level != "latest":
         other = target.open()
         other.setup()
         other.write(points)
-        other.flush()
         other.close()
     require(target, sink, points)
 
@@ -134,9 +130,7 @@ def test_the_later_of_two_points_with_one_time_is_stored(target: Target, sink: S
     """This holds for two points in one write and for points in two writes."""
     points = [sum_point("counter", n, NOW_MS) for n in (5, 6, 7)]
     sink.write(points[:2])
-    sink.flush()
     sink.write(points[2:])
-    sink.flush()
     require(target, sink, points)
     ((_, kept),) = promised(target.level, points).items()
     assert [fields["count"] for fields in kept.values()] == [7]
@@ -154,7 +148,6 @@ def test_any_text_is_its_own_series(target: Target, sink: Sink, where: str) -> N
             tags |= {text: "v"} if where == "tag key" else {"k": text}
         points.append(sum_point("counter", n, NOW_MS, name, tags))
     sink.write(points)
-    sink.flush()
     assert sink.refusals.number == 0
     require(target, sink, points)
 
@@ -166,7 +159,6 @@ def test_a_rejected_point_does_not_block_others(target: Target, sink: Sink, capl
     sink.refusals.listen = lambda point, reason: rejected.append((point, reason))
     with caplog.at_level("WARNING"):
         sink.write([*points[:10], *BAD, *points[10:]])
-        sink.flush()
     assert sink.refusals.number == len(BAD)
     assert [point for point, _ in rejected] == BAD
     assert all("rejects a point of 'bad' permanently: " in reason for _, reason in rejected)
@@ -175,17 +167,15 @@ def test_a_rejected_point_does_not_block_others(target: Target, sink: Sink, capl
 
 
 def test_an_empty_write_is_allowed(target: Target, sink: Sink) -> None:
-    """A flush without points is allowed, too."""
-    sink.flush()
+    """Of the first points, and later."""
     sink.write([])
-    sink.flush()
     sink.setup()
     require(target, sink, [])
 
 
 @pytest.mark.integration
 def test_an_unavailable_carbon_gets_all_points_later(tmp_path: Path) -> None:
-    """Carbon is killed before a write and before a flush. The same sink continues, and no point is lost.
+    """Carbon is killed before a write. The same sink continues, and no point is lost.
 
     The sink also repeats the points that Carbon had in memory when it was killed.
     """
@@ -197,7 +187,6 @@ def test_an_unavailable_carbon_gets_all_points_later(tmp_path: Path) -> None:
         sink = target.open()
         sink.setup()
         sink.write(points[:40])
-        sink.flush()
         own.kill()  # the points of this second are still in its memory
         for call in (sink.setup, lambda: sink.write(points[40:60])):
             with pytest.raises(SinkUnavailableError, match=f"Graphite 127.0.0.1:{own.port}: "):
@@ -206,17 +195,16 @@ def test_an_unavailable_carbon_gets_all_points_later(tmp_path: Path) -> None:
         sink.write(points[40:60])
         own.kill()
         with pytest.raises(SinkUnavailableError):
-            sink.flush()
+            sink.write(points[60:])
         own.start()
-        sink.write(points[40:])
-        sink.flush()
+        sink.write(points[60:])
         require(target, sink, points)
         sink.close()
 
 
 @pytest.mark.integration
 def test_a_stopped_carbon_is_unavailable(tmp_path: Path) -> None:
-    """After SIGSTOP Carbon reads nothing, so a flush times out."""
+    """After SIGSTOP Carbon reads nothing, so a write times out."""
     from tallystream_aggregator.sinks.graphite import GraphiteSink
 
     if why := carbons.missing():
@@ -229,18 +217,16 @@ def test_a_stopped_carbon_is_unavailable(tmp_path: Path) -> None:
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         try:
-            sink.write(points)
             with pytest.raises(SinkUnavailableError, match="timed out"):
-                sink.flush()
+                sink.write(points)
         finally:
             os.kill(pid, signal.SIGCONT)
         slow = GraphiteSink("127.0.0.1", own.port, prefix="t")
         slow.write(points)
-        slow.flush()
         require(Graphite(own, "t"), slow, points)
 
 
-def test_prometheus_metrics_are_unavailable_until_a_flush() -> None:
+def test_prometheus_metrics_are_unavailable_until_they_are_shown() -> None:
     """A scrape gets 503 with the reason. The same holds after a withdrawal."""
     sink = PrometheusSink("127.0.0.1", 0)
     sink.setup()
@@ -248,14 +234,14 @@ def test_prometheus_metrics_are_unavailable_until_a_flush() -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         scrape(sink)
     assert (caught.value.code, caught.value.read()) == (503, b"the newest sums are not known yet\n")
-    sink.flush()
+    sink.show()
     sink.write([sum_point("counter", 2, NOW_MS + 1)])
     assert 'orders_processed_total{name="orders.processed",app="orders",metric_type="counter"} 1\n' in scrape(sink)
     sink.withdraw("the broker is unavailable")
     with pytest.raises(urllib.error.HTTPError) as caught:
         scrape(sink)
     assert (caught.value.code, caught.value.read()) == (503, b"the broker is unavailable\n")
-    sink.flush()
+    sink.show()
     assert 'orders_processed_total{name="orders.processed",app="orders",metric_type="counter"} 2\n' in scrape(sink)
     sink.close()
 

@@ -191,7 +191,6 @@ def test_points_are_durable(store: StoreSettings) -> None:
     first.setup()
     first.setup()
     first.write([Point("kept", {}, {"count": 1}, NOW_MS)])
-    first.flush()
     first.close()
     first.close()
     write(store, [Point("kept", {}, {"count": 2}, NOW_MS + 1)])

@@ -37,12 +37,10 @@ class History:
             if ago % 60 == 0:
                 points += instances(now - ago * 1000, 600 - ago)
         sink.write(points)
-        sink.flush()
 
     def round(self, *, behind: int | None = None) -> None:
         """Write a round of now, in which `billing` has a lag of `behind` records."""
         self.sink.write(self.points(round(time.time() * 1000), 0, behind=behind))
-        self.sink.flush()
 
     def points(self, ts: int, ago: int, *, behind: int | None = None) -> list[Point]:
         """Return the points of a round `ago` seconds ago."""

@@ -51,7 +51,6 @@ def write(settings: StoreSettings, points: Sequence[Point]) -> int:
     try:
         sink.setup()
         sink.write(points)
-        sink.flush()
     finally:
         sink.close()
     return sink.refusals.number

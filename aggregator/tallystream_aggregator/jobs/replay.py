@@ -29,7 +29,7 @@ from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.reading import committed_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from tallystream.signals import SignalSafeEvent
     from tallystream_aggregator.sinks.base import Point, Sink
@@ -86,15 +86,10 @@ def _write(period: Iterator[Point], sink: Sink, stop: SignalSafeEvent, say: Call
     written = 0
     retry(sink.setup, stop.wait)
     while points := list(islice(period, CHUNK)):
-        retry(partial(_write_once, sink, points), stop.wait)
+        retry(partial(sink.write, points), stop.wait)
         written += len(points)
         say(f"{written:,} points")
     return written
-
-
-def _write_once(sink: Sink, points: Sequence[Point]) -> None:
-    sink.write(points)
-    sink.flush()
 
 
 def _points(topics: Topics, kafka: Mapping[str, str], stop: SignalSafeEvent) -> Iterator[Point]:

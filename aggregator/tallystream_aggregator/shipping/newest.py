@@ -71,7 +71,7 @@ class NewestSums:
             log.warning("%s; trying again", error)
         else:
             status.checked()
-            self._sink.flush()
+            self._sink.show()
             self._fresh_s, self._is_shown = asked_s, True
         self._withdraw_old()
         self._stop.wait(EVERY_S)

@@ -154,7 +154,6 @@ class Shipper:
         counted, refusals.listen = refusals.number, lambda point, reason: bad.append((point, reason))
         try:
             self._sink.write(points)
-            self._sink.flush()
             self._rejected.send(bad)
         except SinkUnavailableError:
             refusals.number = counted

@@ -137,7 +137,7 @@ class Rejections:
 class Sink(Protocol):
     """A store that takes points.
 
-    Delivery: at least once. When `write` returns, its points are durable in the store, or `flush` makes them so.
+    Delivery: at least once. When `write` returns, its points are durable in the store.
     Writing the same points again changes nothing. A point is identified by (measurement, tags, ts_ms): the fields of
     two points with the same identity are merged, and the later value wins. A store of the latest point only keeps the
     last one that is written. Points of one series are written in order.
@@ -156,22 +156,15 @@ class Sink(Protocol):
         """
 
     def write(self, points: Sequence[Point]) -> None:
-        """Write the points, in order.
+        """Write the points, in order, and return when they are durable.
 
         Raises:
             ConfigError: the settings are wrong, so waiting does not help.
-            SinkUnavailableError: nothing or only a part was written; write the same points again later.
-        """
-
-    def flush(self) -> None:
-        """Return when every point written so far is durable.
-
-        Raises:
-            SinkUnavailableError: this is unknown; write the points since the last flush again later.
+            SinkUnavailableError: nothing, only a part or all was written; write the same points again later.
         """
 
     def close(self) -> None:
-        """Flush, and release all resources. It is safe to call this again."""
+        """Release all resources. It is safe to call this again."""
 
 
 class Store(Sink, Protocol):

@@ -12,7 +12,6 @@ import socket
 import string
 import time
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -63,8 +62,6 @@ def _quoted(text: str, safe: str) -> str:
 
 TIMEOUT_S = 30.0
 """The longest wait for a send, and for Carbon to close the connection, in seconds."""
-CHUNK = 1_000
-"""Points in one send."""
 LONGEST_LINE = 16_000
 """In bytes. Carbon (Twisted's line receiver) closes the connection at a line of more than 16,384 bytes, so it loses the
 lines after it."""
@@ -84,8 +81,8 @@ class GraphiteSink:
     Level: every point, at 1 s resolution. Of several points in one second, the last one is stored. Carbon stores
     floats, so an integer beyond 2^53 is rounded. Text fields are left out. A point without a number is refused.
 
-    Delivery: at least once, up to Carbon's memory. The protocol has no acknowledgement, so each flush shuts down the
-    connection and waits until Carbon closes its side, after it has read every line. When a flush returns, Carbon's
+    Delivery: at least once, up to Carbon's memory. The protocol has no acknowledgement, so each write shuts down its
+    connection and waits until Carbon closes its side, after it has read every line. When a write returns, Carbon's
     process has all lines; when it raises, Carbon may lack some. Carbon keeps the lines in memory until it writes them
     to its files, and loses them if it is killed before. So the sink keeps another connection open, on which it sends
     nothing. If Carbon has closed that, or after another failure, the next write first sends the lines of the last 60 s
@@ -104,10 +101,8 @@ class GraphiteSink:
         self._address = (host, port)
         self._prefix = f"{prefix}." if prefix else ""
         self._timeout_s = timeout_s
-        self._socket: socket.socket | None = None
         self._watch: socket.socket | None = None
-        self._sent: list[bytes] = []
-        self._lately: deque[tuple[float, bytes]] = deque()
+        self._lately: deque[tuple[float, bytes]] = deque()  # when, and what Carbon has read
         self._failed = False
         self.refusals = Rejections("Graphite")
 
@@ -123,55 +118,36 @@ class GraphiteSink:
             raise self._unavailable(error) from error
 
     def write(self, points: Sequence[Point]) -> None:
-        """Send the points in order.
+        """Send the points in order, and return when Carbon has read every line.
 
         Raises:
-            SinkUnavailableError: Carbon is unavailable or does not read; write the points since the last flush again.
+            SinkUnavailableError: Carbon is unavailable, or does not read; write the points again.
         """
+        lines = "".join(line for point in points for line in self._lines(point)).encode()
         try:
-            for at in range(0, len(points), CHUNK):
-                lines = "".join(line for point in points[at : at + CHUNK] for line in self._lines(point))
-                if lines:
-                    self._send(lines.encode())
+            if lines:
+                self._send(lines)
         except OSError as error:
+            self._unwatch()
+            self._failed = True
             raise self._unavailable(error) from error
-
-    def flush(self) -> None:
-        """Return when Carbon has read every line.
-
-        Raises:
-            SinkUnavailableError: this is unknown; write the points since the last flush again later.
-        """
-        if self._socket is None:
-            return
-        try:
-            self._socket.shutdown(socket.SHUT_WR)
-            while self._socket.recv(4096):
-                pass
-        except OSError as error:
-            raise self._unavailable(error) from error
-        self._drop()
-        self._lately.extend((time.monotonic(), chunk) for chunk in self._sent)
-        self._sent = []
-        self._failed = False
-        self._forget()
 
     def close(self) -> None:
-        """Flush and close the connection. It is safe to call this again."""
-        with suppress(SinkUnavailableError):  # no caller is left to write the points again
-            self.flush()
-        self._drop()
+        """Close the connection. It is safe to call this again."""
         self._unwatch()
 
-    def _send(self, chunk: bytes) -> None:
-        if self._socket is None:
-            self._notice_restart()
-            self._socket = self._connect()
-            if self._failed:
-                for _, earlier in self._lately:
-                    self._socket.sendall(earlier)
-        self._socket.sendall(chunk)
-        self._sent.append(chunk)
+    def _send(self, lines: bytes) -> None:
+        self._notice_restart()
+        with self._connect() as connection:
+            for _, earlier in self._lately if self._failed else ():
+                connection.sendall(earlier)
+            connection.sendall(lines)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(4096):
+                pass
+        self._failed = False
+        self._lately.append((time.monotonic(), lines))
+        self._forget()
 
     def _connect(self) -> socket.socket:
         return socket.create_connection(self._address, timeout=self._timeout_s)
@@ -198,16 +174,7 @@ class GraphiteSink:
         while self._lately and (size > REPEAT_BYTES or self._lately[0][0] < time.monotonic() - REPEAT_S):
             size -= len(self._lately.popleft()[1])
 
-    def _drop(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
     def _unavailable(self, error: OSError) -> SinkUnavailableError:
-        self._drop()
-        self._unwatch()
-        self._sent = []
-        self._failed = True
         host, port = self._address
         return SinkUnavailableError(f"Graphite {host}:{port}: {error}.")
 

@@ -51,6 +51,7 @@ class Layout:
         self.counters = [n for n, (_, _, kind, _) in zip(self.numbers, own, strict=True) if kind == _COUNTER]
         self.others = [(at, n) for at, n in enumerate(self.numbers) if own[at][2] != _COUNTER]
         self.sorted = sorted(self.numbers)
+        self._is_sorted = self.sorted == self.numbers
         self._template: str | None = None
         self._index_of: dict[int, int] | None = None
 
@@ -81,7 +82,7 @@ class Layout:
             self._template = ",".join(
                 self._slot(at) for at in sorted(range(len(self.numbers)), key=self.numbers.__getitem__)
             )
-        if not others and self.sorted == self.numbers:
+        if not others and self._is_sorted:
             return self._template % tuple(counts)
         values = {**others, **dict(zip(self.counters, counts, strict=True))}
         return self._template % tuple(values[number] for number in self.sorted)

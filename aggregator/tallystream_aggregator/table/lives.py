@@ -285,7 +285,7 @@ class Lives:
     def _row(self, life: Life, part: int) -> TableRecord:
         """Return the record of a part of a life. Its metrics are in the order of their numbers."""
         metrics, seq, block = self.state.metrics, life.parts.get(part, 0), life.blocks.get(part)
-        rows = {number: row for number, row in life.rows.items() if row.part == part}
+        rows = {number: row for number, row in life.rows.items() if row.part == part} if life.rows else {}
         layout = None if block is None else self.layouts.layout_for(block)
         if layout is not None and len(rows) > len(layout.others):  # the newest snapshot lacks some
             rows |= self.layouts.counter_rows(life, part)

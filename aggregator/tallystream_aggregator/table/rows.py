@@ -12,7 +12,7 @@ A life is forgotten in one step: the sums of forgotten lives include it, and its
 
 from __future__ import annotations
 
-import operator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -146,7 +146,6 @@ class TableRecord(NamedTuple):
         return None if self.row is None else _encode(self.row)
 
 
-_common = operator.attrgetter(*COMMON)
 _json = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
@@ -162,15 +161,23 @@ def life_key(life: Life, part: int) -> bytes:
 
 def life_row(life: Life, part: int, metrics: PartMetrics) -> TableRecord:
     """Return the record of one part of a life."""
-    topic, _, partition = life.partition.rpartition(":")
+    topic, partition = _topic_and_number(life.partition)
     row = LifeRow(
+        app=life.app,
+        instance=life.instance,
+        life=life.life,
         part=part,
         seq=life.parts.get(part, 0),
         topic=topic,
-        partition=int(partition),
+        partition=partition,
         offset=life.offsets.get(part, -1),
+        last_seen_ms=life.last_seen_ms,
+        every_ms=life.every_ms,
+        keep_ms=life.keep_ms,
+        final=life.final,
+        living=life.living,
+        complete=life.complete,
         limits=list(life.limits),
-        **dict(zip(COMMON, _common(life), strict=True)),
     )
     content = f"[{metrics.text}]".encode()
     if metrics.baselines:
@@ -181,6 +188,12 @@ def life_row(life: Life, part: int, metrics: PartMetrics) -> TableRecord:
         row.metrics = msgspec.Raw(content)  # type: ignore[assignment]  # is written as it is
         row.older, row.last = metrics.older, metrics.last
     return TableRecord(life_key(life, part), row)
+
+
+@lru_cache(maxsize=10_000)
+def _topic_and_number(partition: str) -> tuple[str, int]:
+    topic, _, number = partition.rpartition(":")
+    return topic, int(number)
 
 
 def forgotten_row(state: State, number: int, metric: MetricId) -> TableRecord:

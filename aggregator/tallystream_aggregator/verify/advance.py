@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tallystream_aggregator.verify.replay import Replay
 
 
+PROGRESS_EVERY = 1_000
+
+
 class Change(NamedTuple):
     """From `ends` on, the table has so many shards, and forgets lives after this time, in ms; 0 if it is unknown."""
 
@@ -35,7 +38,7 @@ class Advance:
         begin: these offsets.
         records: the records of each partition, from these offsets on.
         changes: of the table's settings, in order.
-        on_record: called after every record with the number replayed so far.
+        on_progress: called after every `PROGRESS_EVERY` records with the number replayed so far.
     """
 
     def __init__(
@@ -44,11 +47,11 @@ class Advance:
         begin: Ends,
         records: Mapping[PartitionName, Iterator[RawRecord]],
         changes: Sequence[Change] = (),
-        on_record: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._replay, self._begin, self._records = replay, begin, records
         self._changes = list(changes)
-        self._on_record = on_record
+        self._on_progress = on_progress
         self._shards = [dict(begin)]  # how far each shard has read
         # The records that not all shards have read, and the next one.
         self._waiting: dict[PartitionName, list[RawRecord]] = {}
@@ -98,7 +101,8 @@ class Advance:
                         self._apply(partition, record, shard)
                 if record.offset < lowest:
                     self.records += 1
-                    self._on_record(self.records)
+                    if self.records % PROGRESS_EVERY == 0:
+                        self._on_progress(self.records)
                 else:
                     left.append(record)
                 if record.offset >= highest:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tallystream_aggregator.verify.lives import STAYING
 from tallystream_aggregator.verify.published import Moment, Unequal, unequal
 
 if TYPE_CHECKING:
@@ -129,14 +128,14 @@ class Check:
     ) -> list[Difference]:
         """Compare the newest sum of every metric with the replay. A change that was not published is a difference.
 
-        A metric that no life has needs no sum, nor a gauge that only forgotten lives have: its sum is empty, and a
+        A metric that no life has needs no sum, nor a gauge that only forgotten lives had: its sum is empty, and a
         table that was made again from its rows does not know it. The sums that are `differing` are compared elsewhere.
         """
         differences: list[Difference] = []
         for identity in {**dict.fromkeys(self._replay.identities()), **dict.fromkeys(newest)}:
             row, found = newest.get(identity), Unequal()
             if row is None:
-                if any(not life.forgotten or identity[1] in STAYING for life, _ in self._replay.rows(identity)):
+                if any(self._replay.rows(identity)):
                     found = {"sum": (None, "published")}
             elif not differing.get(row):
                 found = unequal(row.fields, self._replay.sum(identity))

@@ -1,4 +1,8 @@
-"""Decodes records of `metrics` as in docs/record.md, with the standard library's JSON."""
+"""Decodes records of `metrics` as in docs/record.md, with the standard library's JSON.
+
+`read_ordinary` is a shorter way for most of them. It accepts nothing that `read` refuses, if its texts are those of a
+snapshot that `read` accepts.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,128 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
 
 from tallystream_aggregator.verify import sketches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Identity = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, type, name, sorted tags). Each has one sum."""
 
 MAX_INT64 = 2**63 - 1
 MAX_DEPTH = 64
-_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _NO_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[^"\[\]{}]++', re.DOTALL)
 """Matches strings, also a truncated one, and everything else except brackets. Possessive, so it takes linear time."""
 
-_NO_TEXT = re.compile("[\0\ud800-\udfff]")
-"""NUL and surrogates."""
+_TEXT = r"\A[^\x00\ud800-\udfff]*\Z"
+"""Matches a text without NUL and surrogates."""
+
+Count = Annotated[int, Meta(ge=0, le=MAX_INT64)]
+Number = Annotated[int, Meta(ge=-(2**63), le=MAX_INT64)] | float
+Statistic = int | float | None
+"""A statistic of the instance. It is in no sum, so a whole number has no bounds."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=_TEXT)]
+Life = Annotated[str, Meta(pattern=r"\A[0-7][0-9A-HJKMNP-TV-Z]{25}\Z")]
+Kind = Literal["counter", "float_counter", "updown", "gauge", "meter", "histogram", "timer", "position"]
+_TagName = Annotated[str, Meta(min_length=1, max_length=128, pattern=_TEXT)]
+_TagValue = Annotated[str, Meta(max_length=512, pattern=_TEXT)]
+Tags = Annotated[dict[_TagName, _TagValue], Meta(max_length=32)]
+
+RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
+STATISTICS = ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999")
+_NULLABLE = ("sum", "min", "max", "sketch", *STATISTICS)
+FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "counter": (("count",), ()),
+    "float_counter": (("sum",), ()),
+    "updown": (("value",), ()),
+    "gauge": (("value",), ()),
+    "meter": (("count",), RATES),
+    "histogram": (("count",), _NULLABLE),
+    "timer": (("count",), (*RATES, *_NULLABLE)),
+    "position": (("start", "position"), ()),
+}
+"""The required and the optional fields of each type."""
+
+ABSENT = -1
+"""The count of a metric without one."""
+
+NO_TAGS, NO_SKETCH = msgspec.Raw(b"{}"), msgspec.Raw(b"")
+
+
+class Values(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A metric. None, ABSENT or NO_SKETCH stands for a value that it does not have.
+
+    `tags` and `sketch` are JSON. They are not checked, nor is the name.
+    """
+
+    type: str = ""
+    name: str = ""
+    tags: msgspec.Raw = NO_TAGS
+    count: Count = ABSENT
+    sum: Number | None = None
+    value: Number | None = None
+    min: Number | None = None
+    max: Number | None = None
+    start: Count | None = None
+    position: Count | None = None
+    sketch: msgspec.Raw = NO_SKETCH
+    mean_rate: Number = 0
+    m1_rate: Number = 0
+    m5_rate: Number = 0
+    m15_rate: Number = 0
+    mean: Statistic = None
+    stddev: Statistic = None
+    p50: Statistic = None
+    p75: Statistic = None
+    p95: Statistic = None
+    p98: Statistic = None
+    p99: Statistic = None
+    p999: Statistic = None
+
+
+class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A snapshot. `prev` is in epoch ms. `metrics` has each metric in order, or the reason why it is refused.
+
+    One that is not `complete` may lack metrics of its part. `over_limit` tells whether there were more metrics than a
+    record may have, `baseline` that its numbers are from before its stream of OTLP began.
+    """
+
+    app: str
+    life: str
+    part: Count
+    seq: Annotated[int, Meta(ge=1, le=MAX_INT64)]
+    prev: Count | None = None
+    every_ms: Annotated[int, Meta(ge=10, le=3_600_000)]
+    final: bool
+    complete: bool = True
+    metrics: list[Any]
+    over_limit: bool = False
+    baseline: bool = False
+
+
+class Ordinary(Snapshot, kw_only=True):
+    """A snapshot as it is on the wire."""
+
+    v: Literal[1] = 1
+    ts: Count
+    metrics: list[Values]
+
+
+class _Texts(msgspec.Struct):
+    app: Name
+    life: Life
+
+
+class _Named(msgspec.Struct):
+    name: Name
+    tags: Tags = {}
+
+
+class _ShortForm(_Named, kw_only=True):
+    value: Count
 
 
 class RawRecord(NamedTuple):
@@ -45,43 +153,21 @@ class RejectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One valid metric: its identity and its numbers, with the buckets of its `sketch`, None if it has none."""
+    """One valid metric: its identity and its values, with the buckets of its `sketch`, None if it has none."""
 
     identity: Identity
     numbers: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A snapshot. `prev` is in epoch ms. `metrics` has each metric in order, or the reason why it is refused.
-
-    One that is not `complete` may lack metrics of its part. `over_limit` tells whether there were more metrics than a
-    record may have, `baseline` that its numbers are from before its stream of OTLP began.
-    """
-
-    app: str
-    life: str
-    part: int
-    seq: int
-    prev: int | None
-    every_ms: int
-    final: bool
-    complete: bool
-    metrics: list[Metric | RejectedError]
-    over_limit: bool
-    baseline: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A forget record: it removes lives of its instance, or metrics with a name. None matches any value."""
 
-    app: str | None
-    life: str | None
-    metric: str | None
-    kind: str | None
-    tags: frozenset[tuple[str, str]]
-    shards: int
+    app: Name | None = None
+    life: Life | None = None
+    metric: Name | None = None
+    type: Kind | None = None
+    tags: Tags = {}
+    shards: Annotated[int, Meta(ge=1, le=MAX_INT64)] = 1
 
     def has_life(self, app: str, life: str | None) -> bool:
         """Return whether the record removes this life of the instance."""
@@ -90,7 +176,8 @@ class Forget:
     def has_metric(self, identity: Identity) -> bool:
         """Return whether the record removes this metric. The metric may have more tags than the record."""
         app, kind, name, tags = identity
-        return name == self.metric and self.app in (None, app) and self.kind in (None, kind) and self.tags <= set(tags)
+        is_named = name == self.metric and self.app in (None, app) and self.type in (None, kind)
+        return is_named and self.tags.items() <= dict(tags).items()
 
 
 def instance_of(key: bytes | None) -> str:
@@ -107,6 +194,18 @@ def instance_of(key: bytes | None) -> str:
         raise RejectedError("the key is not UTF-8") from error
 
 
+_decode = msgspec.json.Decoder(Ordinary).decode
+
+
+def read_ordinary(value: bytes) -> Ordinary | None:
+    """Return a snapshot, None if it is anything else or may be unusual. Its texts are not checked."""
+    try:
+        found = _decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if found.over_limit or found.baseline else found
+
+
 def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
     """Return the snapshot, the counter of the short form, or the forget record in `value`.
 
@@ -116,63 +215,38 @@ def read(value: bytes, max_metrics: int) -> Snapshot | Metric | Forget:
     content = _json(value)
     if not isinstance(content, dict):
         raise RejectedError("not a JSON object")
-    if "metrics" not in content and "forget" in content and not ("name" in content and "value" in content):
-        return _forget(content)
-    if "metrics" not in content:
-        name, tags = _text(content, "name", 1, 512), _tags(content)
-        return Metric(("default", "counter", name, tags), {"count": _count(content, "value")})
-    _require_version(content)
-    life = _life(content)
-    listed, final, complete = content["metrics"], content.get("final"), content.get("complete", True)
-    if not isinstance(listed, list) or not isinstance(final, bool) or not isinstance(complete, bool):
-        raise RejectedError("metrics is not a list, or final or complete is neither true nor false")
-    _bounded_int(content, "ts", 0, MAX_INT64)
-    return Snapshot(
-        app=(app := _text(content, "app", 1, 512)),
-        life=life,
-        part=_bounded_int(content, "part", 0, MAX_INT64),
-        seq=_bounded_int(content, "seq", 1, MAX_INT64),
-        prev=None if content.get("prev") is None else _bounded_int(content, "prev", 0, MAX_INT64),
-        every_ms=_bounded_int(content, "every_ms", 10, 3_600_000),
-        final=final,
-        complete=complete,
-        metrics=[_metric_or_reason(app, one) for one in listed[:max_metrics]],
-        over_limit=len(listed) > max_metrics,
-    )
+    try:
+        if "metrics" in content:
+            return _snapshot(content, max_metrics)
+        if "forget" in content and not ("name" in content and "value" in content):
+            return _forget(content)
+        counter = msgspec.convert(content, _ShortForm)
+    except msgspec.ValidationError as error:
+        raise RejectedError(str(error)) from error
+    return Metric(("default", "counter", counter.name, _sorted(counter.tags)), {"count": counter.value})
+
+
+def _snapshot(content: dict[str, Any], max_metrics: int) -> Snapshot:
+    listed = content["metrics"]
+    if not isinstance(listed, list):
+        raise RejectedError("metrics is not a list")
+    known = {name: content[name] for name in Ordinary.__struct_fields__ if name in content}
+    found = msgspec.convert(known | {"metrics": [], "over_limit": False, "baseline": False}, Ordinary)
+    msgspec.convert(content, _Texts)
+    snapshot: Snapshot = found
+    snapshot.metrics = [_metric_or_reason(found.app, one) for one in listed[:max_metrics]]
+    snapshot.over_limit = len(listed) > max_metrics
+    return snapshot
 
 
 def _forget(content: dict[str, Any]) -> Forget:
-    _require_version(content)
-    named = content["forget"]
-    if not isinstance(named, dict) or named.keys() - {"app", "life", "metric", "type", "tags", "shards"}:
-        raise RejectedError("forget: no object, or a field that is not known")
-    kind = named.get("type")
-    if kind is not None and (not isinstance(kind, str) or kind not in _KINDS):
-        raise RejectedError("forget: no known type")
-    found = Forget(
-        app=None if named.get("app") is None else _text(named, "app", 1, 512),
-        life=None if named.get("life") is None else _life(named),
-        metric=None if named.get("metric") is None else _text(named, "metric", 1, 512),
-        kind=kind,
-        tags=frozenset(_tags(named)),
-        shards=_bounded_int(named, "shards", 1, MAX_INT64) if "shards" in named else 1,
-    )
-    of_metrics = kind is not None or found.tags or found.shards != 1
+    if content.get("v", 1) != 1 or isinstance(content.get("v"), (bool, float)):
+        raise RejectedError("another version")
+    found = msgspec.convert(content["forget"], Forget)
+    of_metrics = found.type is not None or found.tags or found.shards != 1
     if (found.life is not None and found.metric is not None) or (of_metrics and found.metric is None):
         raise RejectedError("forget: fields that do not go together")
     return found
-
-
-def _require_version(content: dict[str, Any]) -> None:
-    if content.get("v", 1) != 1 or isinstance(content.get("v"), (bool, float)):
-        raise RejectedError("another version")
-
-
-def _life(content: dict[str, Any]) -> str:
-    life = content.get("life")
-    if not isinstance(life, str) or not _ULID.fullmatch(life):
-        raise RejectedError("life is no ULID")
-    return life
 
 
 def created_ms(life: str) -> int:
@@ -185,7 +259,7 @@ def _json(value: bytes) -> Any:
         text = value.decode("utf-8")
         if value.count(b"[") + value.count(b"{") > MAX_DEPTH:
             _require_shallow(text)
-        return json.loads(text, parse_int=_integer)
+        return json.loads(text, parse_int=_whole, parse_float=_fraction, parse_constant=_fraction)
     except ValueError as error:
         raise RejectedError("not JSON in UTF-8") from error
 
@@ -198,125 +272,56 @@ def _require_shallow(text: str) -> None:
             raise RejectedError("nested too deep")
 
 
-def _integer(digits: str) -> int:
-    # All longer numbers are as far beyond the range of floats as this one.
-    return int(digits) if len(digits) < 400 else int(digits[:2] + "0" * 400)
+_NO_NUMBER, _HUGE = object(), object()
+"""What is no number, and a whole number beyond the range of floats, which is one only in a statistic."""
+
+
+def _whole(digits: str) -> Any:
+    """Return a whole number, one beyond 64 bits as the nearest float."""
+    if len(digits) <= 20 and -(2**63) <= (number := int(digits)) <= MAX_INT64:
+        return number
+    return _HUGE if (found := _fraction(digits)) is _NO_NUMBER else found
+
+
+def _fraction(digits: str) -> Any:
+    return found if math.isfinite(found := float(digits)) else _NO_NUMBER
 
 
 def _metric_or_reason(app: str, content: Any) -> Metric | RejectedError:
     try:
         return _metric(app, content)
+    except ValueError as error:  # also those of msgspec
+        return RejectedError(str(error))
     except RejectedError as refused:
         return refused
 
 
 def _metric(app: str, content: Any) -> Metric:
-    kind = content.get("type") if isinstance(content, dict) else None
-    reader = _KINDS.get(kind) if isinstance(kind, str) else None
-    if reader is None:
+    named, kind = msgspec.convert(content, _Named), content.get("type")
+    if not isinstance(kind, str) or kind not in FIELDS:
         raise RejectedError("no metric of a known type")
-    identity = (app, str(kind), _text(content, "name", 1, 512), _tags(content))
-    return Metric(identity, reader(content))
-
-
-def _distribution(content: dict[str, Any]) -> dict[str, Any]:
-    for own in ("mean", "stddev", "p50", "p75", "p95", "p98", "p99", "p999"):
-        _statistic(content, own)
-    count = _count(content, "count")
-    found: dict[str, Any] = {"count": count, "sum": _number(content, "sum", optional=True)}
-    if not count and found["sum"] is None:
-        found["sum"] = 0.0
-    found |= {name: _number(content, name, optional=True) for name in ("min", "max")}
-    return found | {"sketch": _sketch(content, count)}
-
-
-def _rates(content: dict[str, Any]) -> dict[str, Any]:
-    return {rate: _zero_if_absent(content, rate) for rate in ("mean_rate", "m1_rate", "m5_rate", "m15_rate")}
-
-
-_KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "counter": lambda content: {"count": _count(content, "count")},
-    "float_counter": lambda content: {"sum": _positive(content, "sum")},
-    "updown": lambda content: {"value": _number(content, "value")},
-    "gauge": lambda content: {"value": _number(content, "value")},
-    "meter": lambda content: {"count": _count(content, "count")} | _rates(content),
-    "histogram": _distribution,
-    "timer": lambda content: _distribution(content) | _rates(content),
-    "position": lambda content: {"start": _count(content, "start"), "position": _count(content, "position")},
-}
-
-
-def _sketch(content: dict[str, Any], count: int) -> sketches.Bins | None:
-    sketch = content.get("sketch")
-    if sketch is None:
-        return None
-    try:
-        bins = sketches.decode(sketch)
-    except ValueError as error:
-        raise RejectedError("the sketch can't be read") from error
-    if sum(bins.values()) != count:
+    required, optional = FIELDS[kind]
+    numbers: dict[str, Any] = {}
+    for name in (*required, *optional):
+        number = content.get(name)
+        if number is None and (name in required or (name in content and name not in _NULLABLE)):
+            raise RejectedError(f"{name} is missing")
+        if number is not None and not (name in STATISTICS and number is _HUGE):
+            numbers[name] = number
+    sketch = numbers.pop("sketch", None)
+    msgspec.convert(numbers, Values)
+    if "sum" in optional and not numbers["count"]:
+        numbers.setdefault("sum", 0.0)
+    if kind == "float_counter" and numbers["sum"] < 0:
+        raise RejectedError("sum is below 0")
+    bins = None if sketch is None else sketches.decode(sketch)
+    if bins is not None and sum(bins.values()) != numbers["count"]:
         raise RejectedError("the sketch has another number of values")
-    return bins
+    return Metric((app, kind, named.name, _sorted(named.tags)), numbers | {"sketch": bins})
 
 
-def _count(content: dict[str, Any], name: str) -> int:
-    return _bounded_int(content, name, 0, MAX_INT64)
-
-
-def _bounded_int(content: dict[str, Any], name: str, least: int, most: int) -> int:
-    value = content.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise RejectedError(f"{name} is not a whole number within its bounds")
-    return value
-
-
-def _number(content: dict[str, Any], name: str, *, optional: bool = False) -> Any:
-    value = content.get(name)
-    if value is None and optional:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise RejectedError(f"{name} is not a number")
-    try:
-        finite = math.isfinite(value)
-    except OverflowError:
-        finite = False
-    if not finite:
-        raise RejectedError(f"{name} is not finite")
-    return value if -MAX_INT64 - 1 <= value <= MAX_INT64 else float(value)
-
-
-def _statistic(content: dict[str, Any], name: str) -> None:
-    """Require that a statistic of the instance is a number or null. It is in no sum, so an integer has no bounds."""
-    if isinstance(content.get(name), bool) or not isinstance(content.get(name), int):
-        _number(content, name, optional=True)
-
-
-def _zero_if_absent(content: dict[str, Any], name: str) -> Any:
-    return _number(content, name) if name in content else 0
-
-
-def _positive(content: dict[str, Any], name: str) -> Any:
-    value = _number(content, name)
-    if value < 0:
-        raise RejectedError(f"{name} is below 0")
-    return value
-
-
-def _text(content: dict[str, Any], name: str, least: int, most: int) -> str:
-    return _good_text(content.get(name), name, least, most)
-
-
-def _good_text(value: Any, name: str, least: int, most: int) -> str:
-    if not isinstance(value, str) or not least <= len(value) <= most or _NO_TEXT.search(value):
-        raise RejectedError(f"{name} is not text within its bounds")
-    return value
-
-
-def _tags(content: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    tags = content.get("tags", {})
-    if not isinstance(tags, dict) or len(tags) > 32:
-        raise RejectedError("tags are no object of up to 32")
-    return tuple(sorted((_good_text(n, "tag", 1, 128), _good_text(v, "tag", 0, 512)) for n, v in tags.items()))
+def _sorted(tags: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(tags.items()))
 
 
 def clock(value: bytes | None) -> int | None:

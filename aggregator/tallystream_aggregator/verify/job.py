@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -31,7 +33,7 @@ from tallystream_aggregator.verify.replay import Replay
 from tallystream_aggregator.verify.topics import TopicReader, newest, read_all, settled, split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tallystream_aggregator.verify.decode import RawRecord
     from tallystream_aggregator.verify.published import Ends, PartitionName
@@ -40,6 +42,7 @@ TIME_HINT = "give a time in UTC as in 2026-11-20T10:00"
 OFFSETS_HINT = 'give the offsets at which the table began, as in {"metrics":{"0":123}}'
 
 Found = TypeVar("Found")
+Progress = Callable[[str, int, int], None]
 
 _decode_offsets = json_decoder(dict[str, dict[int, int]])
 
@@ -131,10 +134,11 @@ class Positions:
             raise TallystreamError(f"{self._key[0]}, offset {row.offset}: {error}") from error
 
 
-def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _records: None) -> Outcome:
+def run(settings: VerifySettings, *, progress: Progress = lambda _what, _done, _all: None) -> Outcome:
     """Replay `metrics` up to what was published when this began, and return the result of the comparison.
 
-    `progress` is called after every record with the number replayed so far. Nothing is written.
+    `progress` is called after every thousand records with what is done with them, how many are done, and about how many
+    there are. Nothing is written.
 
     Raises:
         ConfigError: the start of the table is unknown or its records were deleted, or there is nothing to compare.
@@ -144,7 +148,7 @@ def run(settings: VerifySettings, *, progress: Callable[[int], None] = lambda _r
         return _run(settings, progress)
 
 
-def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
+def _run(settings: VerifySettings, progress: Progress) -> Outcome:
     topics = Topics(settings.topic_prefix)
     kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
     check_login(kafka)
@@ -154,11 +158,12 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     positions = Positions(reader, topics)
     end = positions.newest
     sums = PublishedSums(end.ends, None if since_ms is None else ledger.begin)
-    for raw in read_all(reader, settled(reader, topics.agg)):
+    for raw in read_all(reader, settled(reader, topics.agg), partial(progress, "sums read")):
         sums.add(raw.key, raw.value)
     if not sums.newest:
         raise ConfigError("--topic-prefix", settings.topic_prefix, f"{topics.agg} has no sum")
-    letters, events = _counted(reader, topics.dead, refused_record), _counted(reader, topics.events, event)
+    letters = _counted(reader, topics.dead, refused_record, partial(progress, "dead letters read"))
+    events = _counted(reader, topics.events, event, partial(progress, "events read"))
     ends = positions.ends()  # a step may have published sums since then
     beyond = [one for one in sums.later if not one.ends or not is_within(one.ends, ends)]
     moments = positions.moments()
@@ -170,7 +175,8 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
         partition: reader.read(partition, begin[partition], high, committed=False)
         for partition, (_, high) in ranges.items()
     }
-    advance = Advance(replay, begin, records, ledger.changes, progress)
+    total = sum(max(high - begin[partition], 0) for partition, high in end.ends.items())
+    advance = Advance(replay, begin, records, ledger.changes, lambda done: progress("records replayed", done, total))
     outcome = Check(advance, replay, letters=letters, events=events, tags=ledger.tags).run(sums, end, moments)
     outcome.unreadable = sums.unreadable
     outcome.differences += [
@@ -179,12 +185,17 @@ def _run(settings: VerifySettings, progress: Callable[[int], None]) -> Outcome:
     return outcome
 
 
-def _counted(reader: TopicReader, topic: str, read: Callable[[bytes | None], Found | None]) -> Counter[Found] | None:
+def _counted(
+    reader: TopicReader,
+    topic: str,
+    read: Callable[[bytes | None], Found | None],
+    progress: Callable[[int, int], object],
+) -> Counter[Found] | None:
     """Return how often each record of a topic is there, None if it is missing or retention deleted some of it."""
     ranges = settled(reader, topic)
     if not ranges or any(low > 0 for low, _ in ranges.values()):
         return None
-    return Counter(found for raw in read_all(reader, ranges) if (found := read(raw.value)) is not None)
+    return Counter(found for raw in read_all(reader, ranges, progress) if (found := read(raw.value)) is not None)
 
 
 def _begin(

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.verify import sketches
+from tallystream_aggregator.verify.decode import ABSENT, FIELDS, NO_SKETCH, RATES, Values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tallystream_aggregator.verify.decode import Identity
+    import msgspec
+
+    from tallystream_aggregator.verify.decode import Identity, Metric, Ordinary
+
+_SPELLED, _COUNT = attrgetter("type", "name", "tags"), attrgetter("count")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +41,112 @@ class Settings:
 
 @dataclass(slots=True)
 class Row:
-    """One metric of one life: its newest numbers, and the part and seq of their snapshot."""
+    """One metric of one life: its newest values, and the part and seq of their snapshot.
 
-    numbers: dict[str, Any]
-    part: int
-    seq: int
+    `last` is the last value of the short form. A row of forgotten lives has the values of `lives` of them.
+    """
+
+    values: Values
+    part: int = 0
+    seq: int = 0
+    last: int = 0
+    lives: int = 1
+
+
+class Read(Values):
+    """Values that were not read from an ordinary snapshot, or those of several rows: with the buckets of the sketch."""
+
+    bins: sketches.Bins | None = None
+
+
+def values_of(metric: Metric) -> Values:
+    """Return the values of a metric."""
+    numbers = dict(metric.numbers)
+    return Read(metric.identity[1], bins=numbers.pop("sketch", None), **numbers)
+
+
+def main_count(values: Values) -> Any:
+    """Return what must not fall within a life: the count, the sum of a float counter, ABSENT for other types."""
+    return values.sum if values.type == "float_counter" else values.count
+
+
+class Block:
+    """The metrics of a snapshot in which nothing was refused, in its order. `rows` are theirs, which only this changes.
+
+    Most metrics are counters, so that the counts are compared at once.
+    """
+
+    def __init__(self, identities: list[Identity], rows: list[Row]) -> None:
+        self._rows = rows
+        self._identities = identities
+        self._spelled: list[Any] | None = None  # as they are in the snapshots
+        self._counts = [row.values.count for row in rows]
+        self._others = [at for at, row in enumerate(rows) if row.values.type != "counter"]
+
+    def replace(self, snapshot: Ordinary) -> bool:
+        """Replace all values by those of a newer snapshot. Return False, and do nothing, if it does more than that."""
+        metrics = snapshot.metrics
+        spelled = list(map(_SPELLED, metrics))
+        if spelled != self._spelled and not self._learn(spelled):
+            return False
+        counts = list(map(_COUNT, metrics))
+        if any(map(lt, counts, self._counts)):
+            return False
+        if not all(_replaces(metrics[at], self._rows[at].values) for at in self._others):
+            return False
+        self._counts = counts
+        for values, row in zip(metrics, self._rows, strict=True):
+            row.values, row.seq = values, snapshot.seq
+        return True
+
+    def _learn(self, spelled: list[tuple[str, str, msgspec.Raw]]) -> bool:
+        """Learn how snapshots spell the metrics. Return False if it is not those."""
+        try:
+            read = [(kind, name, tuple(sorted(json.loads(bytes(tags)).items()))) for kind, name, tags in spelled]
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return False
+        if read != [identity[1:] for identity in self._identities]:
+            return False
+        self._spelled = [(kind, name, tags.copy()) for kind, name, tags in spelled]  # else it keeps the whole record
+        return True
+
+
+def _replaces(new: Values, old: Values) -> bool:
+    """Return whether `new` is valid, and is all that is left of both.
+
+    Their type, name and tags are the same, and the count does not fall.
+    """
+    if _missing(new) != _missing(old) or (new.type == "float_counter" and new.sum < old.sum):  # type: ignore[operator]
+        return False
+    if old.min is not None and new.min > old.min:  # type: ignore[operator]
+        return False
+    if old.max is not None and new.max < old.max:  # type: ignore[operator]
+        return False
+    if old.start is not None and (new.start > old.start or new.position < old.position):  # type: ignore[operator]
+        return False
+    if new.sketch == NO_SKETCH:
+        return True
+    is_same = new.count == old.count and new.sketch == old.sketch
+    return is_same or _number_in(new.sketch) == new.count
+
+
+def _number_in(sketch: msgspec.Raw) -> int:
+    """Return how many values a sketch has, ABSENT if it is none."""
+    try:
+        return sum(sketches.decode(json.loads(bytes(sketch))).values())
+    except (ValueError, RecursionError):
+        return ABSENT
+
+
+def _missing(one: Values) -> tuple[bool, ...]:
+    return (
+        one.sum is None,
+        one.value is None,
+        one.min is None,
+        one.max is None,
+        one.start is None,
+        one.position is None,
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -49,8 +157,9 @@ class Life:
     the time of its ULID if that is later. `is_short` tells whether it is that of the short form, which is never
     forgotten. `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether
     snapshots have all metrics of a part, `created_ms` is the time of its ULID, and `limits` are those that the life has
-    reached. `bytes` are those of the names and tags of its rows. `baselines` has the numbers of metrics that were
-    counted before their stream of OTLP began.
+    reached. `bytes` are those of the names and tags of its rows. `blocks` has the newest snapshot of each part, if
+    nothing of it was refused and no row was removed since. `baselines` has the values of metrics that were counted
+    before their stream of OTLP began. A `forgotten` one stands for all forgotten lives of a shard.
     """
 
     app: str
@@ -69,7 +178,8 @@ class Life:
     current_parts: set[int] = field(default_factory=set)
     rows: dict[Identity, Row] = field(default_factory=dict)
     bytes: int = 0
-    baselines: dict[Identity, dict[str, Any]] = field(default_factory=dict)
+    blocks: dict[int, Block] = field(default_factory=dict)
+    baselines: dict[Identity, Values] = field(default_factory=dict)
 
     @property
     def deadline_ms(self) -> int:
@@ -81,24 +191,21 @@ class Life:
         row, base = self.rows[identity], self.baselines.get(identity)
         if base is None:
             return row
-        main = "count" if "count" in base else "sum"
-        if row.numbers[main] <= base[main]:
-            none = {"count": 0, "sum": 0.0, "min": None, "max": None, "sketch": None}
-            return Row({name: none[name] for name in row.numbers}, row.part, row.seq)
-        rest: dict[str, Any] = {
-            name: None if row.numbers[name] is None or base[name] is None else row.numbers[name] - base[name]
-            for name in ("count", "sum")
-            if name in base
-        }
-        sketch = {"sketch": None} if "sketch" in base else {}
-        return Row({**row.numbers, **rest, **sketch}, row.part, row.seq)
+        values = row.values
+        count = ABSENT if values.count == ABSENT else max(values.count - base.count, 0)
+        rest = None if values.sum is None or base.sum is None else values.sum - base.sum
+        counted = Read(values.type, count=count, sum=rest)
+        if main_count(values) > main_count(base):
+            counted.min, counted.max = values.min, values.max
+        else:
+            counted.sum = None if values.type == "counter" else 0.0
+        return Row(counted, row.part, row.seq)
 
     def newest(self, row: Row) -> bool:
         """Return whether a row is current while the life is living: the newest snapshot has it, or is not complete."""
         return not self.complete or self.seqs.get(row.part, 0) == row.seq
 
 
-RATES = ("mean_rate", "m1_rate", "m5_rate", "m15_rate")
 STAYING = {"counter", "float_counter", "meter", "histogram", "timer", "position"}
 """Types whose numbers stay in the sum when a life is forgotten."""
 EXTREMES = (("min", min), ("start", min), ("max", max), ("position", max))
@@ -111,34 +218,50 @@ def sum_of(kind: str, held: Iterable[tuple[Life, Row, bool]]) -> dict[str, Any]:
     A number beyond its range is replaced by the largest or smallest one, and `overflow` is true (rule 4).
     """
     held = list(held)
-    rows = [row for _, row, _ in held]
-    now = [(life, row) for life, row, living in held if living and life.newest(row)]
+    rows = [row.values for _, row, _ in held]
+    now = [(life, row.values) for life, row, living in held if living and life.newest(row)]
     fields: dict[str, Any] = {}
-    for name, number in _added(kind, rows, [row for _, row in now]).items():
+    for name, number in _added(kind, rows, [values for _, values in now]).items():
         fields[name], beyond = _within(number)
         if beyond:
             fields["overflow"] = True
-    for name, choose in EXTREMES:
-        numbers = [row.numbers[name] for row in rows if row.numbers.get(name) is not None]
-        fields |= {name: choose(numbers)} if numbers else {}
+    fields |= extremes(kind, rows)
     if kind in ("gauge", "updown"):
-        values = [row.numbers["value"] for _, row in now]
-        fields |= {"number": len(values)} | ({"min": min(values), "max": max(values)} if values else {})
-        if values and "overflow" not in fields:
-            fields["mean"] = fields["sum"] / len(values)
+        numbers: list[Any] = [values.value for _, values in now]
+        fields |= {"number": len(numbers)} | ({"min": min(numbers), "max": max(numbers)} if numbers else {})
+        if numbers and "overflow" not in fields:
+            fields["mean"] = fields["sum"] / len(numbers)
     if kind in ("histogram", "timer") and "overflow" not in fields:
         fields |= _quantiles(rows)
     fields |= {"lives": len(now), "instances": len({life.instance for life, _ in now})}
-    return fields | {"retired": sum(life.forgotten for life, _, _ in held) if kind in STAYING else 0}
+    return fields | {"retired": sum(row.lives for life, row, _ in held if life.forgotten)}
 
 
-def _added(kind: str, rows: list[Row], now: list[Row]) -> dict[str, Any]:
+def extremes(kind: str, rows: Iterable[Values]) -> dict[str, Any]:
+    """Return the widest of those min, max and positions that a type has. The values may have others, too."""
+    found: dict[str, Any] = {}
+    for name, choose in EXTREMES:
+        if not any(name in fields for fields in FIELDS[kind]):
+            continue
+        numbers = [number for values in rows if (number := getattr(values, name)) is not None]
+        found |= {name: choose(numbers)} if numbers else {}
+    return found
+
+
+def merged(kind: str, rows: list[Row]) -> Row:
+    """Return a row with the values of these rows, which forgotten lives have: nothing is rounded."""
+    values = [row.values for row in rows]
+    numbers = {"count": ABSENT} | _added(kind, values, []) | extremes(kind, values)
+    return Row(Read(**numbers, bins=_all_bins(values)), lives=sum(row.lives for row in rows))
+
+
+def _added(kind: str, rows: list[Values], now: list[Values]) -> dict[str, Any]:
     """Return the exact sums: counts over all lives, momentary values over the living ones."""
     exact: dict[str, Any] = {}
     if kind in ("counter", "meter", "histogram", "timer"):
-        exact["count"] = sum(row.numbers["count"] for row in rows)
+        exact["count"] = sum(values.count for values in rows)
     if kind in ("float_counter", "histogram", "timer"):
-        unknown = not rows or any(row.numbers["sum"] is None for row in rows)
+        unknown = not rows or any(values.sum is None for values in rows)
         exact["sum"] = None if unknown else _add(rows, "sum")
     if kind in ("meter", "timer") and now:
         exact |= {rate: _add(now, rate) for rate in RATES}
@@ -147,18 +270,26 @@ def _added(kind: str, rows: list[Row], now: list[Row]) -> dict[str, Any]:
     return exact
 
 
-def _add(rows: list[Row], name: str) -> Any:
+def _add(rows: list[Values], name: str) -> Any:
     """Return the sum of a field. Floats are added as fractions, so nothing is rounded."""
-    numbers = (row.numbers[name] for row in rows)
+    numbers = (getattr(values, name) for values in rows)
     return sum((Fraction(number) if isinstance(number, float) else number for number in numbers), start=0)
 
 
-def _quantiles(rows: list[Row]) -> dict[str, Any]:
-    """Return the quantiles and the merged sketch as (scale, buckets), if the sketches have all values."""
+def _all_bins(rows: list[Values]) -> sketches.Bins:
     bins: sketches.Bins = {}
-    for row in rows:
-        sketches.add(bins, row.numbers["sketch"] or {})
-    count = sum(row.numbers["count"] for row in rows)
+    for values in rows:
+        if isinstance(values, Read):
+            sketches.add(bins, values.bins or {})
+        elif values.sketch != NO_SKETCH:
+            sketches.add(bins, sketches.decode(json.loads(bytes(values.sketch))))
+    return bins
+
+
+def _quantiles(rows: list[Values]) -> dict[str, Any]:
+    """Return the quantiles and the merged sketch as (scale, buckets), if the sketches have all values."""
+    bins = _all_bins(rows)
+    count = sum(values.count for values in rows)
     if not count or sum(bins.values()) != count:
         return {}
     bins = sketches.merged(bins)

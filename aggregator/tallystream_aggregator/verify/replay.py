@@ -3,8 +3,8 @@
 No rule depends on two instances. An instance is in one partition, or moves to another one. Then the highest seq wins,
 whichever partition is read first. So the partitions may be interleaved in any way if each is read in offset order.
 
-A life is forgotten at a clock record of its partition, or in an OTLP topic at any record of it. Its rows stay in the
-sums, and only a forget record of a metric removes them.
+A life is forgotten at a clock record of its partition, or in an OTLP topic at any record of it. Its counts stay in the
+sums as those of its shard's forgotten lives, and only a forget record of a metric removes them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zlib import crc32
 
 from tallystream_aggregator.verify import decode, otlp
 from tallystream_aggregator.verify.decode import RejectedError
-from tallystream_aggregator.verify.lives import STAYING, Life, Row, Settings, sum_of
+from tallystream_aggregator.verify.lives import STAYING, Life, Row, Settings, merged, sum_of
 from tallystream_aggregator.verify.rules import Rules
 from tallystream_aggregator.verify.tags import Tags
 
@@ -75,18 +75,29 @@ class Replay(Rules):
         if end_ms < self._forgetting_ms.get(at, 0):
             return
         left_ms = end_ms + after_ms
-        for lives in self._instances.values():
+        for instance, lives in list(self._instances.items()):
             for name, life in list(lives.items()):
                 if life.partition != partition or life.is_short or self._shard(life.instance.encode()) != shard:
                     continue
                 if end_ms - life.keep_ms >= after_ms:
-                    life.forgotten = True
-                    for identity in [one for one in life.rows if one[1] not in STAYING]:
-                        self._remove(life, identity)
+                    self._forget_life(shard, life)
                     del lives[name]
+                    if not lives:
+                        del self._instances[instance]
                 else:
                     left_ms = min(left_ms, life.keep_ms + after_ms)
         self._forgetting_ms[at] = left_ms
+
+    def _forget_life(self, shard: int, life: Life) -> None:
+        """Add the rows of a life to those of the forgotten lives of its shard."""
+        forgotten = self._forgotten.setdefault(shard, Life("", "", "", 0, 0, 0, forgotten=True))
+        for identity in list(life.rows):
+            row, kind = life.counted(identity), identity[1]
+            if kind in STAYING:
+                before = forgotten.rows.get(identity)
+                forgotten.rows[identity] = merged(kind, [row] if before is None else [before, row])
+                self._lives_by_metric[identity][forgotten] = None
+            self._remove(life, identity)
 
     def _shard(self, key: bytes) -> int:
         return crc32(key) % self.shards
@@ -161,8 +172,9 @@ class Replay(Rules):
         self._forget_after_ms, self._forgetting_ms = ms, {}
 
     def _living(self, life: Life) -> bool:
-        clock = self._clocks[self._shard(life.instance.encode()), life.partition]
-        return not life.final and not life.forgotten and clock < life.deadline_ms
+        if life.final or life.forgotten:
+            return False
+        return self._clocks[self._shard(life.instance.encode()), life.partition] < life.deadline_ms
 
     def _index(self, tags: Tags) -> dict[Identity, list[Identity]]:
         """Return the metrics of each sum that has these tags."""

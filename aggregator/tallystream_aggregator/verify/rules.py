@@ -1,17 +1,19 @@
-"""The rules of docs/table.md for the records of one instance, with plain dicts: slow, but easy to check."""
+"""The rules of docs/table.md for the records of one instance, with plain dicts: easy to check."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
+
+from msgspec.structs import replace
 
 from tallystream_aggregator.verify import decode
 from tallystream_aggregator.verify.decode import Forget, Metric, RejectedError, Snapshot
-from tallystream_aggregator.verify.lives import EXTREMES, Life, Row, Settings
+from tallystream_aggregator.verify.lives import Block, Life, Row, Settings, extremes, main_count, values_of
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.verify.decode import Identity
+    from tallystream_aggregator.verify.decode import Identity, Values
 
 LATE_MS = 86_400_000
 """In ms. A record is refused this long after its `prev`, or more than this before the time of its ULID (rule 3)."""
@@ -47,6 +49,7 @@ class Rules:
         self.stale = 0
         self.events: list[EventName] = []
         self.moved: set[str] = set()
+        self._forgotten: dict[int, Life] = {}  # by shard: one for all of its forgotten lives
         self._partitions: dict[str, str] = {}  # by instance: that of its first record
 
     def _event(self, kind: str, app: str, instance: str, life: str | None, detail: str = "") -> None:
@@ -75,6 +78,8 @@ class Rules:
         if len(value) > self._settings.max_record_bytes:
             self._event("limit", "", instance, "", "record size")
             raise RejectedError("the record is too large")
+        if self._replace(partition, timestamp_ms, instance, value):
+            return []
         message = decode.read(value, self._settings.max_metrics)
         if isinstance(message, Forget):
             if message.metric is None:
@@ -87,6 +92,24 @@ class Rules:
         if isinstance(message, Metric):
             return self._short_form(instance, partition, message)
         return self._snapshot(instance, partition, timestamp_ms, message)
+
+    def _replace(self, partition: str, timestamp_ms: int, instance: str, value: bytes) -> bool:
+        """Apply a snapshot that only replaces the values of the one before. Return False if it does anything else."""
+        snapshot = decode.read_ordinary(value)
+        life = None if snapshot is None else self._instances.get(instance, {}).get((snapshot.app, snapshot.life))
+        if snapshot is None or life is None or life.partition != partition:
+            return False
+        block, begin_ms = life.blocks.get(snapshot.part), snapshot.prev
+        is_timely = timestamp_ms - (life.created_ms if begin_ms is None else begin_ms) < LATE_MS
+        is_timely = is_timely and life.created_ms - timestamp_ms <= LATE_MS
+        is_newer = snapshot.complete and snapshot.seq > life.seqs[snapshot.part] if block else False
+        if block is None or not is_timely or not is_newer or not block.replace(snapshot):
+            return False
+        life.current_parts.add(snapshot.part)
+        life.seqs[snapshot.part] = snapshot.seq
+        life.keep_ms, life.final = max(self._clock, life.keep_ms), snapshot.final
+        self._mark_active(life, partition, snapshot.every_ms)
+        return True
 
     def _snapshot(self, instance: str, partition: str, timestamp_ms: int, snapshot: Snapshot) -> list[str]:
         created = decode.created_ms(snapshot.life)
@@ -140,52 +163,55 @@ class Rules:
         """
         refused: list[str] = []
         limits: set[str] = set()
-        seen: set[Identity] = set()
+        seen: dict[Identity, None] = {}
+        life.blocks.pop(snapshot.part, None)
         for metric in snapshot.metrics:
             if isinstance(metric, RejectedError):
                 refused.append(str(metric))
                 continue
-            before = life.rows.get(metric.identity)
+            before, values = life.rows.get(metric.identity), values_of(metric)
             if metric.identity in seen:
                 refused.append("the snapshot has this metric twice")
             elif before is None and (limit := self._limit(life, metric.identity)):
                 limits.add(limit)
             elif before is not None and before.part != snapshot.part:
                 refused.append("the metric was in another part of this life")
-            elif before is not None and (_count(metric.numbers), snapshot.seq) <= (_count(before.numbers), before.seq):
+            elif before is not None and (main_count(values), snapshot.seq) <= (main_count(before.values), before.seq):
                 refused.append("the count falls")
-                before.numbers = _widened(before.numbers, metric.numbers)
+                before.values = _widened(before.values, values)
             else:
-                numbers = metric.numbers if before is None else _widened(metric.numbers, before.numbers)
-                self._set(life, metric.identity, Row(numbers, snapshot.part, snapshot.seq))
-            seen.add(metric.identity)
+                values = values if before is None else _widened(values, before.values)
+                self._set(life, metric.identity, Row(values, snapshot.part, snapshot.seq))
+            seen[metric.identity] = None
+        if snapshot.complete and not (refused or limits or snapshot.over_limit):
+            life.blocks[snapshot.part] = Block(list(seen), [life.rows[identity] for identity in seen])
         if snapshot.baseline:
             self._add_baselines(life, snapshot)
         return refused, limits
 
     def _add_baselines(self, life: Life, snapshot: Snapshot) -> None:
         """Leave the numbers of a snapshot out of the sums: of each metric, those of its highest count."""
-        first = {one.identity: one.numbers for one in reversed(snapshot.metrics) if isinstance(one, Metric)}
-        for identity, numbers in first.items():
+        first = {one.identity: values_of(one) for one in reversed(snapshot.metrics) if isinstance(one, Metric)}
+        for identity, values in first.items():
             known = life.baselines.get(identity)
-            if identity in life.rows and _count(numbers) > (0 if known is None else _count(known)):
-                life.baselines[identity] = numbers
+            if identity in life.rows and main_count(values) > (0 if known is None else main_count(known)):
+                life.baselines[identity] = values
 
     def _short_form(self, instance: str, partition: str, metric: Metric) -> list[str]:
         life = self._life(instance, ("default", None), partition, self._settings.short_form_every_ms)
         self._mark_active(life, partition, self._settings.short_form_every_ms)
-        before, last = life.rows.get(metric.identity), metric.numbers["count"]
+        before, values = life.rows.get(metric.identity), values_of(metric)
+        last = values.count
         if before is None and (limit := self._limit(life, metric.identity)):
             self._reached(life, None, limit)
             raise RejectedError(f"too many {limit}")
-        earlier = 0
         if before is not None:
-            earlier = before.numbers["earlier"] + (before.numbers["last"] if last < before.numbers["last"] else 0)
-        if earlier + last > decode.MAX_INT64:
+            values.count += before.values.count - (before.last if last >= before.last else 0)
+        if values.count > decode.MAX_INT64:
             raise RejectedError("the sum over its restarts leaves 64 bits")
-        if before is not None and last < before.numbers["last"]:
+        if before is not None and last < before.last:
             self._event("restart", life.app, instance, None, metric.identity[2])
-        self._set(life, metric.identity, Row({"count": earlier + last, "earlier": earlier, "last": last}, 0, 0))
+        self._set(life, metric.identity, Row(values, last=last))
         return []
 
     def _limit(self, life: Life, identity: Identity) -> str | None:
@@ -233,14 +259,14 @@ class Rules:
             self._metric_counts[whose] += sign
             self._metric_bytes[whose] += sign * _size(identity)
 
-    def _remove(self, life: Life, identity: Identity) -> Row:
-        """Remove a row from a life, and return it."""
+    def _remove(self, life: Life, identity: Identity) -> None:
+        """Remove a row from a life."""
         lives = self._lives_by_metric[identity]
         del lives[life]
         if not lives:
             self._count_metric(identity, -1)
         life.bytes -= _size(identity)
-        return life.rows.pop(identity)
+        del life.rows[identity]
 
     def _new_metric(self, identity: Identity) -> None:
         """Note that a metric is seen for the first time."""
@@ -255,6 +281,7 @@ class Rules:
                 self._event("tombstone" if forget is None else "forget", life.app, instance, name[1])
             for identity in list(life.rows):
                 self._remove(life, identity)
+            life.blocks.clear()
             life.final = True  # it is not living until its next snapshot that is not stale
             if life.partition == partition:  # an older snapshot that follows there is stale
                 life.current_parts.update(life.seqs)
@@ -267,31 +294,21 @@ class Rules:
         Forgotten lives of all partitions lose them: the table does not keep the partition of a forgotten life.
         """
         shard = crc32(instance.encode()) % forget.shards
-        forgotten = set[tuple[str, str]]()
+        removed = set[tuple[str, str]]()
         for identity in filter(forget.has_metric, self._lives_by_metric):
             for life in list(self._lives_by_metric[identity]):
-                if crc32(life.instance.encode()) % forget.shards == shard and (
-                    life.forgotten or life.partition == partition
-                ):
+                is_here = life.partition == partition and crc32(life.instance.encode()) % forget.shards == shard
+                if life is self._forgotten.get(shard) or (is_here and not life.forgotten):
                     self._remove(life, identity)
-                    forgotten.add((life.app, identity[2]))
-        for app, name in forgotten:
+                    life.blocks.clear()
+                    removed.add((identity[0], identity[2]))
+        for app, name in removed:
             self._event("forget", app, "", "", name)
 
 
-def _count(numbers: dict[str, Any]) -> Any:
-    """Return what must not fall within a life: the count, the sum of a float counter, 0 for other types."""
-    return numbers["count"] if "count" in numbers else numbers.get("sum", 0)
-
-
-def _widened(numbers: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a row. The others only widen the range of positions, min and max."""
-    kept = dict(numbers)
-    for name, choose in EXTREMES:
-        other = others.get(name)
-        if other is not None:
-            kept[name] = other if kept.get(name) is None else choose(kept[name], other)
-    return kept
+def _widened(values: Values, others: Values) -> Values:
+    """Return the values of a row. The others only widen the range of positions, min and max."""
+    return replace(values, **extremes(values.type, [values, others]))
 
 
 def _size(identity: Identity) -> int:

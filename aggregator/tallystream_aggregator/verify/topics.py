@@ -6,17 +6,19 @@ Our own topics are read with `read_committed`, and the aggregator's input as the
 from __future__ import annotations
 
 import time
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topic_selection import Selection
-from tallystream_aggregator.stream.broker import Bounds, Place
+from tallystream_aggregator.stream.broker import Bounds, BrokerError, LostRecordsError, Place
 from tallystream_aggregator.stream.kafka import KafkaBroker
 from tallystream_aggregator.stream.reading import read_range
+from tallystream_aggregator.verify.advance import PROGRESS_EVERY
 from tallystream_aggregator.verify.decode import RawRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tallystream_aggregator.verify.published import PartitionName
 
@@ -52,20 +54,38 @@ class TopicReader:
         """Yield the records of a partition from `begin` on, below `end`, which the partition must have.
 
         Raises:
-            BrokerError: the broker sends nothing, or the records were deleted before they were read.
+            TallystreamError: records were deleted before they were read.
+            BrokerError: the broker sends nothing.
         """
-        for record in read_range(self._broker, Place(*split(partition)), Bounds(begin, end, end), committed=committed):
-            yield RawRecord(*record)
+        bounds = Bounds(begin, end, end)
+        try:
+            for record in read_range(self._broker, Place(*split(partition)), bounds, committed=committed):
+                yield RawRecord(*record)
+        except BrokerError as error:
+            if isinstance(error.__cause__, LostRecordsError):
+                why = "Run verify again. If that fails too, raise retention.ms of the topic."
+                raise TallystreamError(f"{error} {why}") from error
+            raise
 
 
-def read_all(reader: TopicReader, ranges: Mapping[PartitionName, tuple[int, int]]) -> Iterator[RawRecord]:
+def read_all(
+    reader: TopicReader,
+    ranges: Mapping[PartitionName, tuple[int, int]],
+    progress: Callable[[int, int], object] = lambda _done, _all: None,
+) -> Iterator[RawRecord]:
     """Yield every committed record of the offset ranges, partition by partition.
+
+    `progress` is called after every `PROGRESS_EVERY` records with their number, and about how many there are.
 
     Raises:
         BrokerError: as `TopicReader.read`.
     """
-    for partition, (begin, end) in ranges.items():
-        yield from reader.read(partition, begin, end)
+    total = sum(end - begin for begin, end in ranges.values())
+    records = chain.from_iterable(reader.read(partition, begin, end) for partition, (begin, end) in ranges.items())
+    for number, record in enumerate(records, 1):
+        yield record
+        if number % PROGRESS_EVERY == 0:
+            progress(number, total)
 
 
 def settled(reader: TopicReader, topic: str) -> dict[PartitionName, tuple[int, int]]:

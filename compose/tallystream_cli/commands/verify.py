@@ -86,21 +86,22 @@ def check(settings: VerifySettings, *, as_json: bool, max_rows: int) -> int:
 
 
 class Progress:
-    """Writes the number of replayed records to `stream` every few seconds, so nothing for a short topic."""
+    """Writes what is done to `stream` every few seconds, so nothing for a short topic."""
 
     def __init__(self, stream: TextIO, clock: Any = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
+        self._what = ""
         self._started_at = self._printed_at = clock()
 
-    def __call__(self, records: int) -> None:
-        """Report the number of records replayed so far."""
-        if records % 1000:
-            return
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Report how many of about `total` records are done so far."""
         now = self._clock()
-        if now - self._printed_at >= PROGRESS_INTERVAL_S:
+        if what != self._what:
+            self._what, self._started_at = what, now
+        elif now - self._printed_at >= PROGRESS_INTERVAL_S:
             self._printed_at = now
-            rate = records / (now - self._started_at)
-            self._stream.write(f"{records:,} records replayed, {rate:,.0f} a second\n")
+            rate = done / (now - self._started_at)
+            self._stream.write(f"{done:,} of {max(done, total):,} {what}, {rate:,.0f} a second\n")
             self._stream.flush()
 
 

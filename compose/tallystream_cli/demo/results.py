@@ -113,7 +113,7 @@ def collect(
     lives = Counter[str]()
     for life, row in replay.rows((APP, "counter", PROCESSED, ())):
         lives[life.instance] += 1
-        counts[life.instance] += row.numbers["count"]
+        counts[life.instance] += row.values.count
     by_instance = {app.instance: app.batches() for app in scenario.apps}
     batches = [batch for of_instance in by_instance.values() for batch in of_instance]
     return Results(

@@ -71,16 +71,17 @@ def test_json_has_every_difference() -> None:
 
 
 def test_progress_is_printed_every_few_seconds() -> None:
-    """The line has the number of records and the rate; for a short topic there is none."""
+    """The line has the number of records, of all, and the rate; for a short topic there is none."""
     now, out = [0.0], io.StringIO()
     progress = Progress(out, clock=lambda: now[0])
-    progress(1000)
-    now[0] = 10.0
-    progress(20_001)
+    progress("records replayed", 1_000, 60_000)
+    now[0] = 4.0
+    progress("records replayed", 20_000, 60_000)
     assert out.getvalue() == ""
-    progress(30_000)
-    progress(31_000)
-    assert out.getvalue() == "30,000 records replayed, 3,000 a second\n"
+    now[0] = 10.0
+    progress("records replayed", 30_000, 60_000)
+    progress("records replayed", 31_000, 60_000)
+    assert out.getvalue() == "30,000 of 60,000 records replayed, 3,000 a second\n"
 
 
 @pytest.mark.parametrize(

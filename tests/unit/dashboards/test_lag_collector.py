@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """A sink in memory that can be unavailable, and whose flush can fail."""
+    """A sink in memory that can be unavailable, and whose answers can be lost."""
 
     def __init__(self) -> None:
         self.points: list[Point] = []
         self.unavailable = False
-        self.fail_flush = False
+        self.lose_answers = False
 
     def setup(self) -> None:
         """Do nothing."""
@@ -45,10 +45,7 @@ class Store:
         """Store all points, or none."""
         self._check()
         self.points += points
-
-    def flush(self) -> None:
-        """Fail if `fail_flush` is set."""
-        if self.fail_flush:
+        if self.lose_answers:
             raise SinkUnavailableError("no answer")
 
     def delete(self, measurement: str, *, start_ms: int, end_ms: int) -> None:
@@ -169,15 +166,15 @@ def test_one_round_larger_than_the_limit_is_kept() -> None:
     assert (len(buffer), buffer.dropped) == (9, 0)
 
 
-def test_points_that_were_not_flushed_are_written_again() -> None:
-    """A round counts as written only when it is durable: after a failed flush it is written again."""
+def test_points_that_were_not_acknowledged_are_written_again() -> None:
+    """A round counts as written only when the store says so: without an answer it is written again."""
     buffer, store = WriteBuffer(), Store()
     buffer.add([point(1)])
-    store.fail_flush = True
+    store.lose_answers = True
     with pytest.raises(SinkUnavailableError):
         buffer.write_to(store)
     assert len(buffer) == 1
-    store.fail_flush = False
+    store.lose_answers = False
     assert buffer.write_to(store) == 1
     assert [one.ts_ms for one in store.points] == [1, 1]
 

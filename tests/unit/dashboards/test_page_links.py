@@ -78,7 +78,6 @@ def test_every_kind_of_name_is_found(tmp_path: Path) -> None:
     sink.write([Point("orders.read", tags, {"count": 1, "instances": 1, "lives": 1}, NOW - 90_000_000)])
     row = {"count": 1, "life": "a"}
     sink.write([Point("instance:orders.read", tags | {"instance": "orders-1"}, row, NOW - 1000)])
-    sink.flush()
     sink.close()
     reader = open_reader(settings)
     names = read_names(reader, at_ms=NOW)

@@ -146,7 +146,6 @@ def test_own_processes_are_no_instances_that_report(tmp_path: Path) -> None:
         sink.write(points)
         sink.write([_sent("tallystream", 1, NOW - ago * 1000)])
     sink.write([_sent("orders", 3, NOW - 121 * MINUTE), _sent("orders", 0, NOW - 120 * MINUTE)])
-    sink.flush()
     sink.close()
     reader = open_reader(settings)
     observed = replace(read_observed(reader, end_ms=NOW, until_ms=NOW + 1), round_ms=NOW - 2000)
@@ -188,7 +187,6 @@ def test_the_state_of_the_pipeline_is_read(tmp_path: Path) -> None:
         ts = NOW - ago * 1000
         sink.write([Point("tallystream.table.dead_letters", own | {"metric_type": "gauge"}, {"max": dead}, ts)])
         sink.write([_sent("orders", instances, ts)])
-    sink.flush()
     sink.close()
     reader = open_reader(settings)
     period = Selection().period(NOW)

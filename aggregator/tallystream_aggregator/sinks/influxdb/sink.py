@@ -117,9 +117,6 @@ class InfluxStore:
         with self._errors():
             self._client.delete_api().delete(start, stop, predicate, bucket=self._bucket, org=self._org)
 
-    def flush(self) -> None:
-        """Return at once: `write` is synchronous."""
-
     def close(self) -> None:
         """Close the connections. It is safe to call this again."""
         self._client.close()

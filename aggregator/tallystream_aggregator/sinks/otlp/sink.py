@@ -104,9 +104,6 @@ class OtlpSink:
         for at in range(0, len(good), BATCH):
             self.refusals.send(good[at : at + BATCH], self._send)
 
-    def flush(self) -> None:
-        """Return at once: `write` waits for the acknowledgement."""
-
     def close(self) -> None:
         """Close the connection. It is safe to call this again."""
         self._pool.clear()

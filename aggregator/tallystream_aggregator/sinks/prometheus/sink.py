@@ -35,11 +35,11 @@ class Held(NamedTuple):
 class PrometheusSink:
     """Serves the newest point of every sum on `address`:`port`; a port of 0 takes a free one.
 
-    Level: latest only. Delivery: `flush` shows all points written so far at once, so no scrape has part of a batch.
-    Points are in memory only: to a new sink the writer writes the newest point of every sum before the first flush.
-    Before that flush, and from `withdraw` to the next flush, `/metrics` answers 503. A later point of a sum
+    Level: latest only. Delivery: `show` shows all points written so far at once, so no scrape has part of a batch.
+    Points are in memory only: to a new sink the writer writes the newest point of every sum before the first `show`.
+    Before that, and from `withdraw` to the next `show`, `/metrics` answers 503. A later point of a sum
     replaces the earlier one with all its fields, whatever their times are: the table's clock may stand still or go
-    back. The text is rendered on request, once for each flush.
+    back. The text is rendered on request, once for each `show`.
 
     Only sums can be shown: a point with an unknown `metric_type`, or with a text, is refused.
     """
@@ -71,7 +71,7 @@ class PrometheusSink:
             log.info("sums are served at http://%s:%d/metrics", self._address, self._server.port)
 
     def write(self, points: Sequence[Point]) -> None:
-        """Store the points in memory until the next flush shows them."""
+        """Store the points in memory until `show`."""
         for point in self.refusals.sift(points, _unfit):
             key = (point.measurement, tuple(sorted(point.tags.items())))
             before = self._written.get(key) or self._shown.get(key)
@@ -79,7 +79,7 @@ class PrometheusSink:
             type_ = point.tags["metric_type"]
             self._written[key] = Held(point.measurement, type_, labels, numbers(point), point.ts_ms)
 
-    def flush(self) -> None:
+    def show(self) -> None:
         """Show all points written so far."""
         with self._lock:
             self._shown.update(self._written)
@@ -87,12 +87,12 @@ class PrometheusSink:
         self._written.clear()
 
     def withdraw(self, reason: str) -> None:
-        """Answer 503 with `reason` until the next flush."""
+        """Answer 503 with `reason` until the next `show`."""
         with self._lock:
             self._silent = reason
 
     def clear(self) -> None:
-        """Forget all points, and answer 503 until the next flush."""
+        """Forget all points, and answer 503 until the next `show`."""
         self.withdraw(EMPTY)
         self._written.clear()
         with self._lock:

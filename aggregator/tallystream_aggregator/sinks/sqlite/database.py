@@ -9,6 +9,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tallystream.errors import ConfigError
 from tallystream_aggregator import files
 from tallystream_aggregator.sinks.base import SinkUnavailableError
@@ -50,6 +52,8 @@ def translated_errors(path: Path) -> Iterator[None]:
             why = f"{error}: run as the owner of the file and of its folder, or name another file"
             raise _wrong(path, why) from error
         raise SinkUnavailableError(f"local store {path}: {error}.") from error
+    except msgspec.DecodeError as error:
+        raise _wrong(path, f"it is damaged ({error}): name another file, or restore this one from a copy") from error
     except sqlite3.DatabaseError as error:
         raise _wrong(path, f"it is not a store ({error}): name another file") from error
 

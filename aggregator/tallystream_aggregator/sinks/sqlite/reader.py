@@ -64,7 +64,8 @@ class LocalReader:
         # Filtered in SQL first, so that of thousands of series only possible matches are decoded.
         sieve = [msgspec.json.encode({key: value}).decode()[1:-1] for key, value in (tags or {}).items()]
         for number, text in self._rows(_SERIES + " AND instr(tags, ?)" * len(sieve), (measurement, *sieve)):
-            own = _decode_tags(text)
+            with translated_errors(self._path):
+                own = _decode_tags(text)
             if tags and not tags.items() <= own.items():
                 continue
             rows = []

@@ -103,9 +103,6 @@ class LocalStore:
         with translated_errors(self._path):
             self._open().execute(_SPAN, (measurement, start_ms, end_ms))
 
-    def flush(self) -> None:
-        """Do nothing: points are durable when `write` returns."""
-
     def close(self) -> None:
         """Close the file. It is safe to call this again."""
         if self._connection is not None:

@@ -166,8 +166,7 @@ class WriteBuffer:
         written = 0
         while self._rounds:
             sink.write(self._rounds[0])
-            # A round is removed only when it is durable. Writing it again after a failure changes nothing in the store.
-            sink.flush()
+            # Writing a round again after a failure changes nothing in the store.
             count = len(self._rounds.popleft())
             self._count -= count
             written += count

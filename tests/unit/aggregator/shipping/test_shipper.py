@@ -45,9 +45,6 @@ class ScriptedSink:
                 self.refusals.add(point, "no")
         self.log.append(" ".join(str(point.fields["count"]) for point in points))
 
-    def flush(self) -> None:
-        """Do nothing."""
-
     def close(self) -> None:
         """Do nothing."""
 

@@ -62,7 +62,6 @@ def _lines(*numbers: int) -> list[str]:
 
 def _ship(sink: GraphiteSink, n: int) -> None:
     sink.write([_point(n)])
-    sink.flush()
 
 
 def test_the_next_write_repeats_what_a_restarted_carbon_had_in_memory() -> None:

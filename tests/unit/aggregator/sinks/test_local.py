@@ -276,6 +276,18 @@ def test_a_text_that_is_damaged_is_an_error_of_the_store(tmp_path: Path) -> None
         _hours(path, "n")
 
 
+@pytest.mark.parametrize("tags", ["x", "[]", '{"k":1}', b"\xff"])
+def test_a_series_whose_tags_are_damaged_is_an_error_of_the_store(tmp_path: Path, tags: str | bytes) -> None:
+    """Something else has written to the file. The error says so, and names the file."""
+    store, reader = LocalStore(tmp_path / "store.db", retention_ms=0), LocalReader(tmp_path / "store.db")
+    with closing(store), closing(reader):
+        store.write([_point("n", 1)])
+        with sqlite3.connect(tmp_path / "store.db") as connection:
+            connection.execute("UPDATE series SET tags = ?", (tags,))
+        with pytest.raises(ConfigError, match=r"store\.db.*is damaged"):
+            reader.read("n", ["count"], start_ms=0, end_ms=2 * HOUR_MS)
+
+
 def test_a_name_that_is_too_long_is_a_wrong_setting(tmp_path: Path) -> None:
     """Waiting would not help."""
     with pytest.raises(ConfigError, match="give a shorter path"):

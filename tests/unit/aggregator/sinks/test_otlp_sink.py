@@ -64,7 +64,6 @@ def test_a_request_is_compressed_protobuf_over_one_connection(receiver: Receiver
     sink.setup()
     sink.write(counters(1, 2))
     sink.write(counters(3))
-    sink.flush()
     sink.close()
     assert [request.counts for request in receiver.requests] == [[], [1, 2], [3]]
     assert {request.path for request in receiver.requests} == {"/api/v1/otlp"}

@@ -105,7 +105,7 @@ def test_the_exposition_is_valid_and_complete(sums: list[tuple[str, str, dict[st
     sink = PrometheusSink("127.0.0.1", 0)
     points = [sum_point(kind, n, 1_700_000_000_000 + n, name, tags) for n, (name, kind, tags) in enumerate(sums)]
     sink.write(points)
-    sink.flush()
+    sink.show()
     text = sink.metrics().text
     family = ""
     for line in text.removesuffix("\n").split("\n"):

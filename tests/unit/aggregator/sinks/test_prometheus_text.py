@@ -18,16 +18,16 @@ def test_metrics_of_several_kinds_may_share_a_family() -> None:
     """The label `name` keeps their series apart, and the family has no type."""
     sink = PrometheusSink("127.0.0.1", 0)
     sink.write([sum_point("counter", 7, NOW_MS, "a.b"), sum_point("gauge", 0, NOW_MS, "a_b_total")])
-    sink.flush()
+    sink.show()
     text = sink.metrics().text
     assert "# HELP a_b_total a.b, over all instances of each app.\n# TYPE a_b_total untyped\n" in text
     assert 'a_b_total{name="a.b",app="orders",metric_type="counter"} 7\n' in text
     assert 'a_b_total{name="a_b_total",app="orders",metric_type="gauge"} 0.5\n' in text
 
 
-@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("shown_before", [False, True])
 @pytest.mark.parametrize("step_ms", [1, 0, -1])
-def test_the_last_point_is_shown_with_its_fields_only(step_ms: int, flush: bool) -> None:
+def test_the_last_point_is_shown_with_its_fields_only(step_ms: int, shown_before: bool) -> None:
     """The order counts, not the time: the table's clock may stand still or go back.
 
     A gauge that no living life reports has no sum any more.
@@ -35,10 +35,10 @@ def test_the_last_point_is_shown_with_its_fields_only(step_ms: int, flush: bool)
     sink = PrometheusSink("127.0.0.1", 0)
     gauge = Sum(app="a", name="open", type="gauge", sum=5.0, min=5.0, max=5.0, mean=5.0, number=1, ts=1000)
     sink.write([point(gauge)])
-    if flush:
-        sink.flush()
+    if shown_before:
+        sink.show()
     sink.write([point(Sum(app="a", name="open", type="gauge", number=0, ts=1000 + step_ms))])
-    sink.flush()
+    sink.show()
     shown = {name: value for (name, _), value in samples(sink.metrics().text).items()}
     assert [name for name in shown if name.startswith("open")] == ["open_number"]
     assert shown[names.SUM_TIME] == 1 + step_ms / 1000
@@ -49,20 +49,20 @@ def test_an_overflow_is_a_sample() -> None:
     sink = PrometheusSink("127.0.0.1", 0)
     most = Sum(app="a", name="x", type="counter", count=2**63 - 1, overflow=True, ts=1_700_000_000_000)
     sink.write([point(most), sum_point("counter", 1, 1_700_000_000_000, "y")])
-    sink.flush()
+    sink.show()
     lines = [line for line in sink.metrics().text.splitlines() if line.startswith("tallystream_sum_overflow")]
     assert lines == ['tallystream_sum_overflow{name="x",app="a",metric_type="counter"} 1']
 
 
-def test_the_text_is_rendered_once_for_each_flush() -> None:
-    """After a flush or a withdrawal it changes."""
+def test_the_text_is_rendered_once_each_time_it_is_shown() -> None:
+    """After that it changes."""
     sink = PrometheusSink("127.0.0.1", 0)
     sink.write([sum_point("counter", 1, 1_700_000_000_000, "x")])
-    sink.flush()
+    sink.show()
     first = sink.metrics()
     sink.write([sum_point("counter", 2, 1_700_000_000_001, "x")])
     assert sink.metrics().text is first.text
-    sink.flush()
+    sink.show()
     assert "x_total{" in sink.metrics().text
     assert sink.metrics().text != first.text
     sink.withdraw("the broker is unavailable")

@@ -12,7 +12,7 @@ import pytest
 OURS = "tallystream"
 PACKAGE = "tallystream_aggregator.verify"
 FORBIDDEN = ("tallystream_aggregator.table", "tallystream_aggregator.sums", "tallystream_aggregator.spark", "pyspark")
-PROTOBUF = ("google.protobuf", "opentelemetry.proto")
+LIBRARIES = ("google.protobuf", "opentelemetry.proto", "msgspec")
 CORE = ("decode", "otlp", "sketches", "lives", "rules", "replay", "advance", "check", "published", "tags")
 
 
@@ -59,10 +59,10 @@ def _is_file(name: str) -> bool:
 
 @pytest.mark.parametrize("name", CORE)
 def test_the_replay_imports_only_its_own_package_and_libraries(name: str) -> None:
-    """It imports no decoder of records, sketch or table. It uses the standard library, and protobuf for OTLP."""
+    """It imports no decoder of records, sketch or table. Libraries are the standard one, protobuf and msgspec."""
     for module in reached(f"{PACKAGE}.{name}"):
         standard = module.partition(".")[0] in sys.stdlib_module_names
-        assert module.startswith((PACKAGE, *PROTOBUF)) or standard, module
+        assert module.startswith((PACKAGE, *LIBRARIES)) or standard, module
 
 
 def test_the_command_imports_neither_the_table_nor_spark() -> None:

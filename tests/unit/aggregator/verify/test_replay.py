@@ -17,6 +17,7 @@ from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 
 BEGIN_MS, DAY_MS, HOUR_MS = 1_700_000_000_000, 86_400_000, 3_600_000
+MAX_INT64 = 2**63 - 1
 FIRST, SECOND = "01HF7YAT00" + "A" * 16, "01HF7YAT00" + "B" * 16
 
 
@@ -366,3 +367,21 @@ def _metric_counts(read_one: Any, value: bytes) -> Any:
     except RejectedError as refused:
         return str(refused)
     return found.reason if isinstance(found, Refusal) else found
+
+
+def test_forgotten_lives_are_kept_as_one() -> None:
+    """Memory does not grow with them: each metric has one row of them. Counts, sums and sketches stay exact."""
+    records, times = Records(), range(0, 20 * 8, 8)
+    for at in times:
+        values = histogram(1, sum=0.1, min=at, max=at, sketch=sketch(at, 1, scale=6 - at % 3)), counter(2**62), gauge(1)
+        header: dict[str, Any] = {"life": f"01HF7YAT00{at:016}", "prev": BEGIN_MS + at * DAY_MS}
+        records.snapshot(*values, key=b"app-%d" % at, at=at * DAY_MS, **header)
+        assert records.refused == []
+        records.clock((at + 8) * DAY_MS)
+    found, replay = records.sum("h"), records.replay
+    assert (found["count"], found["sum"], found["min"], found["max"]) == (20, math.fsum([0.1] * 20), 0, times[-1])
+    assert sum(found["sketch"][1].values()) == found["retired"] == 20
+    assert records.sum() == {"count": MAX_INT64, "overflow": True, "lives": 0, "instances": 0, "retired": 20}
+    assert records.sum("g") == {"number": 0, "lives": 0, "instances": 0, "retired": 0}
+    assert [len(lives) for lives in replay._lives_by_metric.values()] == [1, 1, 0]
+    assert replay._instances == {}

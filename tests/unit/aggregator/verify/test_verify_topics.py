@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.simulation.direct import TOPICS, Direct
 from tallystream.errors import TallystreamError
+from tallystream_aggregator.stream.broker import Place
 from tallystream_aggregator.verify import topics
 from tallystream_aggregator.verify.decode import RawRecord
 from tallystream_aggregator.verify.topics import newest, settled
@@ -65,3 +67,15 @@ def test_the_newest_record_of_a_key_is_found_wherever_it_is(offset: int) -> None
     assert newest(reader, "metrics-table:0", b"other") is None
     assert newest(reader, "metrics-table:1", b"k") is None
     assert newest(reader, "metrics-other:0", b"k") is None
+
+
+def test_records_that_are_deleted_while_they_are_read_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence names the topic, the partition and the first of these records."""
+    direct = Direct()
+    place = Place(TOPICS.agg, 0)
+    for value in (b"1", b"2", b"3"):
+        direct.cluster.append(place, b"k", value)
+    direct.cluster.partition(place).delete_before(2)
+    monkeypatch.setattr(topics, "KafkaBroker", lambda *_: direct.broker)
+    with pytest.raises(TallystreamError, match=r"-agg, partition 0: the records from offset 0 .* Run verify again"):
+        list(topics.TopicReader({}).read(str(place), 0, 3))
