@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON_ := .venv/bin/python
 ARGS ?=
 
-.PHONY: help setup demo test unit integration faults fuzz matrix audit brokers images bench-reporter bench-aggregator spark-versions lint format docs lock clean
+.PHONY: help setup demo test unit integration faults fuzz matrix audit brokers images bench-reporter bench-aggregator limits spark-versions lint format docs lock clean
 
 help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,9 @@ bench-reporter: setup ## the reporter's speed beside its peers, written to docs/
 
 bench-aggregator: setup ## the aggregator beside Kafka Streams (45 minutes): make bench-aggregator ARGS="--only backlog-2m"
 	@exec $(PYTHON_) -m benchmarks.aggregator $(ARGS)
+
+limits: setup ## what hostile records cost: time, output, state and memory of 200 inputs (two minutes): make limits ARGS="--all --memory 1024"
+	@exec $(PYTHON_) -m benchmarks.limits $(ARGS)
 
 faults: setup ## the fault suite in full, an hour and a quarter: make faults ARGS="-k disk"
 	@exec scripts/faults $(ARGS)

@@ -26,6 +26,8 @@ from tallystream_aggregator.otlp.wire import BYTES, fields_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tallystream.record import Metric
+    from tallystream_aggregator.otlp.points import RejectedPoint
     from tallystream_aggregator.otlp.scopes import Group
 
 EVERY_MS = 60_000
@@ -34,6 +36,8 @@ EVERY_MS = 60_000
 DAY_MS = 86_400_000
 """How long before the append time of its record the time of a point may be, and how far ahead it may be, in ms."""
 
+MAX_REJECTED = 10
+"""The most rejected points of a resource that have a text. A record has no more dead letters of points."""
 SDK = "telemetry.sdk.language"
 """An attribute that the resource of every SDK has."""
 
@@ -58,12 +62,14 @@ class ResourceData(NamedTuple):
 class ResourceSnapshots(NamedTuple):
     """The data of one resource: its snapshots in the order of their lives, and its rejected points.
 
-    The snapshots that are baselines are in `baselines`, too. A rejected point is (reason, name and tags as JSON).
+    The snapshots that are baselines are in `baselines`, too. A rejected point is (reason, name and tags as JSON). There
+    are `more_rejected` besides the first ten.
     """
 
     snapshots: list[Snapshot]
     baselines: list[Snapshot]
     rejected: list[tuple[str, str]]
+    more_rejected: int
 
 
 def read(value: bytes) -> list[ResourceData]:
@@ -161,13 +167,13 @@ def snapshots(resource: ResourceData, append_ms: int) -> ResourceSnapshots:
     app = app_of(attributes)
     grouped: dict[tuple[str, int], Snapshot] = {}
     baselines: list[Snapshot] = []
-    rejected: list[tuple[str, str]] = []
+    refused: list[tuple[str, RejectedPoint | Metric]] = []
     for scope, raw in resource.scopes:
         points = scope.read(raw) if isinstance(scope, KnownScope) else _scopes.read(scope, raw)
-        rejected += [(point.reason, _text(point.name, point.tags)) for point in points.rejected]
+        refused += [(point.reason, point) for point in points.rejected]
         for group in points.groups:
             if reason := _out_of_bounds(group, append_ms):
-                rejected += [(reason, _text(first.name, first.tags)) for first in group.firsts]
+                refused += [(reason, first) for first in group.firsts]
                 continue
             at = group.life, group.time_ns
             known = grouped.get(at)
@@ -189,7 +195,8 @@ def snapshots(resource: ResourceData, append_ms: int) -> ResourceSnapshots:
             if group.start_ns == group.time_ns and SDK not in attributes:
                 baselines.append(made)
     in_order = [grouped[at] for at in sorted(grouped)]
-    return ResourceSnapshots(in_order, baselines, rejected)
+    rejected = [(reason, _text(of.name, of.tags)) for reason, of in refused[:MAX_REJECTED]]
+    return ResourceSnapshots(in_order, baselines, rejected, len(refused) - len(rejected))
 
 
 def _out_of_bounds(points: Group, append_ms: int) -> str | None:

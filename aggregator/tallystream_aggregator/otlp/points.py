@@ -40,6 +40,8 @@ BUCKET = ".bucket"
 BOUND = "le"
 """The tag of such a counter: the bucket's upper bound. It counts the values up to there, as in Prometheus."""
 
+MAX_EXPANSION, BOUND_BYTES = 16, 16
+"""The counters of explicit buckets may have this many times the bytes of their point. A bound has 16 bytes there."""
 
 INDEX_BITS = 32
 """The bits of a bucket's index. After so many halvings every bucket has the index 0 or -1, which further ones keep."""
@@ -148,6 +150,12 @@ def _explicit(name: str, tags: dict[str, str], point: pb.HistogramDataPoint) -> 
     if len(name) + len(BUCKET) > MAX_NAME or len(tags) >= record.MAX_TAGS or BOUND in tags:
         raise OtlpError(
             f"the name or the attributes leave no room for the counters of the buckets and their tag {BOUND}"
+        )
+    repeated = len(name.encode()) + sum(len(text.encode()) for tag in tags.items() for text in tag)
+    if len(bounds) * repeated > MAX_EXPANSION * (repeated + BOUND_BYTES * len(bounds)):
+        raise OtlpError(
+            f"each of {len(bounds)} bounds would repeat {repeated} bytes of name and attributes, together more than "
+            f"{MAX_EXPANSION} times the point; use fewer bounds or shorter attributes"
         )
     total = 0
     for bound, count in zip(bounds, counts, strict=False):  # the last bucket ends at infinity: it is the count

@@ -9,6 +9,7 @@ of the step: the records of an instance stay in their order. No result depends o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from tallystream.record import ShortForm
@@ -16,11 +17,11 @@ from tallystream_aggregator.table.decode import (
     CLOCK_KEY,
     Forget,
     Record,
-    Refusal,
     read_key,
     read_short_form,
     read_value,
 )
+from tallystream_aggregator.table.refusals import Refusal
 from tallystream_aggregator.table.shards import shard_of
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class StepRecords:
         self._table, self._settings = table, table.settings
         self._shard, self._shards = table.state.shard, table.state.shards
         self._runs: dict[Place, dict[bytes | None, InstanceRuns]] = {}
+        self._waiting: dict[Place, list[InstanceRuns]] = defaultdict(list)  # of them, those that may have waiting runs
         self._number = 0
 
     def add(self, chunk: Chunk) -> None:
@@ -94,9 +96,8 @@ class StepRecords:
 
     def end(self) -> None:
         """Apply the records that wait."""
-        for place, instances in self._runs.items():
-            for instance in instances.values():
-                self._apply_waiting(place, instance)
+        for place in self._waiting:
+            self._apply_all_waiting(place)
         self._runs.clear()
         self._number = 0
 
@@ -111,7 +112,7 @@ class StepRecords:
 
     def _compact(self, place: Place, rows: Iterable[RawRecord], clock: int) -> int:
         """Apply records or let them wait, and return the partition's time after them."""
-        instances = self._runs.setdefault(place, {})
+        instances, waiting = self._runs.setdefault(place, {}), self._waiting[place]
         max_bytes = self._settings.max_record_bytes
         for row in rows:
             _, at_ms, key, value = row
@@ -134,6 +135,7 @@ class StepRecords:
                 if run.value <= new <= run.limit:
                     # Most records come here.
                     if not run.records:
+                        waiting.append(instance)
                         instance.waiting.append(run)
                     run.records += 1
                     run.waiting, run.clock, run.value = row, clock, new
@@ -154,14 +156,13 @@ class StepRecords:
     def _other(self, place: Place, instance: InstanceRuns, message: Message | None, row: RawRecord, clock: int) -> None:
         """Apply a record that is not of the short form, or is not decoded. It may end runs."""
         if row[2] == CLOCK_KEY:  # the lives that it forgets need their newest records before it
-            for each in self._runs[place].values():
-                self._apply_waiting(place, each)
+            self._apply_all_waiting(place)
+        elif isinstance(message, Forget) and message.metric is not None:  # any instance may have it
+            self._apply_all_waiting(place)
+            self._runs[place].clear()
         elif row[3] is None or isinstance(message, Forget):
-            # Any instance may have the metric of a forget record.
-            names_metric = isinstance(message, Forget) and message.metric is not None
-            for each in self._runs[place].values() if names_metric else [instance]:
-                self._apply_waiting(place, each)
-                each.counters = {}
+            self._apply_waiting(place, instance)
+            instance.counters = {}
         self._apply(place, instance, row, clock, message)
 
     def _apply(self, place: Place, instance: InstanceRuns, row: RawRecord, clock: int, message: Message | None) -> int:
@@ -169,6 +170,11 @@ class StepRecords:
         if instance.waiting:
             self._apply_waiting(place, instance)
         return self._table.apply_record(Record(place.topic, place.partition, *row, clock), message=message)
+
+    def _apply_all_waiting(self, place: Place) -> None:
+        for instance in self._waiting[place]:
+            self._apply_waiting(place, instance)
+        self._waiting[place].clear()
 
     def _apply_waiting(self, place: Place, instance: InstanceRuns) -> None:
         """Apply the waiting records of an instance in their order. Further records may continue their runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from array import array
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,10 +20,10 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
     stored,
     stored_values,
 )
-from tallystream_aggregator.table.decode import Refusal
-from tallystream_aggregator.table.layouts import counts_of, metric_count
-from tallystream_aggregator.table.limits import METRICS_PER_RECORD, MetricQuota, out_of_bounds, refuse_over_limit
-from tallystream_aggregator.table.lives import SHORT_FORM_LIFE, Lives
+from tallystream_aggregator.table.instances import SHORT_FORM_LIFE
+from tallystream_aggregator.table.layouts import counts_of
+from tallystream_aggregator.table.limits import METRICS_PER_RECORD, out_of_bounds, refuse_over_limit
+from tallystream_aggregator.table.refusals import RecordRefusals, Refusal
 from tallystream_aggregator.table.state import Life, Row
 
 if TYPE_CHECKING:
@@ -30,26 +31,26 @@ if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.decode import DecodedSnapshot, Forget, Record
     from tallystream_aggregator.table.limits import TableSettings
+    from tallystream_aggregator.table.lives import Lives
 
 
-def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> list[Refusal] | None:
-    """Replace the block of a part, and the rows beside it, by those of a newer snapshot. Return the refused metrics.
+def replace_block(lives: Lives, life: Life, snapshot: Snapshot, refused: RecordRefusals) -> bool:
+    """Replace the block of a part, and the rows beside it, by those of a newer snapshot. Return True.
 
-    Return None and change nothing if the block can't be replaced as a whole: the part has none, the snapshot has other
+    Return False and change nothing if the block can't be replaced as a whole: the part has none, the snapshot has other
     metrics, or a count is lower.
     """
     block = life.blocks.get(snapshot.part)
     layout = None if block is None else lives.layouts.layout_for(block)
     if block is None or layout is None or not layout.matches(snapshot.metrics):
-        return None
+        return False
     counts = layout.counts(snapshot.metrics)
     differences = list(map(operator.sub, counts, counts_of(block)))
     if min(differences, default=0) < 0:
-        return None
+        return False
     lives.sums.add_differences(life, layout, differences)
     block.counts = array("q", counts).tobytes()
     before = life.parts[snapshot.part]
-    refused: list[Refusal] = []
     for index, number in layout.others:
         metric = snapshot.metrics[index]
         try:
@@ -57,24 +58,23 @@ def replace_block(lives: Lives, life: Life, snapshot: Snapshot) -> list[Refusal]
         except ValueError as error:
             if life.complete and life.rows[number].seq == before:  # it is no longer current
                 lives.sums.mark_dirty(life, (number,))
-            refused.append(Refusal(str(error), _json(metric)))
+            refused.add_metric(error, partial(_json, metric))
             continue
         reason = _replace_row(lives, life, snapshot, number, values, sketch=sketch, before=before)
         if reason is not None:
-            refused.append(Refusal(reason, _json(metric)))
-    return refused
+            refused.add_metric(reason, partial(_json, metric))
+    return True
 
 
 def replace_all(
-    lives: Lives, life: Life, snapshot: Snapshot, before: int, quota: MetricQuota
-) -> tuple[list[Refusal], Counter[str], list[int]]:
+    lives: Lives, life: Life, snapshot: Snapshot, before: int, refused: RecordRefusals
+) -> tuple[Counter[str], list[int]]:
     """Replace the row of each metric in `life`, whose part has no block.
 
-    Return the refused metrics, the number of metrics over each limit of `quota`, and the numbers of all others.
+    Return the number of metrics over each limit, and the numbers of those that were accepted.
     `before` is the seq of the part's last snapshot; the caller has marked its rows dirty. A snapshot that is not newer
     than that only replaces metrics that later snapshots lack.
     """
-    refused: list[Refusal] = []
     seen: set[MetricId] = set()
     over_limit: Counter[str] = Counter()
     accepted: list[int] = []
@@ -83,11 +83,11 @@ def replace_all(
         try:
             values, sketch = stored(metric)
         except ValueError as error:
-            refused.append(Refusal(str(error), _json(metric)))
+            refused.add_metric(error, partial(_json, metric))
             continue
         metric_id = (snapshot.app, *identity(metric.name, metric.type, metric.tags))
         if metric_id in seen:
-            refused.append(Refusal("the snapshot has this metric twice", _json(metric)))
+            refused.add_metric("the snapshot has this metric twice", partial(_json, metric))
             continue
         seen.add(metric_id)
         number = lives.number_of(metric_id)
@@ -95,26 +95,24 @@ def replace_all(
         if row is None and has_other_blocks:
             row = lives.layouts.row(life, number)
         if row is None:
-            limit = quota.exceeded_limit(metric_count(life), metric_id, known=number >= 0)
+            limit = lives.quota.exceeded_limit(life, metric_id, known=lives.is_used(number))
             if limit is not None:
                 over_limit[limit] += 1
                 continue
             if number < 0:  # only now: a refused metric does not count
                 number = lives.add_metric(metric_id)
-                quota.add(metric_id)
-            lives.sums.mark_dirty(life, (number,))
-            life.rows[number] = Row(snapshot.part, snapshot.seq, values, sketch)
+            lives.add_row(life, number, Row(snapshot.part, snapshot.seq, values, sketch))
         elif row.part != snapshot.part:
             moved = f"the metric was in part {row.part} of this life and is now in part {snapshot.part}"
-            refused.append(Refusal(moved, _json(metric)))
+            refused.add_metric(moved, partial(_json, metric))
             continue
         else:
             reason = _replace_row(lives, life, snapshot, number, values, sketch=sketch, before=before)
             if reason is not None:
-                refused.append(Refusal(reason, _json(metric)))
+                refused.add_metric(reason, partial(_json, metric))
                 continue
         accepted.append(number)
-    return refused, over_limit, accepted
+    return over_limit, accepted
 
 
 def _replace_row(
@@ -156,35 +154,32 @@ class RecordApplier:
     def __init__(self, lives: Lives, settings: TableSettings) -> None:
         self._lives = lives
         self._settings = settings
-        self._quota = MetricQuota(lives.state.metrics, settings)
         self.run_limit = -1
 
-    def apply_snapshot(self, instance: str, message: DecodedSnapshot, record: Record) -> list[Refusal]:
-        """Apply a snapshot to its part of its life, unless it is too late or too early (rule 3), or stale (rule 1).
-
-        Return the refusals.
-        """
+    def apply_snapshot(self, instance: str, message: DecodedSnapshot, record: Record, refused: RecordRefusals) -> None:
+        """Apply a snapshot to its part of its life, unless it is too late or too early (rule 3), or stale (rule 1)."""
         snapshot = message.snapshot
         life = self._life_of(instance, snapshot, record)
         if isinstance(life, Refusal):
-            return [life]
-        self._lives.mark_dirty(instance)
+            refused.add(life)
+            return
+        self._lives.will_change(life)
         life.keep_ms = max(life.keep_ms, record.clock_ms)
         before = life.parts.get(snapshot.part, 0)
         if snapshot.seq <= before:
             self._apply_stale(life, message, record)
-            return []
-        refused = [*message.rejected, *self._replace(life, snapshot, record, before)]
+            return
+        refused.add_decoded(message.rejected, message.more_rejected)
+        self._replace(life, snapshot, record, before, refused)
         if message.over_limit:
-            refused.append(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record))
-        return refused
+            refused.add(self._refuse_over_limit(life, METRICS_PER_RECORD, message.over_limit, record))
 
     def apply_baseline(self, instance: str, snapshot: Snapshot) -> None:
         """Leave the values of a snapshot that was applied out of the sums: they are from before its stream began.
 
         Of several values of a metric, the highest count is left out. The order of the records makes no difference.
         """
-        life = self._lives.find(snapshot.app, instance, snapshot.life)
+        life = self._lives.instances.find(snapshot.app, instance, snapshot.life)
         if life is None:  # the snapshot was refused
             return
         seen: set[MetricId] = set()
@@ -196,15 +191,14 @@ class RecordApplier:
             seen.add(metric_id)
             values = stored_values(metric)
             if is_above(values, life.baselines.get(number)):
-                self._lives.sums.mark_dirty(life, (number,))
-                life.baselines[number] = values
+                self._lives.set_baseline(life, number, values)
 
     def _life_of(self, instance: str, snapshot: Snapshot, record: Record) -> Life | Refusal:
         """Return the life of a snapshot, which may be new, or why the snapshot is refused."""
         reason = out_of_bounds(snapshot, record.timestamp_ms)
         if reason is not None:
             return Refusal(reason)
-        life = self._lives.find(snapshot.app, instance, snapshot.life)
+        life = self._lives.instances.find(snapshot.app, instance, snapshot.life)
         if life is None:
             keep_ms = max(
                 record.clock_ms, ulid_ms(snapshot.life)
@@ -215,14 +209,14 @@ class RecordApplier:
             return Refusal("complete: the earlier snapshots of this life have the other value")
         return life
 
-    def _replace(self, life: Life, snapshot: Snapshot, record: Record, before: int) -> list[Refusal]:
-        """Make a snapshot the newest of its part, and return the refusals. `before` is the seq of the one before."""
+    def _replace(self, life: Life, snapshot: Snapshot, record: Record, before: int, refused: RecordRefusals) -> None:
+        """Make a snapshot the newest of its part. `before` is the seq of the one before."""
         lives = self._lives
         if life.living == snapshot.final:
             lives.set_living(life, living=not snapshot.final)
-        refused = replace_block(lives, life, snapshot)
-        if refused is None:
-            lives.layouts.block_to_rows(life, snapshot.part)
+        as_block = replace_block(lives, life, snapshot, refused)
+        if not as_block:
+            lives.blocks_to_rows(life, (snapshot.part,))
             if life.complete:
                 # Rule 9: a row whose metric is missing or refused is no longer current, which changes rates and gauges.
                 current = (n for n, row in life.rows.items() if row.part == snapshot.part and row.seq == before)
@@ -230,14 +224,15 @@ class RecordApplier:
         lives.set_last_seen(life, record, snapshot.every_ms)
         life.final = snapshot.final
         lives.mark_changed(life, snapshot.part, record)
-        life.parts[snapshot.part] = snapshot.seq
-        if refused is not None:
-            return refused
-        refused, over_limits, numbers = replace_all(lives, life, snapshot, before, self._quota)
+        lives.instances.set_seq(life, snapshot.part, snapshot.seq)
+        if as_block:
+            return
+        over_limits, numbers = replace_all(lives, life, snapshot, before, refused)
         has_all = life.complete or len(life.rows) <= len(numbers)  # else the next one would turn the block into rows
         if len(numbers) == len(snapshot.metrics) and has_all:
-            lives.layouts.rows_to_block(life, snapshot.part, numbers)
-        return refused + [self._refuse_over_limit(life, limit, number, record) for limit, number in over_limits.items()]
+            lives.rows_to_block(life, snapshot.part, numbers)
+        for limit, number in over_limits.items():
+            refused.add(self._refuse_over_limit(life, limit, number, record))
 
     def _apply_stale(self, life: Life, message: DecodedSnapshot, record: Record) -> None:
         """Ignore a stale snapshot, unless newer ones may lack metrics of it.
@@ -252,20 +247,20 @@ class RecordApplier:
                 return
         else:  # the part gets no offset of this partition, so the next stale snapshot adds its metrics, too
             self._lives.publish(life, part)
-        self._lives.layouts.block_to_rows(life, part)
-        replace_all(self._lives, life, message.snapshot, life.parts[part], self._quota)
+        self._lives.blocks_to_rows(life, (part,))
+        replace_all(self._lives, life, message.snapshot, life.parts[part], RecordRefusals(0))
 
     def _refuse_over_limit(self, life: Life, limit: str, number: int, record: Record) -> Refusal:
         """Return one refusal for `number` metrics over a limit."""
         self._lives.add_limit_event(life, limit, record)
         return refuse_over_limit(limit, number, self._settings)
 
-    def apply_short_form(self, instance: str, message: ShortForm, record: Record) -> list[Refusal]:
+    def apply_short_form(self, instance: str, message: ShortForm, record: Record, refused: RecordRefusals) -> None:
         """Apply a counter of the short form. A value below the last one is a restart: the last one stays in the sum."""
-        life = self._lives.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
+        life = self._lives.instances.find(DEFAULT_APP, instance, SHORT_FORM_LIFE)
         if life is None:
             life = self._lives.add(Life(instance, DEFAULT_APP, SHORT_FORM_LIFE, "", 0, 0, record.clock_ms), record)
-        self._lives.mark_dirty(instance)
+        self._lives.will_change(life)
         self._lives.set_last_seen(life, record, self._settings.short_form_every_ms)
         self._lives.mark_changed(life, 0, record)
         life.keep_ms = max(life.keep_ms, record.clock_ms)
@@ -276,22 +271,26 @@ class RecordApplier:
         row = life.rows.get(number)
         total, last = (0, 0) if row is None else row.values
         if row is None:
-            limit = self._quota.exceeded_limit(len(life.rows), metric_id, known=number >= 0)
+            limit = self._lives.quota.exceeded_limit(life, metric_id, known=self._lives.is_used(number))
             if limit is not None:
-                return [self._refuse_over_limit(life, limit, 1, record)]
+                refused.add(self._refuse_over_limit(life, limit, 1, record))
+                return
         restarted = value < last  # type: ignore[operator]  # both are whole numbers
         total = total + value - (0 if restarted else last)  # type: ignore[operator]
         if total > MAX_COUNT:
-            return [Refusal("the sum over this counter's restarts leaves 64 bits")]
+            refused.add(Refusal("the sum over this counter's restarts leaves 64 bits"))
+            return
         if number < 0:
             number = self._lives.add_metric(metric_id)
-            self._quota.add(metric_id)
         if restarted:
             self._lives.add_event("restart", life, record, message.name)
-        self._lives.sums.mark_dirty(life, (number,))
-        life.rows[number] = Row(0, 0, (total, value))
+        new = Row(0, 0, (total, value))
+        if row is None:
+            self._lives.add_row(life, number, new)
+        else:
+            self._lives.sums.mark_dirty(life, (number,))
+            life.rows[number] = new
         self.run_limit = MAX_COUNT - (total - value)  # type: ignore[assignment]  # whole numbers
-        return []
 
     def apply_tombstone(self, instance: str, record: Record, forget: Forget | None = None) -> None:
         """Remove the rows of an instance's lives (rule 10). Lives of snapshots stay as markers of their seqs.
@@ -299,17 +298,17 @@ class RecordApplier:
         With `forget`, the content of a forget record, only the lives that it names lose their rows. Sums of forgotten
         lives stay.
         """
-        self._lives.mark_dirty(instance)
-        for life in list(self._lives.lives_of(instance)):
-            if forget is not None and not forget.has_life(life.app, life.life):
-                continue
-            self._lives.layouts.blocks_to_rows(life)
-            self._lives.sums.mark_dirty(life, life.rows)
+        lives = self._lives
+        for life in lives.instances.filled(instance, forget):
+            lives.will_change(life)
+            lives.blocks_to_rows(life)
             if life.rows:
-                self._lives.add_event("tombstone" if forget is None else "forget", life, record)
-            life.rows.clear()
+                lives.add_event("tombstone" if forget is None else "forget", life, record)
+            lives.remove_rows(life, life.rows)
+            lives.instances.set_living(life, living=False)
             for part in life.parts or (0,):
-                self._lives.mark_changed(life, part, record)
-            life.living = False
+                lives.mark_changed(life, part, record)
             if life.life == SHORT_FORM_LIFE:
-                self._lives.delete(life)
+                lives.delete(life)
+            else:
+                lives.instances.note_emptied(life)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from tallystream.record import CLASSES, Header, Histogram, LifeId, Metric, Name, ShortForm, Snapshot, Tags
+from tallystream_aggregator.table.refusals import RecordRefusals, Refusal
 
 if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId
@@ -63,19 +64,16 @@ def _partition_name(topic: str, partition: int) -> str:
     return f"{topic}:{partition}"  # needed several times for each record
 
 
-class Refusal(NamedTuple):
-    """Why a record is refused, or one metric of it: `metric` is that metric as JSON text."""
-
-    reason: str
-    metric: str | None = None
-
-
 class DecodedSnapshot(NamedTuple):
-    """A snapshot without its rejected metrics and without those over the limit, of which there are `over_limit`."""
+    """A snapshot without its rejected metrics and without those over the limit, of which there are `over_limit`.
+
+    `rejected` are the first of the rejected metrics. There are `more_rejected` besides.
+    """
 
     snapshot: Snapshot
     rejected: tuple[Refusal, ...] = ()
     over_limit: int = 0
+    more_rejected: int = 0
 
 
 class Forget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -273,14 +271,15 @@ def _snapshot(document: dict[str, Any], max_metrics: int) -> DecodedSnapshot | R
     except (msgspec.ValidationError, ValueError) as error:
         return Refusal(f"snapshot: {error}")
     good: list[Metric] = []
-    rejected = []
+    rejected = RecordRefusals()
     for item in metrics[:max_metrics]:
         try:
             good.append(_metric(item))
         except (msgspec.ValidationError, ValueError) as error:
-            rejected.append(Refusal(str(error), json.dumps(item)))
+            rejected.add_metric(error, partial(json.dumps, item))
     fields = {name: getattr(header, name) for name in Header.__struct_fields__}
-    return DecodedSnapshot(Snapshot(**fields, metrics=good), tuple(rejected), max(0, len(metrics) - max_metrics))
+    over_limit = max(0, len(metrics) - max_metrics)
+    return DecodedSnapshot(Snapshot(**fields, metrics=good), tuple(rejected.first), over_limit, rejected.more_metrics)
 
 
 def _metric(item: object) -> Metric:

@@ -8,37 +8,38 @@ removes the metric from them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.partial_sums import PartialSum
 from tallystream_aggregator.table.outputs import Event
 
 if TYPE_CHECKING:
     from tallystream_aggregator.table.decode import Forget, Record
     from tallystream_aggregator.table.lives import Lives
+    from tallystream_aggregator.table.state import Life
 
 
 def forget_metric(lives: Lives, forget: Forget, record: Record) -> set[int]:
     """Remove metrics from the lives of the record's partition and from the forgotten sums.
 
-    Return the metrics whose forgotten sums are empty now. A living life has the metric again with its next snapshot.
+    Return the metrics whose forgotten sums are gone now. A living life has the metric again with its next snapshot.
     """
     state = lives.state
-    numbers = {number for number, metric in enumerate(state.metrics) if forget.has_metric(metric)}
+    numbers = {number for metric, number in lives.numbers_of(forget.metric or "").items() if forget.has_metric(metric)}
+    own: dict[Life, set[int]] = defaultdict(set)
+    for number in numbers:
+        for life in lives.holders.of(number, record.partition_name):
+            own[life].add(number)
     removed: set[int] = set()
-    for life in lives:
-        if life.partition == record.partition_name and not numbers.isdisjoint(lives.layouts.numbers(life)):
-            lives.layouts.blocks_to_rows(life)
-            own = numbers & life.rows.keys()
-            lives.mark_dirty(life.instance)
-            lives.sums.mark_dirty(life, own)
-            for number in own:
-                lives.publish(life, life.rows.pop(number).part)
-            removed |= own
-    emptied = {number for number in numbers & state.forgotten_sums.keys() if state.forgotten_sums[number].forgotten}
+    for life, rows in own.items():
+        lives.will_change(life)
+        lives.blocks_to_rows(life)
+        lives.remove_rows(life, rows)
+        removed |= rows
+    emptied = numbers & state.forgotten_sums.keys()
     for number in emptied:
-        lives.sums.subtract_forgotten(number, state.forgotten_sums[number])
-        state.forgotten_sums[number] = PartialSum(state.metrics[number][2])
+        lives.sums.subtract_forgotten(number, state.forgotten_sums.pop(number))
+    lives.release(emptied)
     for app, name in sorted({state.metrics[number][:2] for number in removed | emptied}):
         lives.events.append(Event("forget", app, "", "", record.clock_ms, *record.location, name))
     return emptied

@@ -18,7 +18,7 @@ from tallystream.record import CLASSES, Counter, Metric
 from tallystream_aggregator.table.state import Block, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.state import Life
@@ -41,7 +41,7 @@ class Layout:
     has the numbers in their order.
     """
 
-    def __init__(self, packed: bytes, metrics: Sequence[MetricId], tags: dict[int, dict[str, str]]) -> None:
+    def __init__(self, packed: bytes, metrics: Mapping[int, MetricId], tags: dict[int, dict[str, str]]) -> None:
         self.packed = packed
         self.numbers = array(_NUMBERS, packed).tolist()
         own = [metrics[number] for number in self.numbers]
@@ -98,7 +98,7 @@ class Layout:
 class Layouts:
     """The layouts of a shard's blocks, whose `metrics` are listed by number, and the rows of lives in both forms."""
 
-    def __init__(self, metrics: Sequence[MetricId]) -> None:
+    def __init__(self, metrics: Mapping[int, MetricId]) -> None:
         self._metrics = metrics
         self._layouts: dict[bytes, Layout] = {}
         self._tags: dict[int, dict[str, str]] = {}
@@ -143,12 +143,6 @@ class Layouts:
                 if index is not None:
                     return Row(part, life.parts[part], (counts_of(block)[index],))
         return row
-
-    def numbers(self, life: Life) -> Iterator[int]:
-        """Yield the numbers of all metrics of a life."""
-        yield from life.rows
-        for block in life.blocks.values():
-            yield from self.layout_for(block).counters
 
     def _add(self, packed: bytes) -> Layout:
         layout = Layout(packed, self._metrics, self._tags)

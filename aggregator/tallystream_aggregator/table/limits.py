@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 
 from tallystream.record import TIMELY_MS
 from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.decode import Refusal
+from tallystream_aggregator.table.layouts import metric_count
+from tallystream_aggregator.table.refusals import Refusal
 from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from tallystream.record import Snapshot
     from tallystream_aggregator.sums import MetricId
+    from tallystream_aggregator.table.state import Life
 
 BYTES_PER_METRIC = 256
-"""The bytes of names and tags that an app may have for each of its metrics, on average."""
+"""The bytes of names and tags that a life and an app may have for each of the metrics that they may have."""
 APPS = 4
 """The limits of the table are this many times those of an app."""
 
@@ -46,6 +48,7 @@ class TableSettings:
 RECORD_SIZE = "record size"
 METRICS_PER_RECORD = "metrics per record"
 METRICS_PER_LIFE = "metrics per life"
+BYTES_PER_LIFE = "bytes of metrics per life"
 METRICS_PER_APP = "metrics per app"
 BYTES_PER_APP = "bytes of metrics per app"
 METRICS_PER_TABLE = "metrics per table"
@@ -54,6 +57,7 @@ BYTES_PER_TABLE = "bytes of metrics per table"
 _WHAT = {
     METRICS_PER_RECORD: "that a record may have",
     METRICS_PER_LIFE: "that a life may have",
+    BYTES_PER_LIFE: "bytes that the names and tags of a life may have",
     METRICS_PER_APP: "that an app may have",
     BYTES_PER_APP: "bytes that the names and tags of an app may have",
     METRICS_PER_TABLE: "that the table may have",
@@ -62,9 +66,6 @@ _WHAT = {
 _OF_APP = {METRICS_PER_APP: 1, BYTES_PER_APP: BYTES_PER_METRIC}
 _OF_TABLE = {METRICS_PER_TABLE: APPS, BYTES_PER_TABLE: APPS * BYTES_PER_METRIC}
 """Limits of the numbers of metrics and of the bytes of their names and tags, as multiples of `max_app_metrics`."""
-
-MAX_METRIC_LETTERS = 10
-"""The most dead letters of a record about single metrics, and about its other parts. One more counts the others."""
 
 
 def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
@@ -83,26 +84,13 @@ def out_of_bounds(snapshot: Snapshot, timestamp_ms: int) -> str | None:
     return f"too late: appended {late} ms after {what}; the limit is {TIMELY_MS} ms"
 
 
-def limit_letters(refused: Sequence[Refusal]) -> Sequence[Refusal]:
-    """Return the refusals that become dead letters of one record (rule 8)."""
-    if len(refused) <= MAX_METRIC_LETTERS:
-        return refused
-    metrics = [one for one in refused if one.metric is not None]
-    parts = [one for one in refused if one.metric is None]
-    return [*_limited(metrics, "metrics"), *_limited(parts, "parts")]
-
-
-def _limited(refused: list[Refusal], what: str) -> list[Refusal]:
-    more = len(refused) - MAX_METRIC_LETTERS
-    if more <= 0:
-        return refused
-    return [*refused[:MAX_METRIC_LETTERS], Refusal(f"limit: {more} more {what} of this record are rejected")]
-
-
 def refuse_over_limit(limit: str, number: int, settings: TableSettings) -> Refusal:
     """Return the refusal of `number` metrics of a record that exceed a limit."""
     factor = (_OF_APP | _OF_TABLE).get(limit)
-    allowed = settings.max_metrics if factor is None else factor * settings.max_app_metrics
+    if factor is None:
+        allowed = settings.max_metrics * (BYTES_PER_METRIC if limit == BYTES_PER_LIFE else 1)
+    else:
+        allowed = factor * settings.max_app_metrics
     return Refusal(f"limit: {number} metrics beyond the {allowed} {_WHAT[limit]}")
 
 
@@ -115,16 +103,19 @@ class MetricQuota:
         for metric in metrics:
             self.add(metric)
 
-    def exceeded_limit(self, rows: int, metric: MetricId, *, known: bool) -> str | None:
-        """Return the limit that a new metric of a life with this many `rows` exceeds, or None if it exceeds none.
+    def exceeded_limit(self, life: Life, metric: MetricId, *, known: bool) -> str | None:
+        """Return the limit that a new metric of a life exceeds, or None if it exceeds none.
 
-        `known` tells whether another life has or had the metric.
+        `known` tells whether another life or a forgotten sum has the metric.
         """
-        if rows >= self._settings.max_metrics:
+        size, of_life = size_of(metric), self._settings.max_metrics
+        if metric_count(life) >= of_life:
             return METRICS_PER_LIFE
+        if life.bytes + size > BYTES_PER_METRIC * of_life:
+            return BYTES_PER_LIFE
         if known:
             return None
-        added, most = (1, _size(metric)), self._settings.max_app_metrics
+        added, most = (1, size), self._settings.max_app_metrics
         for of, limits in ((metric[0], _OF_APP), (None, _OF_TABLE)):
             for used, more, (limit, factor) in zip(self._used.get(of, (0, 0)), added, limits.items(), strict=True):
                 if used + more > factor * most:
@@ -133,13 +124,21 @@ class MetricQuota:
 
     def add(self, metric: MetricId) -> None:
         """Count a new metric."""
-        size = _size(metric)
+        self._change(metric, 1)
+
+    def remove(self, metric: MetricId) -> None:
+        """No longer count a metric."""
+        self._change(metric, -1)
+
+    def _change(self, metric: MetricId, sign: int) -> None:
+        size = size_of(metric)
         for of in (metric[0], None):
-            number, used = self._used.get(of, (0, 0))
-            self._used[of] = (number + 1, used + size)
+            number, used = self._used.pop(of, (0, 0))
+            if number + sign:
+                self._used[of] = (number + sign, used + sign * size)
 
 
-def _size(metric: MetricId) -> int:
+def size_of(metric: MetricId) -> int:
     """Return the bytes of a metric's name and tags, in UTF-8."""
     _, name, _, tags = metric
     return len("".join((name, *(text for tag in tags for text in tag))).encode())

@@ -1,64 +1,29 @@
-"""The lives of a shard: finds them by instance, forgets them, and collects what changed."""
+"""The lives of a shard: which of them are due, what changed in them, and its rows and events."""
 
 from __future__ import annotations
 
-import operator
+from collections import Counter
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from tallystream.ulid import ulid_ms
-from tallystream_aggregator.table.layouts import Layouts, counts_of, metric_count
+from tallystream_aggregator.table.holders import Holders
+from tallystream_aggregator.table.instances import SHORT_FORM_LIFE, Instances
+from tallystream_aggregator.table.layouts import Layouts, counts_of
+from tallystream_aggregator.table.limits import MetricQuota, size_of
 from tallystream_aggregator.table.metric_sums import MetricSums
 from tallystream_aggregator.table.outputs import Event
-from tallystream_aggregator.table.rows import (
-    NO_LIVES,
-    LifeNumbers,
-    PartMetrics,
-    TableRecord,
-    life_key,
-    life_row,
-    metric_json,
-)
+from tallystream_aggregator.table.rows import PartMetrics, TableRecord, life_key, life_row, metric_json
 from tallystream_aggregator.table.state import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Mapping
 
     from tallystream_aggregator.sums import MetricId
+    from tallystream_aggregator.table.arithmetic.metric_types import Values
     from tallystream_aggregator.table.decode import Record
     from tallystream_aggregator.table.limits import TableSettings
-    from tallystream_aggregator.table.state import Life, State
-
-
-class LifeCounts:
-    """Counts lives, living ones, instances that have one of these, and rows."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._changed = set(state.lives)
-        self._counted: dict[str, LifeNumbers] = {}
-        self._counts = NO_LIVES
-
-    def mark_dirty(self, instance: str) -> None:
-        """Have the lives of an instance counted again."""
-        self._changed.add(instance)
-
-    def counts(self) -> LifeNumbers:
-        """Return the present counts."""
-        for instance in self._changed:
-            lives = self._state.lives.get(instance, ())
-            living = sum(life.living for life in lives)
-            now = LifeNumbers(len(lives), living, int(living > 0), sum(metric_count(life) for life in lives))
-            before = self._counted.get(instance, NO_LIVES)
-            if now == before:
-                continue
-            self._counts = LifeNumbers(*map(operator.add, self._counts, map(operator.sub, now, before)))
-            self._counted[instance] = now
-            if not lives:
-                del self._counted[instance]
-        self._changed.clear()
-        return self._counts
+    from tallystream_aggregator.table.state import Life, LifeId, State
 
 
 class Deadlines:
@@ -91,80 +56,115 @@ class Deadlines:
         return due
 
 
-SHORT_FORM_LIFE = ""
-
-MAX_COLLECTION_NS = 60_000_000_000
-"""How long the collection of an SDK may take, in ns."""
-
-
 class Lives:
     """The lives and metrics of `state`, which it changes in place, and the events since they were last taken.
 
-    `dirty` are the instances whose lives have changed since the state was last stored.
+    `dirty` are the lives that have changed since the state was last stored, which may be gone. `unused` are the metrics
+    that no life and no forgotten sum has. They do not count in the `quota`, and are dropped after the next step.
     """
 
     def __init__(self, state: State, settings: TableSettings) -> None:
         self.state = state
         self.layouts = Layouts(state.metrics)
-        self.sums = MetricSums(state, self.layouts)
+        self.instances = Instances(state)
+        self.holders = Holders(self.instances, self.layouts)
+        self.sums = MetricSums(state, self.layouts, self.instances, self.holders)
         self.events: list[Event] = []
-        self.dirty: set[str] = set()
-        self.life_counts = LifeCounts(state)
-        self._numbers = {metric: number for number, metric in enumerate(state.metrics)}
-        self._lives = {(life.app, life.instance, life.life): life for life in self}
+        self.dirty: set[LifeId] = set()
+        self._numbers: dict[str, dict[MetricId, int]] = {}  # by the name of the metric
+        for number, metric in state.metrics.items():
+            self._numbers.setdefault(metric[1], {})[metric] = number
+        self.next_number = max(state.metrics, default=-1) + 1
+        self.quota = MetricQuota(state.metrics.values(), settings)
+        self.unused: set[int] = set()
+        self._to_drop: set[int] = set()  # of them
+        self._baselines = Counter(number for life in self.instances for number in life.baselines)
         self._changed: dict[int, tuple[Life, set[int]]] = {}
         self._deleted: list[TableRecord] = []
         self._silence = Deadlines(lambda life: life.deadline_ms)
         self._forgetting = Deadlines(lambda life: life.keep_ms + settings.forget_after_ms)
-        for life in self:
+        for life in self.instances:
             self._set_due(life)
+        self.release(state.metrics)
 
-    def __iter__(self) -> Iterator[Life]:
-        for lives in self.state.lives.values():
-            yield from lives
-
-    def mark_dirty(self, instance: str) -> None:
-        """Mark an instance whose lives are about to change."""
-        self.dirty.add(instance)
-        self.life_counts.mark_dirty(instance)
-
-    def lives_of(self, instance: str) -> list[Life]:
-        """Return the lives of an instance, oldest first."""
-        return self.state.lives.get(instance, [])
-
-    def find(self, app: str, instance: str, life: str) -> Life | None:
-        """Return a life, or None if there is none."""
-        return self._lives.get((app, instance, life))
+    def will_change(self, life: Life) -> None:
+        """Note that a life is about to change."""
+        self.dirty.add(life.id)
+        self.instances.will_change(life)
 
     def add(self, life: Life, record: Record, seq: int = 0) -> Life:
         """Add a new life, whose first snapshot has this `seq`. If its instance restarted, that is a `restart` event."""
-        if life.life != SHORT_FORM_LIFE and self._is_restart(life, self.lives_of(life.instance), seq):
+        if self.instances.is_restart(life, seq):
             self.add_event("restart", life, record)
-        self.state.lives.setdefault(life.instance, []).append(life)
-        self._lives[life.app, life.instance, life.life] = life
+        self.instances.add(life)
         return life
 
-    def _is_restart(self, life: Life, others: list[Life], seq: int) -> bool:
-        """Tell whether a new life is a restart: its instance had a life of this app before.
+    def add_row(self, life: Life, number: int, row: Row) -> None:
+        """Add the row of a metric that the life does not have."""
+        self.sums.mark_dirty(life, (number,))
+        life.rows[number] = row
+        life.bytes += size_of(self.state.metrics[number])
+        self.holders.add_rows(life, (number,))
+        if number in self.unused:
+            self.unused.discard(number)
+            self.quota.add(self.state.metrics[number])
 
-        A life of incomplete snapshots has the OTLP streams that began at one time, and a process has several such
-        lives. The instance restarted if this life begins after every point of the others. A stream that begins while
-        the SDK collects may have a start after the time of its point, which is `seq`: then it begins at that time.
+    def remove_rows(self, life: Life, numbers: Iterable[int]) -> None:
+        """Remove the rows of these metrics from a life without blocks."""
+        removed = list(numbers)
+        self.sums.mark_dirty(life, removed)
+        for number in removed:
+            self.publish(life, life.rows.pop(number).part)
+            life.bytes -= size_of(self.state.metrics[number])
+        self.holders.remove_rows(life, removed)
+        self.release(removed)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """Note which of these metrics no life and no forgotten sum has any more."""
+        for number in numbers:
+            if number not in self.state.forgotten_sums and not self.holders.has(number) and number not in self.unused:
+                self.unused.add(number)
+                self._to_drop.add(number)
+                self.quota.remove(self.state.metrics[number])
+
+    def set_baseline(self, life: Life, number: int, values: Values) -> None:
+        """Set the values of a metric of a life that its sum leaves out."""
+        self.sums.mark_dirty(life, (number,))
+        self._baselines[number] += number not in life.baselines
+        life.baselines[number] = values
+
+    def drop_unused(self) -> set[int]:
+        """Drop the metrics that nothing has, after their last sums were taken, and return their numbers.
+
+        A metric of which a life has a baseline stays: it may return.
         """
-        if life.complete:
-            return any(other.app == life.app and other.life != SHORT_FORM_LIFE for other in others)
-        begin_ns = ulid_ms(life.life) * 1_000_000
-        if 0 < begin_ns - seq < MAX_COLLECTION_NS:
-            begin_ns = seq
-        is_restart = False
-        # The newest lives come first: most new streams begin while other streams of their process go on.
-        for other in reversed(others):
-            if other.app != life.app or other.life == SHORT_FORM_LIFE or not (other.complete or ulid_ms(other.life)):
-                continue
-            if not begin_ns or (not other.complete and max(other.parts.values(), default=0) >= begin_ns):
-                return False
-            is_restart = True
-        return is_restart
+        dropped = {number for number in self._to_drop & self.unused if not self._baselines[number]}
+        self._to_drop = set()
+        for number in dropped:
+            del self._baselines[number]
+            self.unused.discard(number)
+            metric = self.state.metrics.pop(number)
+            self.sums.drop(number)
+            known = self._numbers[metric[1]]
+            del known[metric]
+            if not known:
+                del self._numbers[metric[1]]
+        return dropped
+
+    def blocks_to_rows(self, life: Life, parts: Iterable[int] | None = None) -> None:
+        """Turn the blocks of these parts into rows, or all blocks of the life."""
+        for part in life.blocks.keys() & parts if parts is not None else list(life.blocks):
+            layout = self.layouts.layout_for(life.blocks[part])
+            self.layouts.block_to_rows(life, part)
+            self.holders.remove_block(life, layout)
+            self.holders.add_rows(life, layout.counters)
+
+    def rows_to_block(self, life: Life, part: int, numbers: Iterable[int]) -> None:
+        """Turn the rows of a part's newest snapshot, which has the metrics `numbers`, into a block."""
+        self.layouts.rows_to_block(life, part, numbers)
+        layout = self.layouts.layout_for(life.blocks[part])
+        self.holders.remove_rows(life, layout.counters)
+        self.holders.add_block(life, layout)
 
     def set_last_seen(self, life: Life, record: Record, every_ms: int) -> None:
         """Set the time and the partition of the last record that was applied."""
@@ -174,8 +174,10 @@ class Lives:
             life.offsets.clear()
             for part in life.parts:  # the rows of all parts have the life's partition
                 self.publish(life, part)
+            self.holders.remove_all(life)
         life.partition, life.last_seen_ms, life.every_ms = partition, record.clock_ms, every_ms
         if is_new_here:
+            self.holders.add_all(life)
             self._set_due(life)
         elif life.deadline_ms < deadline_ms:
             self._silence.add(life)
@@ -191,7 +193,7 @@ class Lives:
         for partition, clock in self.state.clocks.items():
             for life in self._silence.pop(partition, clock):
                 if life.living:
-                    self.mark_dirty(life.instance)
+                    self.dirty.add(life.id)
                     self.sums.set_living(life, living=False)
 
     def _set_due(self, life: Life) -> None:
@@ -201,14 +203,11 @@ class Lives:
             self._forgetting.add(life)
 
     def _remove(self, life: Life) -> None:
-        self.mark_dirty(life.instance)
+        self.dirty.add(life.id)
         self._changed.pop(id(life), None)
-        del self._lives[life.app, life.instance, life.life]
-        others = [other for other in self.lives_of(life.instance) if other is not life]
-        if others:
-            self.state.lives[life.instance] = others
-        else:
-            del self.state.lives[life.instance]
+        self.instances.remove(life)
+        self._baselines.subtract(life.baselines.keys())
+        self._to_drop |= life.baselines.keys()
 
     def forget(self, partition: str, now_ms: int) -> set[int]:
         """Forget the lives of a partition without a record for `forget_after` by `now_ms`.
@@ -217,25 +216,40 @@ class Lives:
         the metrics whose forgotten sums changed.
         """
         due = {(life.instance, life.app, life.life): life for life in self._forgetting.pop(partition, now_ms)}
-        lives = [life for _, life in sorted(due.items()) if self.find(life.app, life.instance, life.life) is life]
+        lives = [life for _, life in sorted(due.items()) if self.instances.has(life)]
         if not lives:
             return set()
         self.sums.apply_changes()
         for life in lives:
             self._remove(life)
-            self.layouts.blocks_to_rows(life)
+            self.blocks_to_rows(life)
+            self.holders.remove_rows(life, life.rows)
             self._deleted += [TableRecord(life_key(life, part), None) for part in sorted({*life.parts, *life.offsets})]
         self.state.forgotten += len(lives)
-        return self.sums.forget(lives)
+        changed = self.sums.forget(lives)
+        for life in lives:
+            self.release(life.rows)
+        return changed
 
     def number_of(self, metric_id: MetricId) -> int:
         """Return the number of a metric, or -1 if it is new."""
-        return self._numbers.get(metric_id, -1)
+        known = self._numbers.get(metric_id[1])
+        return -1 if known is None else known.get(metric_id, -1)
+
+    def is_used(self, number: int) -> bool:
+        """Tell whether a life or a forgotten sum has a metric."""
+        return number >= 0 and number not in self.unused
+
+    def numbers_of(self, name: str) -> Mapping[MetricId, int]:
+        """Return the metrics with this name, and their numbers."""
+        return self._numbers.get(name, {})
 
     def add_metric(self, metric_id: MetricId) -> int:
         """Add a new metric, and return its number: the next one."""
-        number = self._numbers[metric_id] = len(self.state.metrics)
-        self.state.metrics.append(metric_id)
+        number, self.next_number = self.next_number, self.next_number + 1
+        self._numbers.setdefault(metric_id[1], {})[metric_id] = number
+        self.state.metrics[number] = metric_id
+        self.quota.add(metric_id)
         return number
 
     def mark_changed(self, life: Life, part: int, record: Record) -> None:
@@ -250,8 +264,8 @@ class Lives:
 
     def publish_all(self) -> None:
         """Publish all parts of all lives with the next rows."""
-        self.dirty.update(self.state.lives)
-        self._changed = {id(life): (life, set(life.parts or (0,))) for life in self}
+        self.dirty.update(life.id for life in self.instances)
+        self._changed = {id(life): (life, set(life.parts or (0,))) for life in self.instances}
 
     def delete(self, life: Life) -> None:
         """Remove a life, and delete its row on `metrics-table`."""

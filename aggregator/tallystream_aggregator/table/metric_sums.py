@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 from tallystream_aggregator.table.arithmetic.metric_types import since_baseline
 from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, is_kept
+from tallystream_aggregator.table.instances import FEW_LIVES
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.sum_tags import SumNumbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from tallystream.record import Sketch
     from tallystream_aggregator.table.arithmetic.metric_types import Values
+    from tallystream_aggregator.table.holders import Holders
+    from tallystream_aggregator.table.instances import Instances
     from tallystream_aggregator.table.layouts import Layout, Layouts
     from tallystream_aggregator.table.state import Life, Row, State
 
@@ -32,15 +35,22 @@ class MetricSums:
     Metrics that have one sum share its partial sums: `numbers` has the number of each metric's sum.
     """
 
-    def __init__(self, state: State, layouts: Layouts) -> None:
-        self._state, self._layouts = state, layouts
+    def __init__(self, state: State, layouts: Layouts, instances: Instances, holders: Holders) -> None:
+        self._state, self._layouts, self._instances, self._holders = state, layouts, instances, holders
         self.numbers = SumNumbers(state.metrics, state.sum_tags)
         self._partials: dict[int, PartialSum] = {}
-        self._before: dict[int, tuple[Life, Before]] = {}
+        self._before: dict[str, dict[int, tuple[Life, Before]]] = {}  # by instance
         self._forced: set[int] = set()
         self._differences: dict[Layout, list[int]] = {}
         self._living: Counter[Layout] = Counter()  # the change of the number of living lives and instances
         self._build()
+
+    def drop(self, number: int) -> None:
+        """Drop a metric that no life and no forgotten sum has."""
+        of = self.numbers.of(number)
+        if number != of:
+            self._partials.pop(number, None)
+        self._partials.pop(self.numbers.drop(number), None)
 
     def __getitem__(self, number: int) -> PartialSum:
         """Return the partial sums of a metric's sum, empty ones for a new sum."""
@@ -55,10 +65,7 @@ class MetricSums:
 
     def mark_dirty(self, life: Life, numbers: Iterable[int]) -> None:
         """Keep the present contribution of a life to these metrics. Call it before the life's rows change."""
-        known = self._before.get(id(life))
-        if known is None:
-            known = self._before[id(life)] = (life, {})
-        before = known[1]
+        before = self._before.setdefault(life.instance, {}).setdefault(id(life), (life, {}))[1]
         for number in numbers:
             if number not in before:
                 before[number] = self._contribution(life, number)
@@ -68,7 +75,7 @@ class MetricSums:
 
         So neither lives nor instances are counted again.
         """
-        known = self._before.get(id(life))
+        known = self._before.get(life.instance, {}).get(id(life))
         if (known is not None and number in known[1]) or number in life.baselines:
             self.mark_dirty(life, (number,))  # `flush` compares it
             return
@@ -83,12 +90,10 @@ class MetricSums:
         by one, and their counters are not visited. So a step in which many instances fall silent stays short.
         """
         self.mark_dirty(life, life.rows)
-        before = self._before[id(life)][1]
+        dirty = self._before[life.instance]
+        before = dirty[id(life)][1]
         layouts = [self._layouts.layout_for(block) for block in life.blocks.values()]
-        alone = not any(
-            other is not life and (other.living or id(other) in self._before)
-            for other in self._state.lives.get(life.instance, ())
-        )
+        alone = len(dirty) == 1 and len(self._instances.living(life.instance)) == life.living
         if (
             alone
             and not self.numbers.are_shared
@@ -99,11 +104,11 @@ class MetricSums:
         else:
             for layout in layouts:
                 self.mark_dirty(life, layout.counters)
-        life.living = living
+        self._instances.set_living(life, living=living)
 
     def add_differences(self, life: Life, layout: Layout, differences: list[int]) -> None:
         """Add `differences` to the counters of a block, which is about to be replaced."""
-        known = self._before.get(id(life))
+        known = self._before.get(life.instance, {}).get(id(life))
         if known is not None and not known[1].keys().isdisjoint(layout.index_of):
             self.mark_dirty(life, layout.counters)  # some counters are dirty already: `flush` compares all of them
         elif layout in self._differences:
@@ -161,41 +166,53 @@ class MetricSums:
                 self._partials[number].lives += more
                 self._partials[number].instances += more
         self._differences, self._living = {}, Counter()
-        by_instance: dict[str, list[tuple[Life, Before]]] = defaultdict(list)
-        for life, before in self._before.values():
-            for number, old in before.items():
-                self[number].replace(old, self._contribution(life, number))
-            changed.update(before)  # `|=` would copy the set
-            by_instance[life.instance].append((life, before))
-        for instance, lives in by_instance.items():
-            self._count_instance(instance, lives)
+        for dirty in self._before.values():
+            for life, before in dirty.values():
+                for number, old in before.items():
+                    self[number].replace(old, self._contribution(life, number))
+                changed.update(before)  # `|=` would copy the set
+        for instance, dirty in self._before.items():
+            self._count_instance(instance, dirty)
         self._before, self._forced = {}, set()
         sums = self.numbers.of_all(changed)
         self._rescan({number for number in sums if self[number].lost})
         return sums
 
-    def _count_instance(self, instance: str, dirty: list[tuple[Life, Before]]) -> None:
+    def _count_instance(self, instance: str, dirty: dict[int, tuple[Life, Before]]) -> None:
         """Count an instance once for each sum in which one of its lives has a current value."""
-        of, befores = self.numbers.of, {id(life): before for life, before in dirty}
-        sums = self.numbers.of_all({number for _, before in dirty for number in before})
-        if not sums:
-            return
-        was, now = set[int](), set[int]()
-        for life in self._state.lives.get(instance, ()):
-            if life.living:
-                changed = befores.get(id(life), {})
-                unchanged = [n for n in self._current_metrics(life, sums) if n not in changed]
-                was.update(map(of, unchanged))
-                now.update(map(of, unchanged))
-        for life, before in dirty:
+        of, was, now = self.numbers.of, set[int](), set[int]()
+        for life, before in dirty.values():
             for number, old in before.items():
                 if old is not None and old.current:
                     was.add(of(number))
                 new = self._contribution(life, number)
                 if new is not None and new.current:
                     now.add(of(number))
-        for number in was ^ now:
+        differing = was ^ now
+        living = self._instances.living(instance) if differing else ()
+        if len(living) > FEW_LIVES:
+            differing = {number for number in differing if not self._has_other(instance, living, number, dirty)}
+        else:
+            for life in living:
+                differing.difference_update(map(of, self._unchanged(life, differing, dirty)))
+        for number in differing:
             self[number].instances += 1 if number in now else -1
+
+    def _has_other(
+        self, instance: str, living: Collection[Life], number: int, dirty: Mapping[int, tuple[Life, Before]]
+    ) -> bool:
+        """Tell whether an instance with many living lives has a current value in a sum that has not changed."""
+        metrics = self.numbers.metrics_of({number})
+        lives: Iterable[Life] = living
+        if sum(map(self._holders.count, metrics)) < len(living):
+            found = (life for metric in metrics for life in self._holders.of(metric))
+            lives = (life for life in found if life.living and life.instance == instance)
+        return any(self._unchanged(life, {number}, dirty) for life in lives)
+
+    def _unchanged(self, life: Life, sums: set[int], dirty: Mapping[int, tuple[Life, Before]]) -> list[int]:
+        """Return the metrics of a living life that have one of these sums, are current, and have not changed."""
+        changed = dirty[id(life)][1] if id(life) in dirty else {}
+        return [number for number in self._current_metrics(life, sums) if number not in changed]
 
     def _current_metrics(self, life: Life, sums: set[int]) -> Iterator[int]:
         """Yield the metrics of a living life that have one of these sums and are current."""
@@ -213,8 +230,8 @@ class MetricSums:
         found: dict[int, list[Contribution]] = defaultdict(list)
         others: dict[int, list[PartialSum]] = defaultdict(list)
         metrics, of = self.numbers.metrics_of(sums), self.numbers.of
-        for life in self._lives():
-            for number in metrics & life.rows.keys():
+        for number in metrics:
+            for life in self._holders.with_row(number):
                 found[of(number)].append(self._contribution_of(life, number, life.rows[number]))
         for number in metrics & self._state.forgotten_sums.keys():
             others[of(number)].append(self._state.forgotten_sums[number])
@@ -225,7 +242,7 @@ class MetricSums:
         state = self._state
         for number, forgotten_sums in state.forgotten_sums.items():
             self[number].merge(forgotten_sums)
-        for life in self._lives():
+        for life in self._instances:
             for number in life.rows:
                 self[number].replace(None, self._contribution(life, number))
         self._build_blocks()
@@ -234,7 +251,7 @@ class MetricSums:
     def _build_instances(self) -> None:
         alone: Counter[Layout] = Counter()
         for lives in self._state.lives.values():
-            living = [life for life in lives if life.living]
+            living = [life for life in lives.values() if life.living]
             layouts = [self._layouts.layout_for(block) for life in living for block in life.blocks.values()]
             current = {number for life in living for number, row in life.rows.items() if life.is_current(row)}
             if len(living) == 1 and not self.numbers.are_shared:
@@ -251,7 +268,7 @@ class MetricSums:
         sums: dict[Layout, list[int]] = {}
         lives: Counter[Layout] = Counter()
         living: Counter[Layout] = Counter()
-        for life in self._lives():
+        for life in self._instances:
             for block in life.blocks.values():
                 layout = self._layouts.layout_for(block)
                 block.metrics = layout.packed  # one copy for all
@@ -275,7 +292,3 @@ class MetricSums:
             return Contribution(row.values, life.is_current(row), row.sketch)
         values = since_baseline(self._state.metrics[number][2], row.values, baseline)
         return Contribution(values, life.is_current(row))  # a sketch has the earlier values, too
-
-    def _lives(self) -> Iterator[Life]:
-        for lives in self._state.lives.values():
-            yield from lives

@@ -16,6 +16,7 @@ from tallystream.record import identity
 from tallystream_aggregator.table.arithmetic.metric_types import stored, stored_values
 from tallystream_aggregator.table.arithmetic.partial_sums import dec_hook
 from tallystream_aggregator.table.layouts import Layouts
+from tallystream_aggregator.table.limits import size_of
 from tallystream_aggregator.table.rows import COMMON, OF_SHARD, ForgottenRow, LifeRow, ShardRow
 from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.state import Life, LifeId, Row, State
@@ -168,6 +169,7 @@ class _ShardBuilder:
             **{name: getattr(newest, name) for name in COMMON},
         )
         life.keep_ms = max(row.keep_ms for row in parts)
+        life.bytes = sum(size_of(self.state.metrics[number]) for number in life.rows)
         life.baselines = {
             self._number_of((row.app, *metric.identity)): stored_values(metric)
             for row in parts
@@ -176,7 +178,7 @@ class _ShardBuilder:
         for part, seq in life.parts.items():
             numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
             self._layouts.rows_to_block(life, part, numbers)
-        self.state.lives.setdefault(life.instance, []).append(life)
+        self.state.lives.setdefault(life.instance, {})[life.name] = life
 
     def _rows(self, part: LifeRow) -> Iterable[tuple[int, Row]]:
         for place, metric in enumerate(part.metrics):
@@ -192,5 +194,5 @@ class _ShardBuilder:
         number = self._numbers.get(metric)
         if number is None:
             number = self._numbers[metric] = len(self.state.metrics)
-            self.state.metrics.append(metric)
+            self.state.metrics[number] = metric
         return number

@@ -135,9 +135,6 @@ class LifeNumbers(NamedTuple):
     rows: int
 
 
-NO_LIVES = LifeNumbers(0, 0, 0, 0)
-
-
 class TableRecord(NamedTuple):
     """A record of `metrics-table`. If `row` is None, the record is deleted."""
 
@@ -199,10 +196,11 @@ def _topic_and_number(partition: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def forgotten_row(state: State, number: int) -> TableRecord:
-    """Return the record of a shard's sums of forgotten lives of a metric."""
-    app, name, kind, tags = state.metrics[number]
-    row = ForgottenRow(shard=state.shard, app=app, name=name, tags=dict(tags), held=state.forgotten_sums[number])
+def forgotten_row(state: State, number: int, metric: MetricId) -> TableRecord:
+    """Return the record of a shard's sums of forgotten lives of a metric, which deletes it if there are none."""
+    app, name, kind, tags = metric
+    held = state.forgotten_sums.get(number)
+    row = None if held is None else ForgottenRow(shard=state.shard, app=app, name=name, tags=dict(tags), held=held)
     return TableRecord(_json.encode(["forgotten", state.shard, app, kind, name, tags]), row)
 
 

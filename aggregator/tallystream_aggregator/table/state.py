@@ -18,6 +18,8 @@ STATE_VERSION: Literal[1] = 1
 
 LifeId = tuple[str, str, str]
 """(app, instance, life)"""
+LifeName = tuple[str, str]
+"""(app, life) within an instance"""
 
 
 class Row(msgspec.Struct, array_like=True, gc=False):
@@ -54,7 +56,7 @@ class Life(msgspec.Struct, array_like=True):
     `limits` are those that the life has reached. `offsets` maps part → the last offset of `partition` that the part
     includes. A part whose newest snapshot is from another partition has no offset. `complete` tells whether its
     snapshots have all metrics of a part. `baselines` maps the metric's number → the values that its sum leaves out,
-    because they are from before the stream began.
+    because they are from before the stream began. `bytes` are those of the names and tags of all its metrics.
     """
 
     instance: str
@@ -73,6 +75,24 @@ class Life(msgspec.Struct, array_like=True):
     blocks: dict[int, Block] = {}
     complete: bool = True
     baselines: dict[int, Values] = {}
+    bytes: int = 0
+
+    __hash__ = object.__hash__  # a life of the table is equal to no other one
+
+    @property
+    def id(self) -> LifeId:
+        """Which life it is."""
+        return self.app, self.instance, self.life
+
+    @property
+    def name(self) -> LifeName:
+        """Which life of its instance it is."""
+        return self.app, self.life
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a tombstone of its instance changes nothing."""
+        return not (self.living or self.rows or self.blocks) and self.offsets.keys() >= self.parts.keys()
 
     @property
     def deadline_ms(self) -> int:
@@ -87,13 +107,21 @@ class Life(msgspec.Struct, array_like=True):
         return self.living and (not self.complete or row.seq == self.parts.get(row.part, 0))
 
 
+class Removed(msgspec.Struct, array_like=True):
+    """What is gone since the state was stored: metrics and forgotten sums by the number of the metric."""
+
+    lives: list[LifeId] = []
+    metrics: list[int] = []
+    forgotten_sums: list[int] = []
+
+
 class State(msgspec.Struct, array_like=True):
     """The table of one shard.
 
     `clocks` maps partition → the highest append time so far, `offsets` partition → the last offset.
 
-    `lives` maps instance → its lives, oldest first. `forgotten_sums` maps the metric's number → the partial sums of the
-    forgotten lives.
+    `lives` maps instance → (app, life) → life, oldest first. `forgotten_sums` maps the metric's number → the partial
+    sums of the forgotten lives.
 
     Since the table began, `stale`, `records`, `dead` and `forgotten` count stale records, all records, dead letters,
     and forgotten lives.
@@ -103,11 +131,15 @@ class State(msgspec.Struct, array_like=True):
     `topic_id` is the ID of `metrics-table`, empty if it is not known: a topic that is created again has another one.
 
     `sum_tags` are the tags that the sums have.
+
+    `metrics` maps number → metric. A number is never given to another metric by the same process.
+
+    A difference has only the metrics, lives and forgotten sums that changed, and `removed` has those that are gone.
     """
 
     version: Literal[1] = STATE_VERSION
-    metrics: list[MetricId] = []
-    lives: dict[str, list[Life]] = {}
+    metrics: dict[int, MetricId] = {}
+    lives: dict[str, dict[LifeName, Life]] = {}
     forgotten_sums: dict[int, PartialSum] = {}
     clocks: dict[str, int] = {}
     offsets: dict[str, int] = {}
@@ -119,6 +151,7 @@ class State(msgspec.Struct, array_like=True):
     shards: int = 1
     sum_tags: SumTags = SumTags()
     topic_id: str = ""
+    removed: Removed = msgspec.field(default_factory=Removed)
 
     @property
     def out_ms(self) -> int:

@@ -1,9 +1,9 @@
 """The storage of a shard's table: a copy of the state, then a log with the changes of each epoch.
 
-An epoch appends a state with the instances, forgotten sums and metrics that changed, and all small fields. An instance
-without lives is removed. When the entries after the copy are as large as the copy, a new copy is made. So the average
-cost depends on the changes, and the log is at most twice as large as the table. The head has a random token for the
-last entry. A process whose table in memory has the same token continues without reading the log.
+An epoch appends a state with the lives, forgotten sums and metrics that changed, and all small fields. When the entries
+after the copy are as large as the copy, a new copy is made. So the average cost depends on the changes, and the log is
+at most twice as large as the table. The head has a random token for the last entry. A process whose table in memory has
+the same token continues without reading the log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from tallystream.decoding import msgpack_decoder
 from tallystream_aggregator.table.arithmetic.partial_sums import enc_hook
-from tallystream_aggregator.table.state import STATE_VERSION, State, StateError, pack, unpack
+from tallystream_aggregator.table.state import STATE_VERSION, Removed, State, StateError, pack, unpack
 from tallystream_aggregator.table.table import Table
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ class StoredTable:
 def _entries(state: State) -> Iterator[bytes]:
     """Yield a state in entries of about `ENTRY_BYTES`. The last one has all small fields."""
     items = chain(
-        (("metrics", number, metric) for number, metric in enumerate(state.metrics)),
-        (("lives", instance, lives) for instance, lives in state.lives.items()),
+        (("metrics", number, metric) for number, metric in state.metrics.items()),
+        (("lives", life.id, life) for lives in state.lives.values() for life in lives.values()),
         (("forgotten_sums", number, partial) for number, partial in state.forgotten_sums.items()),
     )
     taken, size = _Taken(), 0
@@ -134,7 +134,9 @@ class _Taken:
 
     def of(self, state: State) -> State:
         """Return the state with only these parts."""
-        parts: dict[str, Any] = {**self.parts, "metrics": list(self.parts["metrics"].values())}
+        parts: dict[str, Any] = {**self.parts, "lives": {}}
+        for (app, instance, life), packed in self.parts["lives"].items():
+            parts["lives"].setdefault(instance, {})[app, life] = packed
         return msgspec.structs.replace(state, **parts)
 
 
@@ -166,11 +168,19 @@ def _merge(state: State, entry: State) -> State:
     """Return `state` with the changes of `entry`."""
     lives = state.lives
     for instance, changed in entry.lives.items():
-        if changed:
-            lives[instance] = changed
-        else:
+        lives.setdefault(instance, {}).update(changed)
+    for app, instance, life in entry.removed.lives:
+        known = lives.get(instance, {})
+        known.pop((app, life), None)
+        if not known:
             lives.pop(instance, None)
-    entry.lives = lives
-    entry.metrics = state.metrics + entry.metrics
-    entry.forgotten_sums = state.forgotten_sums | entry.forgotten_sums
-    return entry
+    metrics, forgotten_sums = state.metrics, state.forgotten_sums
+    metrics.update(entry.metrics)
+    forgotten_sums.update(entry.forgotten_sums)
+    for number in entry.removed.metrics:
+        metrics.pop(number, None)
+    for number in entry.removed.forgotten_sums:
+        forgotten_sums.pop(number, None)
+    return msgspec.structs.replace(
+        entry, lives=lives, metrics=metrics, forgotten_sums=forgotten_sums, removed=Removed()
+    )

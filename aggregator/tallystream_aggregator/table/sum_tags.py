@@ -9,7 +9,7 @@ import msgspec
 from tallystream.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, KeysView, Sequence
+    from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 
     from tallystream_aggregator.sums import MetricId
 
@@ -60,20 +60,33 @@ class SumNumbers:
     `are_shared` tells whether metrics can share a sum. If not, a sum has the number and the identity of its metric.
     """
 
-    def __init__(self, metrics: Sequence[MetricId], tags: SumTags) -> None:
+    def __init__(self, metrics: Mapping[int, MetricId], tags: SumTags) -> None:
         self.are_shared = not tags.has_all
-        self.identity: Callable[[int], MetricId] = self._identity if self.are_shared else metrics.__getitem__
         self._all_metrics, self._tags = metrics, tags
-        self._sums: list[int] = []
-        self._metrics: dict[MetricId, list[int]] = {}
+        self._sums: dict[int, int] = {}
+        self._numbers: dict[MetricId, int] = {}
+        self._metrics: dict[int, set[int]] = {}
+        self._identities: dict[int, MetricId] = {}
+        self.identity: Callable[[int], MetricId] = (self._identities if self.are_shared else metrics).__getitem__
 
     def of(self, number: int) -> int:
         """Return the number of a metric's sum."""
         if not self.are_shared:
             return number
-        if number >= len(self._sums):
-            self._add_new()
-        return self._sums[number]
+        found = self._sums.get(number)
+        return self._add(number) if found is None else found
+
+    def drop(self, number: int) -> int:
+        """Drop a metric. Return the number of its sum if no other metric has it, and else -1."""
+        if not self.are_shared:
+            return number
+        of = self._sums.pop(number, -1)
+        metrics = self._metrics.get(of, set())
+        metrics.discard(number)
+        if metrics or of < 0:
+            return -1
+        del self._metrics[of], self._numbers[self._identities.pop(of)]
+        return of
 
     def of_all(self, numbers: set[int]) -> set[int]:
         """Return the numbers of the sums of these metrics."""
@@ -83,7 +96,7 @@ class SumNumbers:
         """Return the numbers of all metrics of these sums."""
         if not self.are_shared:
             return sums
-        return {number for each in sums for number in self._metrics[self.identity(each)]}
+        return {number for each in sums for number in self._metrics[each]}
 
     def among(self, metrics: KeysView[int], sums: set[int]) -> Iterable[int]:
         """Return those of `metrics` that have one of these sums."""
@@ -91,15 +104,14 @@ class SumNumbers:
             return sums & metrics
         return [number for number in metrics if self.of(number) in sums]
 
-    def _identity(self, number: int) -> MetricId:
+    def _add(self, number: int) -> int:
         app, name, kind, tags = self._all_metrics[number]
-        return app, name, kind, self._tags.of(name, kind, tags)
-
-    def _add_new(self) -> None:
-        for number in range(len(self._sums), len(self._all_metrics)):
-            metrics = self._metrics.setdefault(self.identity(number), [])
-            metrics.append(number)
-            self._sums.append(metrics[0])
+        identity = app, name, kind, self._tags.of(name, kind, tags)
+        of = self._numbers.setdefault(identity, number)
+        self._identities[of] = identity
+        self._metrics.setdefault(of, set()).add(number)
+        self._sums[number] = of
+        return of
 
 
 def parse_sum_tags(drop: Sequence[str] | None, keep: str | None) -> SumTags | None:

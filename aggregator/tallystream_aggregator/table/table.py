@@ -18,27 +18,27 @@ from tallystream_aggregator.table.decode import (
     CLOCK_KEY,
     NO_CLOCK_RECORD,
     DecodedSnapshot,
-    Forget,
     Message,
     Record,
-    Refusal,
     read_clock,
     read_key,
     read_value,
 )
 from tallystream_aggregator.table.forget import forget_metric
-from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings, limit_letters
+from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings
 from tallystream_aggregator.table.lives import Lives
 from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
+from tallystream_aggregator.table.refusals import RecordRefusals, Refusal
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
 from tallystream_aggregator.table.shards import is_otlp, shard_of
+from tallystream_aggregator.table.state import Removed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tallystream_aggregator.sums import Sum
+    from tallystream_aggregator.sums import MetricId, Sum
     from tallystream_aggregator.table.rows import TableRecord
-    from tallystream_aggregator.table.state import State
+    from tallystream_aggregator.table.state import Life, LifeName, State
 
 
 class Changes(NamedTuple):
@@ -64,8 +64,9 @@ class Table:
         self._applier = RecordApplier(self._lives, self.settings)
         self._shard_row_changed = False
         self._changed_forgotten: set[int] = set()  # since the state was stored
-        self._to_publish: set[int] = set()  # of them, since the rows were returned
-        self._metrics = len(state.metrics)
+        self._to_publish: dict[int, MetricId] = {}  # the same since the rows were returned
+        self._next = self._lives.next_number  # the metrics from here on are new since the state was stored
+        self._dropped: set[int] = set()
 
     def apply_record(self, record: Record, records: int = 1, message: Message | None = None) -> int:
         """Apply a record that stands for `records`: those that it supersedes, and itself.
@@ -76,12 +77,14 @@ class Table:
         later one is applied; -1 for none. Each of them would be accepted, and replaced by the next.
         """
         self._applier.run_limit = -1
-        refused = limit_letters(self._apply_record(record, message))
+        refused = RecordRefusals()
+        self._apply_record(record, message, refused)
         if self._counts(record):
             self.state.records += records
         if refused:
-            self._add_dead_letters(record, refused)
-            self.state.dead += len(refused)
+            letters = refused.letters()
+            self._add_dead_letters(record, letters)
+            self.state.dead += len(letters)
         return self._applier.run_limit
 
     def advance(self, partition: str, offset: int, clock_ms: int) -> None:
@@ -107,23 +110,25 @@ class Table:
         changes = Changes(totals, list(self._dead), list(self._lives.events), shard_sums)
         self._dead.clear()
         self._lives.events.clear()
+        self._dropped |= self._lives.drop_unused()
         return changes
 
     def rows(self) -> list[TableRecord]:
         """Return the rows that changed since the last call, and clear them."""
         rows = self._lives.pop_rows() | {
-            row.key: row for row in (forgotten_row(self.state, number) for number in sorted(self._to_publish))
+            row.key: row for row in (forgotten_row(self.state, *one) for one in sorted(self._to_publish.items()))
         }
         if not rows and not self._shard_row_changed:
             return []
-        self._to_publish, self._shard_row_changed = set(), False
-        return [*rows.values(), shard_row(self.state, self._lives.life_counts.counts())]
+        self._to_publish, self._shard_row_changed = {}, False
+        return [*rows.values(), shard_row(self.state, self._lives.instances.counts())]
 
     def publish_all(self) -> None:
         """Have the next outputs and rows include all sums and all rows, whether they have changed or not."""
-        self._lives.sums.force_publish(range(len(self.state.metrics)))
+        self._lives.sums.force_publish(self.state.metrics)
         self._lives.publish_all()
-        self._to_publish, self._shard_row_changed = set(self.state.forgotten_sums), True
+        self._note_forgotten(set(self.state.forgotten_sums))
+        self._shard_row_changed = True
 
     def shard_sums(self, numbers: Iterable[int]) -> list[ShardSum]:
         """Return the partial sums of this shard for the sums of these metrics, for the combiners."""
@@ -135,35 +140,54 @@ class Table:
     def pop_difference(self) -> State:
         """Return what changed in the state since the last call, as a state with only these parts (table.storage)."""
         state = self.state
-        lives = {instance: state.lives.get(instance, []) for instance in self._lives.dirty}
-        forgotten_sums = {number: state.forgotten_sums[number] for number in self._changed_forgotten}
-        metrics, self._metrics = state.metrics[self._metrics :], len(state.metrics)
+        lives: dict[str, dict[LifeName, Life]] = {}
+        removed = Removed([], [one for one in self._dropped if one < self._next], [])
+        for app, instance, name in self._lives.dirty:
+            life = self._lives.instances.find(app, instance, name)
+            if life is None:
+                removed.lives.append((app, instance, name))
+            else:
+                lives.setdefault(instance, {})[life.name] = life
+        forgotten_sums = {}
+        for number in self._changed_forgotten:
+            if number in state.forgotten_sums:
+                forgotten_sums[number] = state.forgotten_sums[number]
+            else:
+                removed.forgotten_sums.append(number)
+        new = range(self._next, self._lives.next_number)
+        metrics = {number: state.metrics[number] for number in new if number in state.metrics}
+        self._next, self._dropped = self._lives.next_number, set()
         self._lives.dirty, self._changed_forgotten = set(), set()
-        return msgspec.structs.replace(state, metrics=metrics, lives=lives, forgotten_sums=forgotten_sums)
+        return msgspec.structs.replace(
+            state, metrics=metrics, lives=lives, removed=removed, forgotten_sums=forgotten_sums
+        )
 
-    def _apply_record(self, record: Record, message: Message | None) -> list[Refusal]:
-        """Apply one record, and return the refusals."""
+    def _apply_record(self, record: Record, message: Message | None, refused: RecordRefusals) -> None:
+        """Apply one record, and add what is refused of it."""
         if record.topic in self.settings.otlp_topics:  # without clock records
             self._note_forgotten(self._lives.forget(record.partition_name, record.clock_ms))
             if is_otlp(record, self.settings.otlp_topics):
-                return self._apply_otlp(record)
+                self._apply_otlp(record, refused)
+                return
             if shard_of(record.key, self.state.shards) != self.state.shard:
-                return []
-        return self._apply_clock(record) if self._is_clock(record) else self._apply_keyed(record, message)
+                return
+        if self._is_clock(record):
+            self._apply_clock(record, refused)
+        else:
+            self._apply_keyed(record, message, refused)
 
-    def _apply_keyed(self, record: Record, message: Message | None) -> list[Refusal]:
-        """Apply a record whose key is an instance ID, and return the refusals."""
+    def _apply_keyed(self, record: Record, message: Message | None, refused: RecordRefusals) -> None:
+        """Apply a record whose key is an instance ID."""
         instance = read_key(record.key)
         if isinstance(instance, Refusal):
-            return [instance]
-        if record.value is None:
+            refused.add(instance)
+        elif record.value is None:
             self._applier.apply_tombstone(instance, record)
-            return []
-        if len(record.value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, instance)]
-        if message is None:
-            message = read_value(record.value, self.settings.max_metrics)
-        return self._apply_message(instance, message, record)
+        elif len(record.value) > self.settings.max_record_bytes:
+            refused.add(self._refuse_size(record, instance))
+        else:
+            found = read_value(record.value, self.settings.max_metrics) if message is None else message
+            self._apply_message(instance, found, record, refused)
 
     def _counts(self, record: Record) -> bool:
         """Tell whether this shard counts a record. Clock records and those of OTLP topics are in every shard."""
@@ -175,79 +199,83 @@ class Table:
     def _is_clock(self, record: Record) -> bool:
         return record.key == CLOCK_KEY and record.topic not in self.settings.otlp_topics
 
-    def _apply_clock(self, record: Record) -> list[Refusal]:
+    def _apply_clock(self, record: Record, refused: RecordRefusals) -> None:
         """Forget lives by a clock record, which every shard has. One of the shards refuses anything else."""
         wall_ms = read_clock(record.value)
-        if wall_ms is None:
-            return [Refusal(NO_CLOCK_RECORD)] if self.state.shard == 0 else []
-        self._note_forgotten(self._lives.forget(record.partition_name, min(record.clock_ms, wall_ms)))
-        return []
+        if wall_ms is not None:
+            self._note_forgotten(self._lives.forget(record.partition_name, min(record.clock_ms, wall_ms)))
+        elif self.state.shard == 0:
+            refused.add(Refusal(NO_CLOCK_RECORD))
 
     def _refuse_size(self, record: Record, instance: str) -> Refusal:
         size, limit = len(record.value or b""), self.settings.max_record_bytes
         self._lives.events.append(Event("limit", "", instance, "", record.clock_ms, *record.location, RECORD_SIZE))
         return Refusal(f"limit: the record has {size} bytes; the limit is {limit}")
 
-    def _apply_otlp(self, record: Record) -> list[Refusal]:
+    def _apply_otlp(self, record: Record, refused: RecordRefusals) -> None:
         """Apply the data of the resources in an OTLP record whose instances are in this shard.
 
         The shard of its key refuses what is no OTLP. Of the shards that the record has data for, the first one refuses
         what has no valid instance.
         """
-        own, shards, refused = self.state.shard, self.state.shards, list[Refusal]()
-        value, limit = record.value or b"", self.settings.max_metrics
+        own, shards = self.state.shard, self.state.shards
+        value = record.value or b""
         first = shard_of(record.key, shards)
         if len(value) > self.settings.max_record_bytes:
-            return [self._refuse_size(record, "")] if first == own else []
+            if first == own:
+                refused.add(self._refuse_size(record, ""))
+            return
         try:
             named = [(resource, _instance(resource)) for resource in otlp.read(value)]
         except otlp.OtlpError as error:
-            return [Refusal(str(error))] if first == own else []
+            if first == own:
+                refused.add(Refusal(str(error)))
+            return
         places = [None if isinstance(name, Refusal) else shard_of(name.encode(), shards) for _, name in named]
         first = min((shard for shard in places if shard is not None), default=first)
         for (resource, instance), shard in zip(named, places, strict=True):
             if isinstance(instance, Refusal):
-                refused += [instance] if first == own else []
-                continue
-            if shard != own:
-                continue
-            try:
-                found = otlp.snapshots(resource, record.timestamp_ms)
-            except otlp.OtlpError as error:
-                refused.append(Refusal(str(error)))
-                continue
-            refused += [Refusal(*rejected) for rejected in found.rejected]
-            for snapshot in found.snapshots:
-                over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
-                message = DecodedSnapshot(snapshot, (), over_limit)
-                refused += self._applier.apply_snapshot(instance, message, record)
-            for snapshot in found.baselines:
-                self._applier.apply_baseline(instance, snapshot)
-        return refused
+                if first == own:
+                    refused.add(instance)
+            elif shard == own:
+                self._apply_resource(resource, instance, record, refused)
 
-    def _apply_message(self, instance: str, message: Message, record: Record) -> list[Refusal]:
+    def _apply_resource(
+        self, resource: otlp.ResourceData, instance: str, record: Record, refused: RecordRefusals
+    ) -> None:
+        """Apply the data of one resource of an OTLP record."""
+        try:
+            found = otlp.snapshots(resource, record.timestamp_ms)
+        except otlp.OtlpError as error:
+            refused.add(Refusal(str(error)))
+            return
+        refused.add_decoded([Refusal(*rejected) for rejected in found.rejected], found.more_rejected)
+        limit = self.settings.max_metrics
+        for snapshot in found.snapshots:
+            over_limit, snapshot.metrics = max(0, len(snapshot.metrics) - limit), snapshot.metrics[:limit]
+            message = DecodedSnapshot(snapshot, (), over_limit)
+            self._applier.apply_snapshot(instance, message, record, refused)
+        for snapshot in found.baselines:
+            self._applier.apply_baseline(instance, snapshot)
+
+    def _apply_message(self, instance: str, message: Message, record: Record, refused: RecordRefusals) -> None:
         if isinstance(message, Refusal):
-            return [message]
-        if isinstance(message, DecodedSnapshot):
-            return self._applier.apply_snapshot(instance, message, record)
-        if isinstance(message, ShortForm):
-            return self._applier.apply_short_form(instance, message, record)
-        return self._apply_forget(instance, message, record)
-
-    def _apply_forget(self, instance: str, forget: Forget, record: Record) -> list[Refusal]:
-        """Apply a forget record, and return the refusals."""
-        if forget.metric is None:
-            self._applier.apply_tombstone(instance, record, forget)
-            return []
-        state = self.state
-        if forget.shards != state.shards:
-            return [Refusal(f"forget: the record is for {forget.shards} shards and the table has {state.shards}")]
-        self._note_forgotten(forget_metric(self._lives, forget, record))
-        return []
+            refused.add(message)
+        elif isinstance(message, DecodedSnapshot):
+            self._applier.apply_snapshot(instance, message, record, refused)
+        elif isinstance(message, ShortForm):
+            self._applier.apply_short_form(instance, message, record, refused)
+        elif message.metric is None:
+            self._applier.apply_tombstone(instance, record, message)
+        elif message.shards != self.state.shards:
+            reason = f"forget: the record is for {message.shards} shards and the table has {self.state.shards}"
+            refused.add(Refusal(reason))
+        else:
+            self._note_forgotten(forget_metric(self._lives, message, record))
 
     def _note_forgotten(self, numbers: set[int]) -> None:
         self._changed_forgotten |= numbers
-        self._to_publish |= numbers
+        self._to_publish |= {number: self.state.metrics[number] for number in numbers}
 
     def _add_dead_letters(self, record: Record, refused: Sequence[Refusal]) -> None:
         quotable_bytes = MAX_QUOTED_BYTES

@@ -157,9 +157,9 @@ class Life:
     the time of its ULID if that is later. `is_short` tells whether it is that of the short form, which is never
     forgotten. `current_parts` are the parts whose newest snapshot is from `partition`. `complete` tells whether
     snapshots have all metrics of a part, `created_ms` is the time of its ULID, and `limits` are those that the life has
-    reached. `blocks` has the newest snapshot of each part, if nothing of it was refused and no row was removed since.
-    `baselines` has the values of metrics that were counted before their stream of OTLP began. A `forgotten` one stands
-    for all forgotten lives of a shard.
+    reached. `bytes` are those of the names and tags of its rows. `blocks` has the newest snapshot of each part, if
+    nothing of it was refused and no row was removed since. `baselines` has the values of metrics that were counted
+    before their stream of OTLP began. A `forgotten` one stands for all forgotten lives of a shard.
     """
 
     app: str
@@ -177,6 +177,7 @@ class Life:
     seqs: dict[int, int] = field(default_factory=dict)
     current_parts: set[int] = field(default_factory=set)
     rows: dict[Identity, Row] = field(default_factory=dict)
+    bytes: int = 0
     blocks: dict[int, Block] = field(default_factory=dict)
     baselines: dict[Identity, Values] = field(default_factory=dict)
 

@@ -183,6 +183,9 @@ def _buckets(app: str, name: str, texts: dict[str, str], point: dict[str, Any], 
     numbers = [float(bound) for bound in bounds]
     if any(map(math.isnan, numbers)) or any(not low < high for low, high in pairwise(numbers)):
         raise RejectedError("the bounds do not rise")
+    repeated = len("".join([name, *texts, *texts.values()]).encode())
+    if len(bounds) * repeated > 16 * (repeated + 16 * len(bounds)):
+        raise RejectedError("the buckets are more than 16 times as large as the point")
     for at, bound in enumerate(bounds):
         tags = tuple(sorted((texts | {"le": repr(float(bound))}).items()))
         yield Metric((app, "counter", name + ".bucket", tags), {"count": sum(counts[: at + 1])})

@@ -93,11 +93,11 @@ class Replay(Rules):
         forgotten = self._forgotten.setdefault(shard, Life("", "", "", 0, 0, 0, forgotten=True))
         for identity in list(life.rows):
             row, kind = life.counted(identity), identity[1]
-            self._remove(life, identity)
             if kind in STAYING:
                 before = forgotten.rows.get(identity)
                 forgotten.rows[identity] = merged(kind, [row] if before is None else [before, row])
                 self._lives_by_metric[identity][forgotten] = None
+            self._remove(life, identity)
 
     def _shard(self, key: bytes) -> int:
         return crc32(key) % self.shards

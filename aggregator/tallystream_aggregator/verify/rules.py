@@ -218,7 +218,9 @@ class Rules:
         """Return the limit that a new row would exceed (rule 11), None if it would exceed none."""
         if len(life.rows) >= self._settings.max_metrics:
             return "metrics per life"
-        if identity in self._lives_by_metric:
+        if life.bytes + _size(identity) > 256 * self._settings.max_metrics:
+            return "bytes of metrics per life"
+        if self._lives_by_metric.get(identity):
             return None
         for whose, most in ((life.app, self._settings.max_app_metrics), ("", 4 * self._settings.max_app_metrics)):
             if self._metric_counts[whose] >= most:
@@ -241,13 +243,30 @@ class Rules:
         life.partition, life.every_ms, life.active_ms = partition, every_ms, self._clock
 
     def _set(self, life: Life, identity: Identity, row: Row) -> None:
+        if identity not in life.rows:
+            life.bytes += _size(identity)
         life.rows[identity] = row
         if identity not in self._lives_by_metric:
-            for whose in (life.app, ""):
-                self._metric_counts[whose] += 1
-                self._metric_bytes[whose] += _size(identity)
             self._new_metric(identity)
-        self._lives_by_metric.setdefault(identity, {})[life] = None
+        lives = self._lives_by_metric.setdefault(identity, {})
+        if not lives:
+            self._count_metric(identity, 1)
+        lives[life] = None
+
+    def _count_metric(self, identity: Identity, sign: int) -> None:
+        """Count a metric that a life has now, or that no life has any more."""
+        for whose in (identity[0], ""):
+            self._metric_counts[whose] += sign
+            self._metric_bytes[whose] += sign * _size(identity)
+
+    def _remove(self, life: Life, identity: Identity) -> None:
+        """Remove a row from a life."""
+        lives = self._lives_by_metric[identity]
+        del lives[life]
+        if not lives:
+            self._count_metric(identity, -1)
+        life.bytes -= _size(identity)
+        del life.rows[identity]
 
     def _new_metric(self, identity: Identity) -> None:
         """Note that a metric is seen for the first time."""
@@ -260,13 +279,12 @@ class Rules:
                 continue
             if life.rows:
                 self._event("tombstone" if forget is None else "forget", life.app, instance, name[1])
-            rows, life.rows = life.rows, {}
+            for identity in list(life.rows):
+                self._remove(life, identity)
             life.blocks.clear()
             life.final = True  # it is not living until its next snapshot that is not stale
             if life.partition == partition:  # an older snapshot that follows there is stale
                 life.current_parts.update(life.seqs)
-            for identity in rows:
-                del self._lives_by_metric[identity][life]
             if name == ("default", None):
                 del lives[name]
 
@@ -286,10 +304,6 @@ class Rules:
                     removed.add((identity[0], identity[2]))
         for app, name in removed:
             self._event("forget", app, "", "", name)
-
-    def _remove(self, life: Life, identity: Identity) -> None:
-        """Remove a row from a life."""
-        del self._lives_by_metric[identity][life], life.rows[identity]
 
 
 def _widened(values: Values, others: Values) -> Values:

@@ -15,6 +15,7 @@ from support.malformed import BAD_METRICS, ODD, POISON
 from tallystream import record
 from tallystream.ulid import new_ulid, ulid_ms
 from tallystream_aggregator.table import decode as reading
+from tallystream_aggregator.table.refusals import Refusal
 
 LIFE = new_ulid(1_700_000_000_000)
 HEADER: dict[str, Any] = {
@@ -107,7 +108,7 @@ def test_unusual_records_in_the_short_form_are_decoded(odd: bytes) -> None:
 @pytest.mark.parametrize("poison", POISON, ids=lambda poison: repr(poison[:30]))
 def test_invalid_bytes_are_unreadable_with_a_reason(poison: bytes) -> None:
     """No bytes raise an exception: the result is a reason."""
-    assert isinstance(reading.read_value(poison, 100), reading.Refusal)
+    assert isinstance(reading.read_value(poison, 100), Refusal)
 
 
 @pytest.mark.parametrize("metric", BAD_METRICS, ids=lambda metric: metric[:50])
@@ -141,7 +142,7 @@ def test_the_bounds_of_each_field_of_the_header(field: str, good: list[Any], bad
     for each in bad:
         with pytest.raises(msgspec.ValidationError, match=f"{field}`"):
             record.decode(value(**{field: each}))
-        assert isinstance(reading.read_value(value(**{field: each}), 100), reading.Refusal)
+        assert isinstance(reading.read_value(value(**{field: each}), 100), Refusal)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_unknown_fields_are_ignored() -> None:
 
 def test_the_limit_of_nesting_is_constant() -> None:
     """64 levels are decoded and 65 are not, independent of the interpreter's recursion limit."""
-    for levels, wanted in ((63, record.ShortForm), (64, reading.Refusal)):
+    for levels, wanted in ((63, record.ShortForm), (64, Refusal)):
         nested = b'{"name":"n","value":1,"x":' + b"[" * levels + b"]" * levels + b"}"
         assert isinstance(reading.read_value(nested, 100), wanted)
 

@@ -171,6 +171,17 @@ CASES: dict[str, tuple[list[pb.Metric], Sums, list[str]]] = {
     ),
     "buckets that do not fit are refused": ([explicit([1, 2], [0.5, 1.0])], {}, ["do not fit"]),
     "buckets with another count are refused": ([explicit([1, 2], [0.5], count=9)], {}, ["do not fit"]),
+    "buckets that would repeat much more than their point are refused": (
+        [
+            explicit(
+                [0] * 101,
+                [float(bound) for bound in range(100)],
+                attributes=attributes(**dict.fromkeys("abcdefgh", "v" * 50)),
+            )
+        ],
+        {},
+        ["more"],
+    ),
     "exponential buckets are a sketch": (
         [exponential(6, 0, [0, 2], sum=2.0, min=1.0, max=1.02)],
         {"histogram t": {"count": 2, "sum": 2.0, "min": 1.0, "max": 1.02, "p50": pytest.approx(1.0164, abs=1e-3)}},

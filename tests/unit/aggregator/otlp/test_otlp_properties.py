@@ -76,9 +76,9 @@ def test_shards_divide_the_instances_of_a_record(shards: int) -> None:
     for shard in range(shards):
         table = Table(State(shard=shard, shards=shards), SETTINGS)
         run(table, map(record_of, fleet.records))
-        for metric, row in zip(table.state.metrics, table.shard_sums(range(len(table.state.metrics))), strict=True):
-            if metric[2] == "counter":
-                at = metric[1], dict(metric[3])["topic"]
+        for row in table.shard_sums(table.state.metrics):
+            if row.metric[2] == "counter":
+                at = row.metric[1], dict(row.metric[3])["topic"]
                 total[at] = total.get(at, 0) + int(row.partial.totals()["count"] or 0)
     assert total == fleet.counted
 
@@ -110,7 +110,7 @@ def test_tables_that_begin_again_change_no_sum(seed: int, shards: int) -> None:
         if chance.random() < 0.2:
             tables.begin_again(from_rows=chance.random() < 0.5)
         tables.step(ends)
-    lives = [life for state in tables.states for known in state.lives.values() for life in known]
+    lives = [life for state in tables.states for known in state.lives.values() for life in known.values()]
     assert {life.complete for life in lives} == {False}
     for sums in (tables.sums, tables.all_sums()):
         found = {

@@ -58,6 +58,8 @@ class Applied:
         changes = self.table.outputs()
         rows = {row.key: row.value() for row in self.table.rows()}
         state = msgspec.structs.asdict(self.table.state)
+        lives = [life for of_instance in state.pop("lives").values() for life in of_instance.values()]
+        state["lives"] = sorted(lives, key=lambda life: life.id)
         return (
             comparable(changes),
             rows,

@@ -40,7 +40,8 @@ def state_with_block(metrics: list[MetricId], order: list[int], counts: list[int
     own = [counts[number] for number in order if metrics[number][2] == "counter"]
     life.blocks[0] = Block(array("i", order).tobytes(), array("q", own).tobytes())
     life.rows = {number: Row(0, 7, (float(number),)) for number in order if metrics[number][2] == "gauge"}
-    return State(metrics=metrics, lives={"app-1": [life]}, clocks={"metrics:0": BEGIN_MS}, offsets={"metrics:0": 3})
+    lives, numbered = {"app-1": {life.name: life}}, dict(enumerate(metrics))
+    return State(metrics=numbered, lives=lives, clocks={"metrics:0": BEGIN_MS}, offsets={"metrics:0": 3})
 
 
 @given(METRICS, st.data())
@@ -50,8 +51,9 @@ def test_a_block_is_published_as_its_rows_would_be(metrics: list[MetricId], data
     counts = data.draw(st.lists(st.integers(0, 2**63 - 1), min_size=len(metrics), max_size=len(metrics)))
     with_block = state_with_block(metrics, order, counts)
     with_rows = copy.deepcopy(with_block)
-    Layouts(with_rows.metrics).blocks_to_rows(with_rows.lives["app-1"][0])
-    assert not with_rows.lives["app-1"][0].blocks
+    (life,) = with_rows.lives["app-1"].values()
+    Layouts(with_rows.metrics).blocks_to_rows(life)
+    assert not life.blocks
     one, other = publish(Table(with_block)), publish(Table(with_rows))
     assert one.totals == other.totals
     assert [row.value() for row in one.rows] == [row.value() for row in other.rows]
@@ -62,8 +64,8 @@ def published(table: Table, records: list[Record], *, as_rows: bool) -> tuple[Pu
     for record in records:
         apply(table, [record])
         for lives in table.state.lives.values() if as_rows else ():
-            for life in lives:
-                Layouts(table.state.metrics).blocks_to_rows(life)
+            for life in lives.values():
+                table._lives.blocks_to_rows(life)
     changes = publish(table)
     rows = [row.value() for row in sorted(changes.rows, key=lambda row: row.key)]
     return changes._replace(rows=[]), rows
@@ -84,7 +86,7 @@ def test_blocks_change_nothing_that_is_published(schedule: list[int], sizes: lis
 
 def only_life(topic: Topic) -> Life:
     """Return the only life of the table."""
-    ((life,),) = topic.table.state.lives.values()
+    ((life,),) = [lives.values() for lives in topic.table.state.lives.values()]
     return life
 
 

@@ -11,7 +11,7 @@ from support.fuzz import examples
 from support.schedules import TopicRecord, in_steps, play, schedules, step_sizes
 from support.steps import run
 from tallystream_aggregator.table import Record, State, Table, TableSettings, pack, unpack
-from tallystream_aggregator.table.layouts import metric_count
+from tallystream_aggregator.table.layouts import Layouts, metric_count
 from tallystream_aggregator.table.rows import ShardRow
 
 SETTINGS = TableSettings(short_form_every_ms=5_000, max_metrics=8)
@@ -24,16 +24,23 @@ def record(written: TopicRecord) -> Record:
 @examples(100)
 @given(schedules, step_sizes, st.integers(0, 2**32))
 def test_the_numbers_of_a_shard_are_those_of_its_lives(schedule: list[int], sizes: list[int], seed: int) -> None:
-    """After each step, also one that follows a restart. No living life is past its deadline."""
+    """After each step, also one that follows a restart. No living life is past its deadline.
+
+    The table has the metrics of lives and of forgotten sums, and no others.
+    """
     chance = random.Random(seed)
     table = Table(State(), SETTINGS)
     for taken in in_steps(play(schedule), sizes):
         found = run(table, [record(written) for written in taken])
-        lives = [life for known in table.state.lives.values() for life in known]
+        lives = [life for known in table.state.lives.values() for life in known.values()]
         (row,) = (one.row for one in found.rows if isinstance(one.row, ShardRow))
         assert (row.lives, row.living) == (len(lives), sum(life.living for life in lives))
         assert row.instances == len({life.instance for life in lives if life.living})
         assert row.rows == sum(map(metric_count, lives))
+        layouts = Layouts(table.state.metrics)
+        used = {number for life in lives for number in life.rows} | table.state.forgotten_sums.keys()
+        used |= {n for life in lives for block in life.blocks.values() for n in layouts.layout_for(block).numbers}
+        assert table.state.metrics.keys() == used
         assert all(table.state.clocks[life.partition] < life.deadline_ms for life in lives if life.living)
         if chance.random() < 0.1:
             table = Table(unpack(pack(table.state)), SETTINGS)

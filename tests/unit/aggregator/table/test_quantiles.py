@@ -131,7 +131,7 @@ def test_rule_7_a_sketch_of_another_count_is_refused_with_both_numbers() -> None
     """A new metric that is refused does not count for the limits."""
     topic = Topic().snapshot(histogram(1, 2, 3, count=4))
     assert topic.reasons() == ["the sketch has 3 values and the count is 4"]
-    assert topic.table.state.metrics == []
+    assert topic.table.state.metrics == {}
 
 
 def test_rule_11_a_sketch_with_too_many_buckets_is_refused() -> None:

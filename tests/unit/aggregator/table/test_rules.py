@@ -261,6 +261,31 @@ def test_rule_11_metrics_over_the_limit_of_a_life_are_refused_and_use_no_quota()
     assert len(topic.table.state.metrics) == 2
 
 
+def test_rule_11_names_and_tags_of_a_life_have_a_limit_in_bytes() -> None:
+    """It is 256 bytes for each metric that a life may have, over all of its parts. Removed metrics leave room."""
+    topic = Topic(TableSettings(max_metrics=4)).snapshot(counter(1, "a" * 500), counter(1, "b" * 500))
+    topic.snapshot(counter(1, "c" * 20), counter(1, "d" * 5), part=1)
+    assert topic.reasons() == ["limit: 1 metrics beyond the 1024 bytes that the names and tags of a life may have"]
+    assert [event.detail for event in topic.changes.events] == ["bytes of metrics per life"]
+    topic.table = Table(unpack(pack(topic.table.state)), TableSettings(max_metrics=4))
+    topic.snapshot(counter(1, "d" * 5), part=1, seq=2)
+    assert len(topic.changes.dead) == 1
+    topic.append(b"other", b'{"forget":{"metric":"%s"}}' % (b"a" * 500))
+    assert topic.snapshot(counter(1, "d" * 5), part=1, seq=3).sum("d" * 5).count == 1
+
+
+def test_rule_11_metrics_that_nothing_has_any_more_leave_room_for_others() -> None:
+    """A tombstone and a forget record free what no other life has. The table drops these metrics."""
+    topic = Topic(TableSettings(max_app_metrics=2))
+    topic.snapshot(counter(1, "a"), counter(2, "b"), counter(3, "c"))
+    assert topic.reasons() == ["limit: 1 metrics beyond the 2 that an app may have"]
+    topic.append(b"other", b'{"forget":{"metric":"b"}}')
+    topic.append(b"app-1", None)
+    topic.snapshot(counter(3, "c"), counter(4, "d"), counter(5, "e"), seq=2)
+    assert topic.reasons() == ["limit: 1 metrics beyond the 2 that an app may have"]
+    assert {metric[1] for metric in topic.table.state.metrics.values()} == {"c", "d"}
+
+
 def test_rule_11_new_metrics_over_the_limit_of_an_app_are_refused_and_the_rest_counts() -> None:
     """New metrics over the limit make one dead letter a record and one event a life. Known metrics still count."""
     topic = Topic(TableSettings(max_app_metrics=2)).snapshot(*(counter(1, name) for name in "abcd"))

@@ -1,0 +1,268 @@
+"""The cost of a record depends on what it changes, and not on what the table has.
+
+Work is counted as the lines of Python that run, so that it is the same in every run.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support import otlp
+from support.steps import publish
+from support.work import lines_run
+from tallystream.ulid import ulid
+from tallystream_aggregator.otlp import decode as otlp_decode
+from tallystream_aggregator.stream import compaction
+from tallystream_aggregator.stream.broker import Chunk, Place
+from tallystream_aggregator.stream.compaction import StepRecords
+from tallystream_aggregator.table import Record, State, Table, TableSettings, apply, decode
+from tallystream_aggregator.table.decode import clock_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+BEGIN_MS = 1_700_000_000_000
+NEXT = 1_000_000
+"""The number of the life that a record begins."""
+
+FEW, MANY = 30, 300
+
+
+def record(
+    number: int, value: bytes | None, instance: str = "app-1", partition: int = 0, at_ms: int = BEGIN_MS
+) -> Record:
+    return Record("metrics", partition, number, at_ms, instance.encode(), value, at_ms)
+
+
+def life_of(number: int) -> str:
+    return ulid(BEGIN_MS - 10_000_000 + number, number)
+
+
+def snapshot(
+    number: int, *names: str, seq: int = 1, complete: bool = True, final: bool = False, kind: str = "counter"
+) -> bytes:
+    """Return a snapshot of a life, by its number."""
+    value = {"value": seq} if kind == "gauge" else {"count": seq}
+    header = {"app": "shop", "life": life_of(number), "part": 0, "seq": seq, "ts": 0, "every_ms": 60_000}
+    begin_ms = BEGIN_MS - 10_000_000 + number
+    if not complete:
+        header |= {"seq": begin_ms * 1_000_000 + seq, "prev": BEGIN_MS}
+    metrics = [{"name": name, "type": kind, **value} for name in names]
+    return json.dumps(header | {"final": final, "complete": complete, "metrics": metrics}).encode()
+
+
+def table_of(records: Iterable[Record]) -> Table:
+    """Return a table that has published these records."""
+    table = Table(State(), TableSettings())
+    step(table, records)
+    return table
+
+
+def step(table: Table, records: Iterable[Record]) -> None:
+    """Take a step with rows, from its records to what it stores."""
+    for one in records:
+        table.apply_record(one)
+        table.advance(one.partition_name, one.offset, one.clock_ms)
+    for row in publish(table).rows:
+        row.value()
+    table.pop_difference()
+
+
+def work(table: Table, *records: Record) -> int:
+    """Return the work of a step."""
+    return lines_run(lambda: step(table, records))
+
+
+def lives(
+    number: int, *, complete: bool = True, final: bool = False, kind: str = "counter", tombstone: bool = False
+) -> list[Record]:
+    """Return the records of so many lives of one instance."""
+    records = [record(n, snapshot(n, f"m{n % 7}", complete=complete, final=final, kind=kind)) for n in range(number)]
+    return [*records, record(number, None)] if tombstone else records
+
+
+def assert_same(few: int, many: int) -> None:
+    """Assert that the work is the same, but for a heap that is one level deeper."""
+    assert many <= 1.2 * few + 30
+
+
+KINDS: dict[str, Callable[[int], list[Record]]] = {
+    "living": lives,
+    "final": partial(lives, final=True),
+    "incomplete": partial(lives, complete=False),
+    "incomplete and final": partial(lives, complete=False, final=True),
+    "gauges": partial(lives, kind="gauge"),
+    "empty": partial(lives, tombstone=True),
+}
+FORGET = b'{"v":1,"forget":%s}'
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_new_life_costs_the_same_whatever_lives_its_instance_has(kind: str, *, complete: bool) -> None:
+    """This holds for a new life and its next snapshots, with a metric that the others have and one of its own."""
+    few, many = (table_of(KINDS[kind](number)) for number in (FEW, MANY))
+    for seq, final in enumerate((False, False, True), start=1):
+        new = record(NEXT + seq, snapshot(NEXT, "m1", "own", seq=seq, complete=complete, final=final))
+        assert_same(work(few, new), work(many, new))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tombstone_costs_what_it_empties(kind: str) -> None:
+    """A second one, and a forget record of lives that are not there, cost the same whatever lives the instance has.
+
+    So does a tombstone after one more snapshot.
+    """
+    few, many = (table_of(KINDS[kind](number)) for number in (FEW, MANY))
+    other = record(NEXT, FORGET % b'{"app":"other"}')
+    assert_same(work(few, other), work(many, other))
+    other = record(NEXT + 1, FORGET % b'{"life":"01ARZ3NDEKTSV4RRFFQ69G5FAV"}')
+    assert_same(work(few, other), work(many, other))
+    for table in (few, many):
+        step(table, [record(NEXT + 2, None)])
+    assert_same(work(few, record(NEXT + 3, None)), work(many, record(NEXT + 3, None)))
+    for table in (few, many):
+        step(table, [record(NEXT + 4, snapshot(NEXT, "m1"))])
+    assert_same(work(few, record(NEXT + 5, None)), work(many, record(NEXT + 5, None)))
+
+
+def test_a_tombstone_of_empty_lives_publishes_and_stores_nothing() -> None:
+    """Only the row of the shard is written."""
+    table = table_of(lives(MANY, tombstone=True))
+    table.apply_record(record(NEXT, None))
+    table.advance("metrics:0", NEXT, BEGIN_MS)
+    assert [row.key for row in publish(table).rows] == [b'["shard",0]']
+    assert not table.pop_difference().lives
+
+
+def test_only_the_life_that_changed_is_stored() -> None:
+    """One of many lives of an instance changes: the others are not stored with it."""
+    table = table_of(lives(MANY))
+    table.apply_record(record(NEXT, snapshot(3, "m3", seq=2)))
+    assert [list(of) for of in table.pop_difference().lives.values()] == [[("shop", life_of(3))]]
+
+
+@pytest.mark.parametrize("name", [b"none", b"m1", b"own"])
+def test_forgetting_a_metric_costs_what_it_removes(name: bytes) -> None:
+    """The table may have many metrics, and many lives in this and in other partitions."""
+
+    def table(number: int) -> Table:
+        others = [record(n, snapshot(n, f"n{n}"), f"app-{n}") for n in range(number)]
+        elsewhere = [record(n, snapshot(n, "m1"), f"other-{n}", partition=1) for n in range(number)]
+        own = [record(number + n, snapshot(n, "own", "m2"), f"own-{n}") for n in range(3)]
+        return table_of([*others, *elsewhere, *own])
+
+    forget = record(NEXT, FORGET % b'{"metric":"%s"}' % name, "evil")
+    few, many = table(FEW), table(MANY)
+    for _ in range(2):
+        assert_same(work(few, forget), work(many, forget))
+
+
+def test_an_extreme_that_falls_costs_what_its_metric_has() -> None:
+    """It is found again among the lives that have the metric."""
+
+    def table(number: int) -> Table:
+        others = [record(n, snapshot(n, f"n{n}", kind="gauge"), f"app-{n}") for n in range(number)]
+        return table_of([*others, record(number, snapshot(NEXT, "g", seq=9, kind="gauge"))])
+
+    lower = record(NEXT, snapshot(NEXT, "g", seq=10, kind="gauge").replace(b'"value": 10', b'"value": 1'))
+    assert_same(work(table(FEW), lower), work(table(MANY), lower))
+
+
+@pytest.mark.parametrize("kind", ["living", "final", "incomplete"])
+def test_lives_are_forgotten_one_by_one_at_the_same_cost(kind: str) -> None:
+    """Whatever other lives their instance has. Then a new life costs the same."""
+    week_ms = 8 * 24 * 3_600_000
+
+    def table(number: int) -> Table:
+        first = record(0, snapshot(NEXT - 1, "m1", complete=kind != "incomplete", final=True))
+        later = [
+            one._replace(offset=1 + one.offset, timestamp_ms=BEGIN_MS + 60_000, clock_ms=BEGIN_MS + 60_000)
+            for one in KINDS[kind](number)
+        ]
+        return table_of([first, *later])
+
+    now_ms = BEGIN_MS + week_ms - 24 * 3_600_000 + 1_000
+    clock = record(NEXT, clock_value(now_ms), "tallystream-clock", at_ms=now_ms)
+    few, many = table(FEW), table(MANY)
+    for one in (few, many):
+        step(one, [record(NEXT - 1, b"{}", "other", at_ms=now_ms - 2_000)])  # all lives are silent then
+    assert_same(work(few, clock), work(many, clock))
+    assert few.state.forgotten == many.state.forgotten == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("tallystream-clock", b"{}"), ("evil", FORGET % b'{"metric":"none"}'), ("evil", None)],
+)
+def test_a_record_costs_the_same_whatever_instances_its_step_has(key: str, value: bytes | None) -> None:
+    """In a step whose records wait for others to replace them: clock and forget records, and tombstones."""
+
+    def cost(number: int) -> int:
+        rows = [(n, BEGIN_MS, b"app-%d" % n, b'{"name":"n","value":1}') for n in range(number)]
+        step = StepRecords(Table(State(), TableSettings()))
+        step.add(Chunk(Place("metrics", 0), [*rows, *rows], number))
+        more = [(number + n, BEGIN_MS, key.encode(), value) for n in range(20)]
+        step.add(Chunk(Place("metrics", 0), more[:1], number + 1))
+        return lines_run(lambda: step.add(Chunk(Place("metrics", 0), more[1:], number + 20)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "FEW_RECORDS", 0)
+        assert_same(cost(FEW), cost(MANY))
+
+
+HEADER = b'{"app":"a","life":"%s","part":0,"seq":%d,"ts":0,"every_ms":60000,"final":false,"metrics":[%s]}'
+
+
+@pytest.mark.parametrize(
+    "metric", ["1", '{"name":"a","type":"counter","count":1}', '{"name":"g","type":"gauge","value":NaN}']
+)
+def test_what_is_refused_after_ten_is_only_counted(metric: str) -> None:
+    """A record with 500 refused metrics makes eleven dead letters, and only ten metrics are written as text."""
+    value = HEADER % (
+        life_of(1).encode(),
+        1,
+        b",".join([b'{"name":"a","type":"counter","count":1}', *[metric.encode()] * 500]),
+    )
+    assert letters_and_texts(record(1, value)) == (11, 10)
+
+
+def test_falling_counts_after_ten_are_only_counted() -> None:
+    """The same for counts that fall, with and without a block."""
+    first = snapshot(1, *(f"n{n}" for n in range(500)), seq=1).replace(b'"count": 1', b'"count": 5')
+    table = table_of([record(1, first)])
+    assert letters_and_texts(record(2, snapshot(1, *(f"n{n}" for n in range(500)), seq=2)), table) == (11, 10)
+
+
+def test_refused_points_after_ten_are_only_counted() -> None:
+    """The same for points of OTLP, here without a start time."""
+    points = [otlp.number(1, 0, attributes=otlp.attributes(n=n)) for n in range(500)]
+    resource = otlp.resource_metrics([otlp.counter("n", *points)], service__name="shop", service__instance__id="a")
+    one = Record(otlp.TOPIC, 0, 1, otlp.BEGIN_NS // 1_000_000, None, otlp.encode(resource))
+    assert letters_and_texts(one) == (11, 10)
+
+
+def letters_and_texts(one: Record, table: Table | None = None) -> tuple[int, int]:
+    """Return how many dead letters a record makes, and how many metrics are written as text for them."""
+    texts = 0
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            nonlocal texts
+            texts += 1
+            return function(*args, **options)
+
+        return call
+
+    table = table or Table(State(), TableSettings(otlp_topics=(otlp.TOPIC,)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apply, "_json", counted(apply._json))
+        patch.setattr(decode, "json", SimpleNamespace(loads=json.loads, dumps=counted(json.dumps)))
+        patch.setattr(otlp_decode, "_text", counted(otlp_decode._text))
+        table.apply_record(one)
+    return len(table.outputs().dead), texts
