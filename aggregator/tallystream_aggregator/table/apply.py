@@ -180,7 +180,7 @@ class RecordApplier:
         Of several values of a metric, the highest count is left out. The order of the records makes no difference.
         """
         life = self._lives.instances.find(snapshot.app, instance, snapshot.life)
-        if life is None:  # the snapshot was refused
+        if life is None or life.complete:  # the snapshot was refused
             return
         seen: set[MetricId] = set()
         for metric in snapshot.metrics:
