@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial, wraps
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def observe_calls(function: Any, around: Around, result: Result = lambda it: it)
     """
     if isinstance(function, staticmethod | classmethod):
         return type(function)(observe_calls(function.__func__, around, result))
+    if isinstance(function, MethodType):
+        return MethodType(observe_calls(function.__func__, around, result), function.__self__)
     if not callable(function):
         raise TypeError(f"{function!r:.100} can't be called; decorate a function, a method or a callable object")
     make = _CONTEXT_MANAGERS.get(getattr(function, "__code__", None))
@@ -43,7 +46,8 @@ def _wrapper_of(function: Any) -> Callable[[Any, Around, Result], Any]:
     while isinstance(function, partial):
         function = function.func
     kinds = (function, type(function).__call__)  # the second one for an object that can be called
-    if any(map(inspect.iscoroutinefunction, kinds)):
+    of_generator = getattr(getattr(function, "__code__", None), "co_flags", 0) & inspect.CO_ITERABLE_COROUTINE
+    if any(map(inspect.iscoroutinefunction, kinds)) or of_generator:
         return _coroutine
     if any(map(inspect.isasyncgenfunction, kinds)):
         return _async_generator

@@ -14,7 +14,6 @@ import msgspec
 from tallystream.decoding import json_decoder
 from tallystream.ulid import ulid_ms
 
-VERSION = 1
 MAX_COUNT = 2**63 - 1
 MIN_EVERY_MS, MAX_EVERY_MS = 10, 3_600_000
 TIMELY_MS = 86_400_000

@@ -10,7 +10,7 @@ from operator import attrgetter, lt
 from typing import TYPE_CHECKING, Any
 
 from tallystream_aggregator.verify import sketches
-from tallystream_aggregator.verify.decode import ABSENT, FIELDS, NO_SKETCH, RATES, Values
+from tallystream_aggregator.verify.decode import ABSENT, FIELDS, MAX_DEPTH, NO_SKETCH, RATES, Values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.verify.decode import Identity, Metric, Ordinary
 
+_WITH_SKETCH = [kind for kind, fields in FIELDS.items() if "sketch" in fields[1]]
 _SPELLED, _COUNT = attrgetter("type", "name", "tags"), attrgetter("count")
 
 
@@ -94,6 +95,8 @@ class Block:
             return False
         if not all(_replaces(metrics[at], self._rows[at].values) for at in self._others):
             return False
+        if any(values.sketch is not NO_SKETCH and values.type not in _WITH_SKETCH for values in metrics):
+            return False  # it is ignored, but may be nested too deep
         self._counts = counts
         for values, row in zip(metrics, self._rows, strict=True):
             row.values, row.seq = values, snapshot.seq
@@ -131,7 +134,9 @@ def _replaces(new: Values, old: Values) -> bool:
 
 
 def _number_in(sketch: msgspec.Raw) -> int:
-    """Return how many values a sketch has, ABSENT if it is none."""
+    """Return how many values a sketch has, ABSENT if it is none or may be nested too deep."""
+    if bytes(sketch).count(b"{") + bytes(sketch).count(b"[") > MAX_DEPTH - 3:
+        return ABSENT
     try:
         return sum(sketches.decode(json.loads(bytes(sketch))).values())
     except (ValueError, RecursionError):
@@ -140,6 +145,7 @@ def _number_in(sketch: msgspec.Raw) -> int:
 
 def _missing(one: Values) -> tuple[bool, ...]:
     return (
+        one.count == ABSENT,
         one.sum is None,
         one.value is None,
         one.min is None,

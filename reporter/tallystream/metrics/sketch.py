@@ -246,7 +246,7 @@ class Sketch:
     def quantiles(self, shares: Sequence[float]) -> list[float]:
         """Return, for each share q in rising order, an estimate of the value with the rank floor(q * (count - 1)).
 
-        At scale 6, the relative error is at most 1.1 %. It about doubles with each decrease of the scale.
+        At scale 5, the relative error is at most 1.1 %. It about doubles with each decrease of the scale.
 
         Raises:
             ValueError: the sketch is empty, or a share is not from 0 to 1.

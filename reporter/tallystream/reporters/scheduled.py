@@ -6,7 +6,7 @@ import atexit
 import logging
 import threading
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Self
 from weakref import WeakSet
@@ -300,11 +300,9 @@ _open: dict[ScheduledReporter, None] = {}
 
 
 def _stop_all() -> None:
-    for reporter in reversed(list(_open)):
-        try:
-            reporter.stop()
-        except Exception:  # noqa: BLE001 - the other reporters must make theirs
-            _log.exception("%s could not be stopped at the end of the process", reporter)
+    with ExitStack() as stop:  # the last one first, and all of them, whatever one raises
+        for reporter in list(_open):
+            stop.callback(reporter.stop)
 
 
 # Not when a reporter is created: functions that are registered after this one run before it, and may count.

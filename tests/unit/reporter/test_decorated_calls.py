@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import types
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from tallystream import MetricRegistry, count_exceptions, counted, pyformance_co
 from tallystream.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
 
 class _Work:
@@ -118,6 +119,34 @@ class _Work:
                 assert number == 1
 
         asyncio.run(enter())
+
+    def bound_contextmanager(self, decorate: Any) -> None:
+        outer = self
+
+        class Holder:
+            @contextlib.contextmanager
+            def work(self) -> Iterator[Holder]:
+                outer.step()
+                yield self
+                outer.end()
+
+        holder = Holder()
+        with decorate(holder.work)() as found:
+            assert found is holder
+
+    def generator_based_coroutine(self, decorate: Any) -> None:
+        @decorate
+        @types.coroutine
+        def work() -> Generator[Any, Any, str]:
+            self.step()
+            yield from asyncio.sleep(0).__await__()
+            return self.end()
+
+        async def wait() -> str:
+            done: str = await work()
+            return done
+
+        assert asyncio.run(wait()) == "done"
 
     def callable_object(self, decorate: Any) -> None:
         outer = self

@@ -178,6 +178,25 @@ def test_the_last_report_has_the_counts_of_functions_at_exit() -> None:
     assert out.splitlines() == ["stopped [0]", "second [5]", "first [5]"]
 
 
+def test_an_interrupt_at_exit_costs_no_other_reporter_its_last_report() -> None:
+    """A signal handler, as that of Ctrl-C, may raise while a reporter stops. The others make their last reports."""
+    out = run("""
+        from tallystream import MetricRegistry
+        from tallystream.reporters.local import LocalReporter
+        class Printer(LocalReporter):
+            def _write(self, metrics, ts_ms):
+                return print([m.count for m in metrics], flush=True) or 0
+        class Interrupted(Printer):
+            def stop(self, timeout=5.0):
+                raise KeyboardInterrupt
+        registry = MetricRegistry("orders")
+        registry.counter("c").inc(5)
+        for kind in (Printer, Interrupted):
+            kind(registry, interval=3600, own_metrics=False).start()
+    """)
+    assert out.splitlines() == ["[5]"]
+
+
 def test_a_fork_closes_a_producer_that_may_be_resolving_names() -> None:
     """Every child that is forked right after the start ends, and the parent continues.
 

@@ -152,3 +152,27 @@ def test_what_is_nested_deep_stops_no_replay(field: str, depth: int) -> None:
     deep = json.dumps(snapshot | {"seq": 2, "metrics": [metric | {field: "@"}]})
     value = deep.replace('"@"', "[" * depth + "]" * depth).encode()
     assert len(replayed.apply("metrics:0", BEGIN_MS, b"app-1", value)) == 1
+
+
+FOREIGN = [
+    ("counter", {"count": 1}, {"sketch": 5}),
+    ("counter", {"count": 1}, {"sketch": "deep"}),
+    ("gauge", {"value": 1}, {"count": 5}),
+    ("float_counter", {"sum": 1}, {"count": 5}),
+    ("position", {"start": 1, "position": 1}, {"sketch": 5}),
+    ("histogram", {"count": 0, "sum": 0}, {"sketch": {"scale": 5, "other": "deep"}}),
+]
+
+
+@pytest.mark.parametrize(("kind", "own", "foreign"), FOREIGN)
+def test_fields_of_other_types_change_nothing(kind: str, own: dict[str, Any], foreign: dict[str, Any]) -> None:
+    """A snapshot has them, a later one does not; then the life is forgotten. They may make the whole record invalid."""
+    metric = {"type": kind, "name": "x"} | own
+    snapshot = {"v": 1, "app": "shop", "life": LIFE, "part": 0, "ts": 0, "every_ms": 1000, "final": False}
+    listed = [metric, metric | foreign, metric, metric | foreign]
+    texts = [json.dumps(snapshot | {"seq": at, "metrics": [one]}) for at, one in enumerate(listed, 1)]
+    values = [text.replace('"deep"', "[" * 70 + "]" * 70).encode() for text in texts]
+    records = [TopicRecord(b"app-1", value, BEGIN_MS + at, 0, at) for at, value in enumerate(values)]
+    wall_ms = BEGIN_MS + 8 * 86_400_000
+    records.append(TopicRecord(b"tallystream-clock", b'{"v":1,"wall_ms":%d}' % wall_ms, wall_ms, 0, 9))
+    compare(records)
