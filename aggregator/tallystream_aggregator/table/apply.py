@@ -180,7 +180,7 @@ class RecordApplier:
         Of several values of a metric, the highest count is left out. The order of the records makes no difference.
         """
         life = self._lives.instances.find(snapshot.app, instance, snapshot.life)
-        if life is None:  # the snapshot was refused
+        if life is None or life.complete:  # the snapshot was refused
             return
         seen: set[MetricId] = set()
         for metric in snapshot.metrics:
@@ -229,7 +229,7 @@ class RecordApplier:
             return
         over_limits, numbers = replace_all(lives, life, snapshot, before, refused)
         has_all = life.complete or len(life.rows) <= len(numbers)  # else the next one would turn the block into rows
-        if len(numbers) == len(snapshot.metrics) and has_all:
+        if numbers and len(numbers) == len(snapshot.metrics) and has_all:
             lives.rows_to_block(life, snapshot.part, numbers)
         for limit, number in over_limits.items():
             refused.add(self._refuse_over_limit(life, limit, number, record))
@@ -299,7 +299,7 @@ class RecordApplier:
         lives stay.
         """
         lives = self._lives
-        for life in lives.instances.filled(instance, forget):
+        for life in lives.instances.filled(instance, forget, record.clock_ms):
             lives.will_change(life)
             lives.blocks_to_rows(life)
             if life.rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tallystream.ulid import ulid_ms
@@ -29,8 +30,8 @@ class _AppLives:
     """The lives of one app in an instance.
 
     `begun` counts those with a known begin: all but those of gauges of OTLP and of the short form. `newest` is the
-    highest seq of the incomplete ones among them, None if it has to be found again. `filled` are the lives that a
-    tombstone may change.
+    highest seq of the incomplete ones among them, None if it has to be found again. `filled` are the lives that are
+    not empty, and some that have become empty since they were last asked for.
     """
 
     __slots__ = ("begun", "filled", "lives", "newest")
@@ -42,8 +43,7 @@ class _AppLives:
 
     def add(self, life: Life) -> None:
         """Add a life."""
-        if not life.is_empty:
-            self.filled[life.life] = life
+        self.filled[life.life] = life  # it may be about to change
         if life.life != SHORT_FORM_LIFE:
             self.lives += 1
             self.begun += _has_begin(life)
@@ -177,22 +177,23 @@ class Instances:
             return self._index(instance).living.values()
         return [life for life in self._state.lives.get(instance, _NO_LIVES).values() if life.living]
 
-    def filled(self, instance: str, forget: Forget | None) -> list[Life]:
-        """Return the lives of an instance that a tombstone may change, or a forget record, by app and age."""
+    def filled(self, instance: str, forget: Forget | None, clock_ms: int) -> list[Life]:
+        """Return the lives that a tombstone or a forget record changes at this time, by app and name."""
         index = self._index(instance)
         found: list[Life] = []
         for app in index.apps if forget is None or forget.app is None else index.apps.keys() & {forget.app}:
             filled = index.apps[app].filled
-            if forget is None or forget.life is None:
-                found += filled.values()
-            elif forget.life in filled:
-                found.append(filled[forget.life])
-        return found
+            for name in filled.keys() & {forget.life} if forget is not None and forget.life else list(filled):
+                if filled[name].is_empty(clock_ms):
+                    del filled[name]
+                else:
+                    found.append(filled[name])
+        return sorted(found, key=operator.attrgetter("name"))
 
     def note_emptied(self, life: Life) -> None:
         """Note that a tombstone has emptied a life, unless it has parts of another partition."""
         index = self._indexes.get(life.instance)
-        if index is not None and life.is_empty:
+        if index is not None and life.is_empty():
             index.apps[life.app].filled.pop(life.life, None)
 
     def is_restart(self, life: Life, seq: int) -> bool:

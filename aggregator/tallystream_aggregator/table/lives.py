@@ -143,8 +143,8 @@ class Lives:
         for number in dropped:
             del self._baselines[number]
             self.unused.discard(number)
-            metric = self.state.metrics.pop(number)
             self.sums.drop(number)
+            metric = self.state.metrics.pop(number)
             known = self._numbers[metric[1]]
             del known[metric]
             if not known:

@@ -9,7 +9,7 @@ import operator
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.arithmetic.metric_types import since_baseline
+from tallystream_aggregator.table.arithmetic.metric_types import is_above, since_baseline
 from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum, is_kept
 from tallystream_aggregator.table.instances import FEW_LIVES
 from tallystream_aggregator.table.layouts import counts_of
@@ -109,12 +109,21 @@ class MetricSums:
     def add_differences(self, life: Life, layout: Layout, differences: list[int]) -> None:
         """Add `differences` to the counters of a block, which is about to be replaced."""
         known = self._before.get(life.instance, {}).get(id(life))
-        if known is not None and not known[1].keys().isdisjoint(layout.index_of):
-            self.mark_dirty(life, layout.counters)  # some counters are dirty already: `flush` compares all of them
+        is_dirty = known is not None and not known[1].keys().isdisjoint(layout.index_of)
+        if is_dirty or self._is_below_baseline(life, layout):
+            self.mark_dirty(life, layout.counters)  # `flush` compares all of them
         elif layout in self._differences:
             self._differences[layout] = list(map(operator.add, self._differences[layout], differences))
         else:
             self._differences[layout] = differences
+
+    def _is_below_baseline(self, life: Life, layout: Layout) -> bool:
+        """Tell whether a counter of a block is below its baseline: it contributes nothing, whatever it counts."""
+        for number in life.baselines.keys() & layout.index_of.keys():
+            row = self._layouts.row(life, number)
+            if row is not None and is_above(life.baselines[number], row.values):
+                return True
+        return False
 
     def force_publish(self, numbers: Iterable[int]) -> None:
         """Have the next `flush` return these metrics, whether they change or not."""
@@ -277,7 +286,8 @@ class MetricSums:
                 lives[layout] += 1
                 living[layout] += life.living
                 for number in life.baselines.keys() & layout.index_of.keys():
-                    self[number].add_to_counter(-int(life.baselines[number][0] or 0))
+                    count = counts[layout.index_of[number]]
+                    self[number].add_to_counter(-min(count, int(life.baselines[number][0] or 0)))
         for layout, totals in sums.items():
             for number, total in zip(layout.counters, totals, strict=True):
                 self[number].add_to_counter(total, lives[layout], living[layout])

@@ -177,7 +177,8 @@ class _ShardBuilder:
         }
         for part, seq in life.parts.items():
             numbers = [number for number, row in life.rows.items() if (row.part, row.seq) == (part, seq)]
-            self._layouts.rows_to_block(life, part, numbers)
+            if numbers:
+                self._layouts.rows_to_block(life, part, numbers)
         self.state.lives.setdefault(life.instance, {})[life.name] = life
 
     def _rows(self, part: LifeRow) -> Iterable[tuple[int, Row]]:

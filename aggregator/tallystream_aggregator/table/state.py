@@ -89,10 +89,13 @@ class Life(msgspec.Struct, array_like=True):
         """Which life of its instance it is."""
         return self.app, self.life
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether a tombstone of its instance changes nothing."""
-        return not (self.living or self.rows or self.blocks) and self.offsets.keys() >= self.parts.keys()
+    def is_empty(self, clock_ms: int = 0) -> bool:
+        """Tell whether a tombstone at this time of its partition changes nothing.
+
+        A life whose deadline has passed is silent. That may not be noticed before the end of the step.
+        """
+        living = self.living and self.deadline_ms > clock_ms
+        return not (living or self.rows or self.blocks) and self.offsets.keys() >= self.parts.keys()
 
     @property
     def deadline_ms(self) -> int:

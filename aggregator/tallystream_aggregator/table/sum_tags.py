@@ -80,15 +80,20 @@ class SumNumbers:
         return self._add(number) if found is None else found
 
     def drop(self, number: int) -> int:
-        """Drop a metric. Return the number of its sum if no other metric has it, and else -1."""
+        """Drop a metric. Return the number of its sum if no other metric has it, and else -1.
+
+        A sum keeps the number of its first metric when that is dropped.
+        """
         if not self.are_shared:
             return number
-        of = self._sums.pop(number, -1)
-        metrics = self._metrics.get(of, set())
-        metrics.discard(number)
-        if metrics or of < 0:
+        of = self.of(number)
+        metrics = self._metrics[of]
+        metrics.remove(number)
+        if number != of:
+            del self._sums[number]
+        if metrics:
             return -1
-        del self._metrics[of], self._numbers[self._identities.pop(of)]
+        del self._sums[of], self._metrics[of], self._numbers[self._identities.pop(of)]
         return of
 
     def of_all(self, numbers: set[int]) -> set[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +16,14 @@ from support.steps import run
 from tallystream_aggregator.sums import VALUES
 from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.restore import LatestRows, restore
+from tallystream_aggregator.table.state import pack, unpack
+from tallystream_aggregator.table.sum_tags import SumTags
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.published import parse, unequal
 from tallystream_aggregator.verify.replay import Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 APPEND_MS = BEGIN_NS // 1_000_000 + 60_000
 SCRAPED = {"service__name": "shop", "service__instance__id": "target:80"}
@@ -138,6 +143,47 @@ def test_a_baseline_stays_when_its_life_is_forgotten() -> None:
     run(table, [Record(TOPIC, 0, 2, later_ms, b"x", None)])
     assert not table.state.lives
     assert sums_of(table) == {("counter", "requests"): {"count": 10}}
+
+
+def stored(table: Table) -> Table:
+    """Return the table as it is loaded."""
+    return Table(unpack(pack(table.state)), SETTINGS)
+
+
+def from_rows(table: Table) -> Table:
+    """Return the table as it is made again from its rows."""
+    table.publish_all()
+    latest = LatestRows()
+    for row in table.rows():
+        latest.add(row.key, row.value())
+    return Table(restore(latest).states[0], SETTINGS)
+
+
+@pytest.mark.parametrize("again", [lambda table: table, stored, from_rows])
+def test_a_count_below_its_baseline_counts_nothing(again: Callable[[Table], Table]) -> None:
+    """A tombstone removes the counts, not the baselines. The next points of the stream may have any count."""
+    table = Table(State(), SETTINGS)
+    values = [(b"target:80", value) for value in (at(1000, 10, 10), at(1010, 10, 20), None)]
+    run(table, [Record(TOPIC, 0, n, APPEND_MS, *one) for n, one in enumerate(values)])
+    for second, value, counted in ((30, 500, 0), (31, 600, 0), (32, 1020, 20), (33, 1021, 21)):
+        run(table, [Record(TOPIC, 0, second, APPEND_MS, None, at(value, 10, second))])
+        table = again(table)
+        assert sums_of(table) == {("counter", "requests"): {"count": counted}}
+
+
+@pytest.mark.parametrize("sum_tags", [SumTags(), SumTags(drop=("pod",))])
+@pytest.mark.parametrize("again", [lambda table: table, stored, from_rows])
+def test_a_metric_with_nothing_but_a_baseline_is_dropped_with_its_life(
+    sum_tags: SumTags, again: Callable[[Table], Table]
+) -> None:
+    """Until then it keeps its number."""
+    table = Table(State(sum_tags=sum_tags), SETTINGS)
+    values = [(b"target:80", value) for value in (at(1000, 10, 10), None)]
+    run(table, [Record(TOPIC, 0, n, APPEND_MS, *one) for n, one in enumerate(values)])
+    table = again(table)
+    assert len(table.state.metrics) == 1
+    run(table, [Record(TOPIC, 0, 2, APPEND_MS + SETTINGS.forget_after_ms + 1, b"x", None)])
+    assert not table.state.metrics
 
 
 @examples(60)

@@ -14,6 +14,7 @@ from tallystream_aggregator.table import Record, State, Table, TableSettings
 from tallystream_aggregator.table.decode import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
+from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
 
@@ -160,6 +161,26 @@ def test_a_forgotten_life_stays_in_the_sum_of_its_metrics() -> None:
     forget = b'{"v":1,"forget":{"metric":"n","tags":{"pod":"a"}}}'
     topic.changes = run(topic.table, [Record("metrics", 0, 99, BEGIN_MS + 8 * DAY_MS, b"any", forget)])
     assert (topic.sum().count, topic.sum().retired, topic.sum().lives) == (4, 1, 0)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_sum_goes_on_when_its_first_metric_is_dropped(shards: int) -> None:
+    """Also if a step applies its changes in between, to forget lives, and with partial sums for a combiner."""
+    topic = Topic(TableSettings(forget_after_ms=7 * DAY_MS), NO_POD)
+    topic.table.state.shards = shards
+    keys = [key for key in (b"app-%d" % number for number in range(9)) if shard_of(key, shards) == 0]
+    for key, pod in zip(keys, "abc", strict=False):
+        topic.snapshot(of_pod(counter(1), pod), key=key)
+    topic.append(keys[0], None)
+    late_ms = 8 * DAY_MS
+    with topic.one_step():
+        topic.snapshot(of_pod(counter(5), "b"), key=keys[1], seq=2, at=late_ms, prev=BEGIN_MS + late_ms)
+        topic.append(CLOCK_KEY, clock_value(BEGIN_MS + late_ms), at=late_ms)
+    if shards == 1:
+        assert (topic.sum().count, topic.sum().retired) == (6, 1)
+    else:
+        (partial,) = (one.partial for one in topic.changes.shard_sums)
+        assert (partial.totals()["count"], partial.forgotten) == (6, 1)
 
 
 def test_the_tags_are_part_of_the_state() -> None:
