@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from support.fleet import NAME
-from support.kafka import Key, TopicRecord, committed, latest_sums, read_topic
+from support.kafka import Key, TopicRecord, committed, end_offsets, latest_sums, read_topic
 from support.replayed import lasting, replay
 from support.tables import sums_of
 from support.wait import wait_until
@@ -153,16 +153,18 @@ def assert_epochs_have_no_gap(broker: KafkaBroker, topics: Topics) -> None:
     A row may be written twice. A clock record may be appended after the last epoch.
     """
     rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
-    end, seen = 0, set[tuple[int, int]]()
+    at, seen = dict[str, int](), set[tuple[int, int]]()
     for row in rows:
         if row["kind"] != "epoch" or (row["generation"], row["batch"]) in seen:
             continue
         seen.add((row["generation"], row["batch"]))
-        assert (row["start"][topics.metrics]["0"] if row.get("start") else 0) == end
-        end = row["end"][topics.metrics]["0"]
+        start, end = (row.get(name, {}).get(topics.metrics, {}) for name in ("start", "end"))
+        assert {partition: start.get(partition, 0) for partition in end} == {p: at.get(p, 0) for p in end}
+        at = end
+    ends = end_offsets(broker.bootstrap_servers, topics.metrics)
+    assert all(at[str(partition)] <= end for partition, end in ends.items())
     records = read_topic(broker.bootstrap_servers, topics.metrics)
-    assert end <= len(records)
-    assert all(record.key == CLOCK_KEY for record in records[end:])
+    assert all(record.key == CLOCK_KEY for record in records if record.offset >= at[str(record.partition)])
     generations = [row["generation"] for row in rows if row["kind"] == "opened"]
     assert generations == sorted(set(generations))
 
