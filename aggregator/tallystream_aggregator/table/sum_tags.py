@@ -9,7 +9,7 @@ import msgspec
 from tallystream.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
+    from collections.abc import Iterable, KeysView, Mapping, Sequence
 
     from tallystream_aggregator.sums import MetricId
 
@@ -67,7 +67,10 @@ class SumNumbers:
         self._numbers: dict[MetricId, int] = {}
         self._metrics: dict[int, set[int]] = {}
         self._identities: dict[int, MetricId] = {}
-        self.identity: Callable[[int], MetricId] = (self._identities if self.are_shared else metrics).__getitem__
+
+    def identity(self, number: int) -> MetricId:
+        """Return the identity of a sum."""
+        return self._identities[number] if self.are_shared else self._all_metrics[number]
 
     def of(self, number: int) -> int:
         """Return the number of a metric's sum."""
