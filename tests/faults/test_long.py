@@ -1,4 +1,4 @@
-"""The fault suite at full size, `make faults`: kills, outages, deleted records and a full disk.
+"""The fault suite at full size, `make faults`: kills, pauses, takeovers, outages and a full disk.
 
 TALLYSTREAM_FAULTS_SHARE, a number from 0 to 1, reduces the size: 0.1 means a tenth of the kills.
 """
@@ -62,15 +62,21 @@ def test_five_outages_of_the_broker(own_broker: tuple[KafkaBroker, Topics], tmp_
     faults.random_kills(*own_broker, tmp_path, faults.Faults(1, 0, outages), seed=70)
 
 
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("shards", [1, 2])
-def test_kills_and_pauses_of_a_table_without_spark(
+def test_a_hundred_kills_twenty_pauses_and_twenty_takeovers_without_spark(
     broker: KafkaBroker, admin: AdminClient, topic_prefix: str, tmp_path: Path, shards: int
 ) -> None:
-    """The loops go on by themselves and exactly after kills, pauses of up to 90 s, outages and lost checkpoints."""
+    """The loops go on by themselves and exactly after kills, pauses of 5 to 90 s, takeovers by a standby and outages.
+
+    Half of the faults are for one shard, half for two. A reader of `metrics-agg` and `metrics-table` sees no count that
+    falls, and nothing of two moments.
+    """
     topics = Topics(topic_prefix)
     create_topics(admin, topics, partitions=2, shards=shards)
-    pauses_s = (5.0, 90.0, 15.0, 45.0) * scaled(3)
-    size = faults.Faults(scaled(40), 0, (1.0, 20.0, 3.0) * scaled(2), scaled(5), scaled(5), pauses_s)
+    pauses_s = (90.0, 5.0, 15.0, 45.0, 5.0, 15.0, 90.0, 5.0, 45.0, 15.0)[: scaled(10)]
+    outages_s = (20.0, 1.0, 3.0, 20.0, 1.0)[: scaled(5)]
+    size = faults.Faults(scaled(40), 0, outages_s, scaled(5), scaled(5), pauses_s, takeovers=scaled(10))
     faults.random_kills(broker, topics, tmp_path, size, seed=shards, shards=shards, spark=False)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support import faults
 from support.aggregator import Aggregator
-from support.commands import command
 from support.exactness import (
     assert_as_acknowledged,
     assert_epochs_have_no_gap,
@@ -19,8 +17,6 @@ from support.exactness import (
     assert_published_once,
 )
 from support.fleet import Fleet
-from support.processes import send, tree
-from support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,31 +66,15 @@ def test_a_stopped_writer_is_replaced_and_changes_nothing(
     servers, prefix = broker.bootstrap_servers, topic_prefix
     fleet = Fleet(servers, topics.metrics, seed=21)
     fleet.publish(400)
-    second, ready = tmp_path / "second.log", tmp_path / "second.ready"
-    options = ("--bootstrap-servers", servers, "--topic-prefix", prefix, "--checkpoint", str(tmp_path / "checkpoint"))
-    options = (*options, "--latency", "low")
-    with Aggregator(servers, prefix, tmp_path, "--latency", "low") as first, second.open("wb") as log:
-        first.start().wait_ready()
-        standby = subprocess.Popen(
-            command("aggregate", *options, "--standby", "--ready-file", str(ready)), stdout=log, stderr=log
-        )
-        try:
-            wait_until(lambda: "waiting for the lease" in second.read_text(), 120, "the second is a standby")
-            fleet.publish(300)
-            with fleet.publishing():
-                stopped = tree(first.process.pid)
-                send(stopped, signal.SIGSTOP)
-                try:
-                    wait_until(ready.exists, 240, "the second has taken over")
-                finally:
-                    send(stopped, signal.SIGCONT)
-                assert first.wait_exit(120, "the first one ends") == 1
-            assert "took over with" in first.output()
-            fleet.publish(200)
-            assert_exact(broker, topics)
-        finally:
-            standby.terminate()
-            assert standby.wait(120) == 0, second.read_text()
+    with Aggregator(servers, prefix, tmp_path, "--latency", "low") as aggregator:
+        aggregator.start().wait_ready()
+        fleet.publish(300)
+        with fleet.publishing():
+            aggregator.take_over(signal.SIGSTOP)
+        assert "took over with" in aggregator.output()
+        fleet.publish(200)
+        assert_exact(broker, topics)
+        assert aggregator.stop() == 0, aggregator.output()
     assert_published_once(broker, topics)
     shutil.rmtree(tmp_path / "checkpoint")
     with Aggregator(servers, prefix, tmp_path, "--latency", "low") as third:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Victim = Literal["driver", "jvm", "tree"]
 """The Python process, Spark's JVM, or all processes together, as in a power failure."""
 
+WAITING = "waiting for the lease"
+"""What a standby logs."""
+
 
 class Aggregator:
     """The command on the checkpoint in `folder`. At the end of the block it is killed if it still runs.
@@ -43,13 +46,13 @@ class Aggregator:
         assert self._process is not None, "it was never started"
         return self._process
 
-    def start(self) -> Self:
-        """Start it without waiting."""
+    def start(self, *options: str) -> Self:
+        """Start it without waiting, with more options."""
         self._ready.unlink(missing_ok=True)
         self._process = start(
             self.log,
             *("aggregate", "--bootstrap-servers", self.servers, "--topic-prefix", self.prefix),
-            *("--checkpoint", str(self.checkpoint), "--ready-file", str(self._ready), *self._options),
+            *("--checkpoint", str(self.checkpoint), "--ready-file", str(self._ready), *self._options, *options),
             spark=self._spark,
         )
         return self
@@ -83,6 +86,23 @@ class Aggregator:
         workers = [worker for daemon in daemons for worker in children(daemon)]
         send(workers[-1:], signal.SIGKILL)
         return bool(workers)
+
+    def take_over(self, number: signal.Signals) -> None:
+        """Start a standby, and send SIGSTOP or SIGKILL to what runs. What is stopped continues after the takeover.
+
+        Return when the standby is ready, and the other one has ended.
+        """
+        replaced, waiting = self.process, self.output().count(WAITING)
+        self.start("--standby")
+        wait_until(lambda: self.output().count(WAITING) > waiting, 120, "the new one is a standby")
+        processes = tree(replaced.pid)
+        send(processes, number)
+        try:
+            self.wait_ready()
+        finally:
+            send(processes, signal.SIGCONT)
+        code = replaced.wait(120)
+        assert code == (-signal.SIGKILL if number == signal.SIGKILL else 1), self.output()
 
     def wait_committed(self, topic: str, offsets: dict[int, int], timeout: float, what: str) -> float:
         """Return the seconds until the offset of each partition is committed. Restart the command if it ends."""

@@ -5,21 +5,27 @@ The replay is that of verify, the journals are those of support/fleet.py.
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import TYPE_CHECKING, Any
 
 from support.fleet import NAME
-from support.kafka import Key, TopicRecord, committed, latest_sums, read_topic
+from support.kafka import Key, TopicRecord, committed, end_offsets, latest_sums, read_topic
 from support.replayed import lasting, replay
+from support.tables import sums_of
 from support.wait import wait_until
 from tallystream_aggregator.table.decode import CLOCK_KEY
+from tallystream_aggregator.table.restore import LatestRows, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from support.fleet import Fleet
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
+
+POSITIONS = b'["positions",'
+"""How the key of a positions row begins. It ends each transaction."""
 
 
 def assert_exact(
@@ -84,15 +90,20 @@ def dead_letters(broker: KafkaBroker, topics: Topics) -> set[tuple[int, int]]:
     return {(row["partition"], row["offset"]) for row in rows}
 
 
-def assert_published_once(broker: KafkaBroker, topics: Topics) -> None:
+def assert_published_once(broker: KafkaBroker, topics: Topics, seen: Mapping[str, Sequence[TopicRecord]] = {}) -> None:
     """Check what a reader with `read_committed` has seen: no count fell but by a tombstone, no position went back.
 
-    Each dead letter, each event and each positions row is there once.
+    Each dead letter, each event and each positions row is there once, and no claim is lower than the one before.
+    `seen` has by topic what a reader has followed; other topics are read now.
     """
     servers = broker.bootstrap_servers
+
+    def read_once(topic: str) -> Sequence[TopicRecord]:
+        return seen[topic] if topic in seen else read_topic(servers, topic)
+
     tombstones = {(read.partition, read.offset) for read in read_topic(servers, topics.metrics) if read.value is None}
     newest: dict[bytes | None, Any] = {}
-    for read in read_topic(servers, topics.agg):
+    for read in read_once(topics.agg):
         row, before = json.loads(read.value or b"{}"), newest.get(read.key)
         newest[read.key] = row
         if before is None:
@@ -103,13 +114,37 @@ def assert_published_once(broker: KafkaBroker, topics: Topics) -> None:
             forgotten = [at for at in tombstones if then.get(str(at[0]), -1) < at[1] <= now[str(at[0])]]
             assert forgotten, (before, row)
     for topic in (topics.dead, topics.events):
-        values = [read.value for read in read_topic(servers, topic)]
+        values = [read.value for read in read_once(topic)]
         assert len(values) == len(set(values))
-    steps: dict[int, list[int]] = {}
-    for read in read_topic(servers, topics.table):
-        if (read.key or b"").startswith(b'["positions",'):
-            steps.setdefault(read.partition, []).append(json.loads(read.value or b"{}")["step"])
-    assert list(steps.values()) == [list(range(1, len(of_shard) + 1)) for of_shard in steps.values()]
+    steps: dict[int, list[dict[str, Any]]] = {}
+    for read in read_once(topics.table):
+        if (read.key or b"").startswith(POSITIONS):
+            steps.setdefault(read.partition, []).append(json.loads(read.value or b"{}"))
+    for of_shard in steps.values():
+        assert [row["step"] for row in of_shard] == list(range(1, len(of_shard) + 1))
+        claims = [row["claim"] for row in of_shard]
+        assert claims == sorted(claims)
+
+
+def assert_rows_are_cuts(broker: KafkaBroker, topics: Topics, rows: Sequence[TopicRecord]) -> None:
+    """Restore tables from the rows on `metrics-table`: each has the sums of the records up to its positions.
+
+    Of one shard, about ten moments with new rows are compared, of several shards the end.
+    """
+    records = sorted(read_topic(broker.bootstrap_servers, topics.metrics), key=lambda one: (one.partition, one.offset))
+    shards = {row.partition for row in rows}
+    begins = [n for n, row in enumerate(rows) if (row.key or b"").startswith(b'["shard",')]
+    cuts = [next(n for n in range(at, len(rows)) if (rows[n].key or b"").startswith(POSITIONS)) for at in begins]
+    compared = {*cuts[:: len(cuts) // 10 or 1], cuts[-1]} if len(shards) == 1 else {len(rows) - 1}
+    latest = LatestRows()
+    for number, row in enumerate(rows):
+        if not (row.key or b"").startswith(POSITIONS):
+            latest.add(row.key or b"", row.value, row.partition)
+        if number in compared:
+            positions = json.loads(row.value or b"{}")["positions"][topics.metrics]
+            read = [one for one in records if one.offset < positions.get(str(one.partition), 0)]
+            found = sums_of(restore(copy.deepcopy(latest)).states)
+            assert not replay(read, shards=len(shards)).differing(found), positions
 
 
 def assert_epochs_have_no_gap(broker: KafkaBroker, topics: Topics) -> None:
@@ -118,16 +153,18 @@ def assert_epochs_have_no_gap(broker: KafkaBroker, topics: Topics) -> None:
     A row may be written twice. A clock record may be appended after the last epoch.
     """
     rows = [json.loads(record.value or b"") for record in read_topic(broker.bootstrap_servers, topics.ledger)]
-    end, seen = 0, set[tuple[int, int]]()
+    at, seen = dict[str, int](), set[tuple[int, int]]()
     for row in rows:
         if row["kind"] != "epoch" or (row["generation"], row["batch"]) in seen:
             continue
         seen.add((row["generation"], row["batch"]))
-        assert (row["start"][topics.metrics]["0"] if row.get("start") else 0) == end
-        end = row["end"][topics.metrics]["0"]
+        start, end = (row.get(name, {}).get(topics.metrics, {}) for name in ("start", "end"))
+        assert {partition: start.get(partition, 0) for partition in end} == {p: at.get(p, 0) for p in end}
+        at = end
+    ends = end_offsets(broker.bootstrap_servers, topics.metrics)
+    assert all(at[str(partition)] <= end for partition, end in ends.items())
     records = read_topic(broker.bootstrap_servers, topics.metrics)
-    assert end <= len(records)
-    assert all(record.key == CLOCK_KEY for record in records[end:])
+    assert all(record.key == CLOCK_KEY for record in records if record.offset >= at[str(record.partition)])
     generations = [row["generation"] for row in rows if row["kind"] == "opened"]
     assert generations == sorted(set(generations))
 

@@ -24,20 +24,22 @@ from support.exactness import (
     assert_epochs_have_no_gap,
     assert_exact,
     assert_published_once,
+    assert_rows_are_cuts,
 )
 from support.fleet import Fleet, Shares
-from support.kafka import end_offsets, latest_sums, read_topic
+from support.kafka import end_offsets, following, latest_sums, read_topic
 from support.processes import send, tree
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topics import create_topics
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
 
+    from support.kafka import TopicRecord
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_cli.servers.broker import KafkaBroker
 
@@ -55,7 +57,7 @@ class Faults:
     """The number of faults. `outages_s` has the length of each outage of the broker, in seconds.
 
     A checkpoint is lost, or a file of it is cut in half, when all processes are killed. `pauses_s` has the seconds of
-    each pause of all processes.
+    each pause of all processes. In each `takeover` a standby replaces an aggregator that is stopped or killed.
     """
 
     driver_kills: int
@@ -64,13 +66,14 @@ class Faults:
     lost_checkpoints: int = 0
     damaged_checkpoints: int = 0
     pauses_s: Sequence[float] = ()
+    takeovers: int = 0
 
     def in_random_order(self, chance: random.Random) -> list[tuple[str, float]]:
         """Return the kinds of all faults, with the seconds of outages and pauses."""
         steps = [("driver", 0.0)] * self.driver_kills + [("worker", 0.0)] * self.worker_kills
         steps += [("broker", seconds) for seconds in self.outages_s]
         steps += [("lost", 0.0)] * self.lost_checkpoints + [("damaged", 0.0)] * self.damaged_checkpoints
-        steps += [("pause", seconds) for seconds in self.pauses_s]
+        steps += [("pause", seconds) for seconds in self.pauses_s] + [("takeover", 0.0)] * self.takeovers
         chance.shuffle(steps)
         return steps
 
@@ -80,7 +83,8 @@ def random_kills(
 ) -> None:
     """Kill the aggregator, its workers and the broker at random times, under load. Check that sums are exact.
 
-    What is published is there once, and no count falls. The first kills of the aggregator are one of each kind.
+    A reader of committed records follows all outputs. What is published is there once, no count falls, verify agrees
+    with every sum, and the rows restore a table. The first kills of the aggregator are one of each kind.
     """
     chance = random.Random(seed)
     # A sum of several shards does not tell which tombstones it includes.
@@ -88,10 +92,15 @@ def random_kills(
     fleet = Fleet(broker.bootstrap_servers, topics.metrics, seed, shares=shares)
     fleet.publish(300)
     kinds: tuple[Victim, ...] = get_args(Victim) if spark else ("tree",)
+    takeovers = itertools.cycle([signal.SIGSTOP, signal.SIGKILL])
     victims = itertools.chain(kinds, (chance.choice(kinds) for _ in itertools.count()))
     recovery_s: dict[str, list[float]] = defaultdict(list)
-    options = ("--latency", "low", "--shards", str(shards))
-    with Aggregator(broker.bootstrap_servers, topics.prefix, folder, *options, spark=spark) as aggregator:
+    servers, options = broker.bootstrap_servers, ("--latency", "low", "--shards", str(shards))
+    followed = (topics.agg, topics.table, topics.dead, topics.events)
+    with (
+        following(servers, followed) as seen,
+        Aggregator(servers, topics.prefix, folder, *options, spark=spark) as aggregator,
+    ):
         aggregator.start().wait_ready()
         with fleet.publishing():
             for number, (kind, seconds) in enumerate(faults.in_random_order(chance)):
@@ -106,21 +115,12 @@ def random_kills(
                     send(tree(aggregator.process.pid), signal.SIGSTOP)
                     pause(seconds)
                     send(tree(aggregator.process.pid), signal.SIGCONT)
+                elif kind == "takeover":
+                    aggregator.take_over(next(takeovers))
                 elif kind == "worker":
                     assert aggregator.kill_worker()
-                elif kind in ("lost", "damaged"):
-                    aggregator.kill("tree")
-                    if kind == "lost":
-                        shutil.rmtree(aggregator.checkpoint)
-                    else:
-                        damage(chance.choice(newest_files(aggregator.checkpoint)))
-                    aggregator.start()
                 else:
-                    aggregator.kill(next(victims))
-                    if number % 5 == 4:  # and again while it starts
-                        aggregator.start()
-                        pause(chance.uniform(0, 8))
-                        aggregator.kill("tree")
+                    _kill(aggregator, kind, next(victims), chance, again=number % 5 == 4)
                     aggregator.start()
                 due = end_offsets(broker.bootstrap_servers, topics.metrics)
                 recovery_s[kind].append(
@@ -129,12 +129,36 @@ def random_kills(
         assert_exact(broker, topics, shards=shards)
         assert_as_acknowledged(broker, topics, [fleet])
         assert aggregator.stop() == 0, aggregator.output()
-    assert_published_once(broker, topics)
+    _assert_published(broker, topics, seen)
     if shards == 1:
         assert_epochs_have_no_gap(broker, topics)
     for kind, passed_s in recovery_s.items():
         print(f"{kind}: {len(passed_s)} times, recovered in {min(passed_s):.1f} to {max(passed_s):.1f} s")  # noqa: T201
     print(f"the aggregator ended by itself and was started again: {aggregator.restarts} times")  # noqa: T201
+
+
+def _kill(aggregator: Aggregator, kind: str, victim: Victim, chance: random.Random, *, again: bool) -> None:
+    if kind == "driver":
+        aggregator.kill(victim)
+        if again:
+            aggregator.start()
+            pause(chance.uniform(0, 8))
+            aggregator.kill("tree")
+        return
+    aggregator.kill("tree")
+    if kind == "lost":
+        shutil.rmtree(aggregator.checkpoint)
+    else:
+        damage(chance.choice(newest_files(aggregator.checkpoint)))
+
+
+def _assert_published(broker: KafkaBroker, topics: Topics, seen: Mapping[str, Sequence[TopicRecord]]) -> None:
+    """Check what a reader has followed, and everything that is published."""
+    assert_published_once(broker, topics, seen)
+    assert_rows_are_cuts(broker, topics, seen[topics.table])
+    where = ("--bootstrap-servers", broker.bootstrap_servers, "--topic-prefix", topics.prefix)
+    verified = run("verify", *where, "--from", "2020-01-01", timeout=1800)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 def newest_files(checkpoint: Path) -> list[Path]:

@@ -1,14 +1,20 @@
-"""Read complete topics and offsets, and append to the ledger."""
+"""Read complete topics and offsets, follow topics, and append to the ledger."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from support.wait import wait_until
 from tallystream_aggregator import sums
 from tallystream_aggregator.kafka import ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 """The broker's errors for a partition that was just created."""
@@ -74,6 +80,46 @@ def read_topic(bootstrap_servers: str, topic: str, *, timeout: float = 60.0) -> 
 
 Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
 """(app, name, type, sorted tags)"""
+
+
+@contextmanager
+def following(bootstrap_servers: str, topics: Iterable[str]) -> Iterator[dict[str, list[TopicRecord]]]:
+    """Read topics with `read_committed` all the time; yields the records by topic. The block's end waits for theirs."""
+    at = {(topic, partition): 0 for topic in topics for partition in end_offsets(bootstrap_servers, topic)}
+    found: dict[str, list[TopicRecord]] = {topic: [] for topic, _ in at}
+    options = {"group.id": "tests-follow", "enable.auto.commit": False, "auto.offset.reset": "error", "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "enable.partition.eof": True, **options})
+    consumer.assign([TopicPartition(*place, 0) for place in at])
+    stopped = threading.Event()
+
+    def follow() -> None:
+        while not stopped.is_set():
+            for message in consumer.consume(1000, 0.1):
+                place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+                error = message.error()
+                if error is None:
+                    record = TopicRecord(message.key(), message.value(), message.timestamp()[1], place[1], offset)
+                    found[place[0]].append(record)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at[place] = offset
+                else:  # an outage, which ends
+                    assert error.code() != KafkaError._AUTO_OFFSET_RESET, error
+
+    def is_at_end() -> bool:
+        ends = {(topic, p): end for topic in found for p, end in end_offsets(bootstrap_servers, topic).items()}
+        return reader.done() or at == ends
+
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            reader = pool.submit(follow)
+            try:
+                yield found
+                wait_until(is_at_end, 120, "the followed topics are read")
+            finally:
+                stopped.set()
+            reader.result()
+    finally:
+        consumer.close()
 
 
 def latest_sums(bootstrap_servers: str, topic: str) -> dict[Key, sums.Sum]:

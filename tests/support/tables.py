@@ -115,15 +115,7 @@ class Tables:
 
     def all_sums(self) -> Sums:
         """Return the sums that the tables have now, whether they have changed or not."""
-        combiner, totals = CombinerGroup(), []
-        for state in self.states:
-            copy = unpack(pack(state))
-            table = Table(copy, self.settings)
-            table.publish_all()
-            changes = table.outputs()
-            totals += changes.totals
-            combiner.update(changes.shard_sums)
-        return {total.metric: fields_of(total.value()) for total in [*totals, *combiner.changes()]}
+        return sums_of([unpack(pack(state)) for state in self.states], self.settings)
 
     def _new(self, shard: int) -> StoredTable:
         state = State(shard=shard, shards=len(self.stores), sum_tags=self._tags)
@@ -153,6 +145,19 @@ class Tables:
             value = total.value()
             self.sums[total.metric] = fields_of(value)
             self.published.append((total.metric, value))
+
+
+def sums_of(states: Iterable[State], settings: TableSettings | None = None) -> Sums:
+    """Return the sums of a table with the states of these shards, which are used up."""
+    combiner, totals = CombinerGroup(), []
+    for state in states:
+        table = Table(state, settings)
+        table.notice_silence()
+        table.publish_all()
+        changes = table.outputs()
+        totals += changes.totals
+        combiner.update(changes.shard_sums)
+    return {total.metric: fields_of(total.value()) for total in [*totals, *combiner.changes()]}
 
 
 def _record(one: TopicRecord) -> Record:

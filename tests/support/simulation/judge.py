@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from support.replayed import fields_of, replay
 from support.schedules import may_lower_counts
 from support.simulation.system import by_place
-from tallystream_aggregator.table import Table
+from support.tables import sums_of
 from tallystream_aggregator.table.restore import LatestRows, restore
 
 if TYPE_CHECKING:
@@ -154,10 +154,7 @@ class Judge:
         latest = LatestRows()
         for key, value in self._rows:
             latest.add(key, value)
-        table = Table(restore(latest).states[0])
-        table.notice_silence()
-        table.publish_all()
-        found = {total.metric: fields_of(total.value()) for total in table.outputs().totals}
+        found = sums_of(restore(latest).states)
         differing = self._wanted(positions).differing(found, found)
         if differing:
             raise Violation(f"rows at {positions}: {differing}")
