@@ -286,7 +286,6 @@ class ScheduledReporter(ABC):
         """Start again in the child of a fork, if it was running."""
         was_running, self._thread = self.is_running, None
         self._opened = False
-        _open.pop(self, None)
         self.failures, self.last_error = 0, None
         self._create_locks()
         self._abandon()
@@ -296,7 +295,10 @@ class ScheduledReporter(ABC):
 
 _reporters: WeakSet[ScheduledReporter] = WeakSet()
 _open: dict[ScheduledReporter, None] = {}
-"""The reporters that make a last report at the end of the process, in the order in which they were opened."""
+"""The reporters that make a last report at the end of the process, in the order in which they were opened.
+
+In the child of a fork they are those of the parent, too: the child may end before its first report.
+"""
 
 
 def _stop_all() -> None:
