@@ -193,6 +193,7 @@ def end_session(session: SparkSession) -> None:
         raise TallystreamError(why_ended(_wait(gateway.proc, TIMEOUT_S))) from error
     # Threads that have a connection to the JVM would log that it breaks.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: record.module != "java_gateway")  # it logs errors to the root logger
     context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
     gateway.shutdown()
     gateway.proc.kill()
