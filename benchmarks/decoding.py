@@ -31,7 +31,7 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tallystream_aggregator.table.decode import Message, Record
+    from tallystream_aggregator.table.records.decode import Message, Record
 
 Records = list[tuple[bytes, bytes]]
 Last = dict[tuple[bytes, str], int]

@@ -6,7 +6,7 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from tallystream.signals import SignalSafeEvent
+from tallystream.process.signals import SignalSafeEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from benchmarks.limits.snapshots import Input
-    from tallystream_aggregator.table.decode import Record
+    from tallystream_aggregator.table.records.decode import Record
 
 FIXED_MS, MS = 1.0, 50.0
 """What a record may cost in any case, and besides for each 64 KiB, in ms."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarks.limits.measuring import table_of
 from benchmarks.limits.snapshots import NOW_MS, VALUES, each, metric, snapshot
 from benchmarks.table.measuring import MemoryStore, apply
-from tallystream_aggregator.table.decode import Record
+from tallystream_aggregator.table.records.decode import Record
 from tallystream_aggregator.table.storage import StoredTable
 
 if TYPE_CHECKING:

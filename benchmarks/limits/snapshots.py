@@ -7,7 +7,7 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, NamedTuple
 
 from tallystream.ulid import ulid
-from tallystream_aggregator.table.decode import CLOCK_KEY, Record, clock_value
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, Record, clock_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from benchmarks.aggregator.load import Fleet, Snapshots, Updates
 from tallystream import record
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table.decode import CLOCK_KEY, Record, clock_value
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, Record, clock_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from benchmarks.table.loads import Step
     from tallystream_aggregator.stream.broker import RawRecord
-    from tallystream_aggregator.table.decode import Record
+    from tallystream_aggregator.table.records.decode import Record
     from tallystream_aggregator.table.rows import TableRecord
 
 

@@ -10,11 +10,11 @@ from tallystream import record
 from tallystream.bridges.sources import FAILED, SourceAdapter
 from tallystream.clock import SYSTEM_CLOCK, Clock
 from tallystream.errors import ConfigError, TallystreamError
-from tallystream.fork import Step, after_fork_in_child
 from tallystream.metric_factory import M, Make, MetricFactory
 from tallystream.metrics.gauge import Gauge, checked
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.sampling import DEFAULT_SAMPLING, Sampling
+from tallystream.process.fork import Step, after_fork_in_child
 from tallystream.validation import check_name, check_tags
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tallystream_aggregator.kafka.lease import Lease, LeaseError
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.kafka import KafkaBroker as Access
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker as Access
 from tallystream_aggregator.stream.reading import committed_records
 
 if TYPE_CHECKING:

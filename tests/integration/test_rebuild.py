@@ -25,7 +25,7 @@ from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.kafka import KafkaBroker as Access
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker as Access
 from tallystream_aggregator.stream.positions import visible_row
 from tallystream_aggregator.stream.reshard import Resharder
 from tallystream_aggregator.table.limits import TableSettings

@@ -24,7 +24,7 @@ from tallystream_aggregator.kafka.clients import READING
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import create_topics
 from tallystream_aggregator.sinks.stores import StoreSettings
-from tallystream_aggregator.stream.kafka import KafkaBroker as Access
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker as Access
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

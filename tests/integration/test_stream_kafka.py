@@ -14,8 +14,8 @@ from confluent_kafka.admin import NewPartitions, NewTopic
 from support.wait import wait_until
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, FencedError, LostRecordsError, Output, Place
-from tallystream_aggregator.stream.kafka import KafkaBroker
-from tallystream_aggregator.stream.kafka_calls import Timeouts
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
+from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.reading import committed_records, read_range
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from tallystream_aggregator.kafka.ledger import LedgerRow
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.kafka import KafkaBroker as StreamBroker
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker as StreamBroker
 from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.verify.job import VerifySettings, run

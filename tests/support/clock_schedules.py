@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from support.programs import Appended, Counted, Life, Played, Program, Sent
 from support.schedules import BEGIN_MS, TopicRecord, forget_value, random_ulid, sketch
-from tallystream_aggregator.table.shards import INSTANCE, instances
+from tallystream_aggregator.table.records.shards import INSTANCE, instances
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

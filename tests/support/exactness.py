@@ -14,7 +14,7 @@ from support.kafka import Key, TopicRecord, committed, end_offsets, latest_sums,
 from support.replayed import lasting, replay
 from support.tables import sums_of
 from support.wait import wait_until
-from tallystream_aggregator.table.decode import CLOCK_KEY
+from tallystream_aggregator.table.records.decode import CLOCK_KEY
 from tallystream_aggregator.table.restore import LatestRows, restore
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 
 from tallystream import KafkaReporter, MetricRegistry
-from tallystream.signals import SignalSafeEvent
+from tallystream.process.signals import SignalSafeEvent
 
 
 def main() -> None:

@@ -19,12 +19,12 @@ from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.positions import by_place, visible_row
 from tallystream_aggregator.stream.reading import committed_records
+from tallystream_aggregator.table.records.shards import instances
 from tallystream_aggregator.table.restore import LatestRows, read_row
 from tallystream_aggregator.table.rows import ForgottenRow, LifeRow
-from tallystream_aggregator.table.shards import instances
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import Broker, Positions
     from tallystream_aggregator.stream.positions import PositionsRow
     from tallystream_aggregator.sums import MetricId
-    from tallystream_aggregator.table.decode import Forget
+    from tallystream_aggregator.table.records.decode import Forget
     from tallystream_aggregator.table.restore import TableRow
 
 EVERY_S = 0.5

@@ -25,8 +25,8 @@ from tallystream_aggregator.kafka.lease import GROUP, Lease, LeaseError
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.kafka.topics import Topics, create_topics, require_partitions
 from tallystream_aggregator.stream.broker import BrokerError, StoppedError
-from tallystream_aggregator.stream.kafka import KafkaBroker
-from tallystream_aggregator.stream.kafka_calls import Timeouts
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
+from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.layout import LoopId
 from tallystream_aggregator.stream.positions import by_topic, visible_row
 from tallystream_aggregator.stream.reshard import NoTableError, Resharded, Resharder

@@ -25,13 +25,13 @@ from tallystream_aggregator.shipping.retries import StoppedError, retry
 from tallystream_aggregator.shipping.subscription import Record
 from tallystream_aggregator.sinks.stores import open_sink
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.reading import committed_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tallystream.signals import SignalSafeEvent
+    from tallystream.process.signals import SignalSafeEvent
     from tallystream_aggregator.sinks.base import Point, Sink
     from tallystream_aggregator.sinks.stores import StoreSettings
 

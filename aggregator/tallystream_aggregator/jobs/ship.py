@@ -22,8 +22,8 @@ from tallystream_aggregator.shutdown import StopRequest
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink
 from tallystream_aggregator.sinks.stores import StoreSettings, open_sink
-from tallystream_aggregator.stream.kafka import KafkaBroker
-from tallystream_aggregator.stream.kafka_calls import Timeouts
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
+from tallystream_aggregator.stream.kafka.calls import Timeouts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping.points import PointMapper
 from tallystream_aggregator.shipping.sums_tail import SumsTail
 from tallystream_aggregator.sinks.base import Series, SinkUnavailableError
-from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

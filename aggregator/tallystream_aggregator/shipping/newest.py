@@ -12,7 +12,7 @@ from tallystream_aggregator.shipping.sums_tail import SumsTail
 from tallystream_aggregator.stream.broker import BrokerError, LostRecordsError
 
 if TYPE_CHECKING:
-    from tallystream.signals import SignalSafeEvent
+    from tallystream.process.signals import SignalSafeEvent
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.shipping.points import PointMapper
     from tallystream_aggregator.sinks.prometheus.sink import PrometheusSink

@@ -11,7 +11,7 @@ from tallystream.decoding import json_decoder
 from tallystream.metric_types import NAMES, WHOLE
 from tallystream_aggregator import sums
 from tallystream_aggregator.sinks.base import INSTANCE_PREFIX, RESERVED, Field, Point, free
-from tallystream_aggregator.table.outputs import Event
+from tallystream_aggregator.table.records.outputs import Event
 from tallystream_aggregator.table.rows import LifeRow
 
 if TYPE_CHECKING:

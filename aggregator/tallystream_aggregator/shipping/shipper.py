@@ -13,7 +13,7 @@ from tallystream_aggregator.sinks.base import SinkUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tallystream.signals import SignalSafeEvent
+    from tallystream.process.signals import SignalSafeEvent
     from tallystream_aggregator.health import Health
     from tallystream_aggregator.health.internal_metrics import InternalMetrics
     from tallystream_aggregator.shipping.points import PointMapper

@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from tallystream.record import ShortForm
-from tallystream_aggregator.table.decode import (
+from tallystream_aggregator.table.records.decode import (
     CLOCK_KEY,
     Forget,
     Record,
@@ -21,14 +21,14 @@ from tallystream_aggregator.table.decode import (
     read_short_form,
     read_value,
 )
-from tallystream_aggregator.table.refusals import Refusal
-from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.table.records.refusals import Refusal
+from tallystream_aggregator.table.records.shards import shard_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tallystream_aggregator.stream.broker import Chunk, Place, RawRecord
-    from tallystream_aggregator.table.decode import Message
+    from tallystream_aggregator.table.records.decode import Message
     from tallystream_aggregator.table.table import Table
 
 MAX_RUNS = 500_000

@@ -6,9 +6,9 @@ state packs to bytes (`pack`, `unpack`).
 
 from __future__ import annotations
 
-from tallystream_aggregator.table.decode import Record
 from tallystream_aggregator.table.limits import TableSettings
-from tallystream_aggregator.table.outputs import DeadLetter, Event
+from tallystream_aggregator.table.records.decode import Record
+from tallystream_aggregator.table.records.outputs import DeadLetter, Event
 from tallystream_aggregator.table.state import State, StateError, pack, unpack
 from tallystream_aggregator.table.table import Changes, Table
 

@@ -23,15 +23,15 @@ from tallystream_aggregator.table.arithmetic.metric_types import (
 from tallystream_aggregator.table.instances import SHORT_FORM_LIFE
 from tallystream_aggregator.table.layouts import counts_of
 from tallystream_aggregator.table.limits import METRICS_PER_RECORD, out_of_bounds, refuse_over_limit
-from tallystream_aggregator.table.refusals import RecordRefusals, Refusal
+from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
 from tallystream_aggregator.table.state import Life, Row
 
 if TYPE_CHECKING:
     from tallystream.record import Metric, Sketch, Snapshot
     from tallystream_aggregator.sums import MetricId
-    from tallystream_aggregator.table.decode import DecodedSnapshot, Forget, Record
     from tallystream_aggregator.table.limits import TableSettings
     from tallystream_aggregator.table.lives import Lives
+    from tallystream_aggregator.table.records.decode import DecodedSnapshot, Forget, Record
 
 
 def replace_block(lives: Lives, life: Life, snapshot: Snapshot, refused: RecordRefusals) -> bool:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from tallystream_aggregator.table.outputs import Event
+from tallystream_aggregator.table.records.outputs import Event
 
 if TYPE_CHECKING:
-    from tallystream_aggregator.table.decode import Forget, Record
     from tallystream_aggregator.table.lives import Lives
+    from tallystream_aggregator.table.records.decode import Forget, Record
     from tallystream_aggregator.table.state import Life
 
 

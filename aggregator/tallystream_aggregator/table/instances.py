@@ -12,7 +12,7 @@ from tallystream_aggregator.table.rows import LifeNumbers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from tallystream_aggregator.table.decode import Forget
+    from tallystream_aggregator.table.records.decode import Forget
     from tallystream_aggregator.table.state import Life, LifeName, State
 
 SHORT_FORM_LIFE = ""

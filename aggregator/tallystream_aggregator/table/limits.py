@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tallystream.record import TIMELY_MS
 from tallystream.ulid import ulid_ms
 from tallystream_aggregator.table.layouts import metric_count
-from tallystream_aggregator.table.refusals import Refusal
+from tallystream_aggregator.table.records.refusals import Refusal
 from tallystream_aggregator.times import HOUR_MS
 
 if TYPE_CHECKING:

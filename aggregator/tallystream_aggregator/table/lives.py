@@ -12,7 +12,7 @@ from tallystream_aggregator.table.instances import SHORT_FORM_LIFE, Instances
 from tallystream_aggregator.table.layouts import Layouts, counts_of
 from tallystream_aggregator.table.limits import MetricQuota, size_of
 from tallystream_aggregator.table.metric_sums import MetricSums
-from tallystream_aggregator.table.outputs import Event
+from tallystream_aggregator.table.records.outputs import Event
 from tallystream_aggregator.table.rows import PartMetrics, TableRecord, life_key, life_row, metric_json
 from tallystream_aggregator.table.state import Row
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sums import MetricId
     from tallystream_aggregator.table.arithmetic.metric_types import Values
-    from tallystream_aggregator.table.decode import Record
     from tallystream_aggregator.table.limits import TableSettings
+    from tallystream_aggregator.table.records.decode import Record
     from tallystream_aggregator.table.state import Life, LifeId, State
 
 

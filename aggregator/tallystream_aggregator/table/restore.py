@@ -17,8 +17,8 @@ from tallystream_aggregator.table.arithmetic.metric_types import stored, stored_
 from tallystream_aggregator.table.arithmetic.partial_sums import dec_hook
 from tallystream_aggregator.table.layouts import Layouts
 from tallystream_aggregator.table.limits import size_of
+from tallystream_aggregator.table.records.shards import shard_of
 from tallystream_aggregator.table.rows import COMMON, OF_SHARD, ForgottenRow, LifeRow, ShardRow
-from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.state import Life, LifeId, Row, State
 
 if TYPE_CHECKING:

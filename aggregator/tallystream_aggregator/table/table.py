@@ -14,7 +14,10 @@ from tallystream.record import ShortForm
 from tallystream_aggregator.otlp import decode as otlp
 from tallystream_aggregator.table.apply import RecordApplier
 from tallystream_aggregator.table.combiners import ShardSum
-from tallystream_aggregator.table.decode import (
+from tallystream_aggregator.table.forget import forget_metric
+from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings
+from tallystream_aggregator.table.lives import Lives
+from tallystream_aggregator.table.records.decode import (
     CLOCK_KEY,
     NO_CLOCK_RECORD,
     DecodedSnapshot,
@@ -24,13 +27,10 @@ from tallystream_aggregator.table.decode import (
     read_key,
     read_value,
 )
-from tallystream_aggregator.table.forget import forget_metric
-from tallystream_aggregator.table.limits import RECORD_SIZE, TableSettings
-from tallystream_aggregator.table.lives import Lives
-from tallystream_aggregator.table.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
-from tallystream_aggregator.table.refusals import RecordRefusals, Refusal
+from tallystream_aggregator.table.records.outputs import MAX_QUOTED_BYTES, DeadLetter, Event
+from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
+from tallystream_aggregator.table.records.shards import is_otlp, shard_of
 from tallystream_aggregator.table.rows import forgotten_row, shard_row
-from tallystream_aggregator.table.shards import is_otlp, shard_of
 from tallystream_aggregator.table.state import Removed
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tallystream.errors import TallystreamError
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, LostRecordsError, Place
-from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.reading import read_range
 from tallystream_aggregator.verify.advance import PROGRESS_EVERY
 from tallystream_aggregator.verify.decode import RawRecord

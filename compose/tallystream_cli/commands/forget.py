@@ -20,7 +20,7 @@ from tallystream_cli.local import discovery
 
 if TYPE_CHECKING:
     from tallystream_aggregator.jobs.forget import Plan
-    from tallystream_aggregator.table.decode import Forget
+    from tallystream_aggregator.table.records.decode import Forget
 
 MAX_ROWS = 20
 """The number of rows of a table that is printed."""
@@ -94,7 +94,7 @@ def _selection(instance: str | None, metric: str | None, options: dict[str, Any]
     Raises:
         ConfigError: an option is missing, can't be combined with another, or has an invalid value.
     """
-    from tallystream_aggregator.table.decode import Forget
+    from tallystream_aggregator.table.records.decode import Forget
 
     if (instance is None) == (metric is None):
         raise ConfigError("--instance, --metric", [instance, metric], "give one of the two")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Producer
 
-    from tallystream.signals import SignalSafeEvent
+    from tallystream.process.signals import SignalSafeEvent
 
 TOPIC = "flights"
 PARTITIONS = 4

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from tallystream_aggregator.kafka.clients import READING
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

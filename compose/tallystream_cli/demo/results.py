@@ -11,7 +11,7 @@ from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.sinks.stores import open_reader
 from tallystream_aggregator.stream.broker import Place
-from tallystream_aggregator.stream.kafka import KafkaBroker
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 from tallystream_aggregator.stream.reading import committed_records
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.auth import check_login
-from tallystream_aggregator.stream.kafka_calls import Timeouts
+from tallystream_aggregator.stream.kafka.calls import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

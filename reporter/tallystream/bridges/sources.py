@@ -15,9 +15,9 @@ from tallystream import record
 from tallystream.baselines import add, by_identity, subtract, widen
 from tallystream.bridges.base import Reading
 from tallystream.errors import TallystreamError, is_of_a_signal
-from tallystream.fork import Step, before_fork
 from tallystream.log_throttle import RateLimitFilter
 from tallystream.metric_types import GROWING, WHOLE
+from tallystream.process.fork import Step, before_fork
 from tallystream.validation import LARGEST, as_number, check_name, check_tags, label
 
 if TYPE_CHECKING:

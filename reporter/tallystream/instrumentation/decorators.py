@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tallystream.calls import observe_calls
 from tallystream.instrumentation.default import default_registry
 from tallystream.log_throttle import RateLimitFilter
+from tallystream.metrics.calls import observe_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from tallystream.errors import DuplicateReporterError
-from tallystream.fork import Step, after_fork_in_child
 from tallystream.kafka.life import LifeHistory
+from tallystream.process.fork import Step, after_fork_in_child
 
 if TYPE_CHECKING:
     from tallystream.registry import MetricRegistry

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from tallystream.errors import ConfigError
-from tallystream.fork import Step, before_fork
 from tallystream.log_throttle import RateLimitFilter
+from tallystream.process.fork import Step, before_fork
 from tallystream.validation import check_options
 
 if TYPE_CHECKING:

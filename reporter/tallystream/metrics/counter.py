@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tallystream import record
 from tallystream.metrics.base import Metric
+from tallystream.process.signals import run_locked
 from tallystream.record import MAX_COUNT
-from tallystream.signals import run_locked
 from tallystream.validation import as_count, as_number
 
 if TYPE_CHECKING:

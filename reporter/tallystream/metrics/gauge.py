@@ -14,7 +14,7 @@ from tallystream.metrics.base import Metric
 from tallystream.metrics.counter import Counter, UpDownCounter
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter
-from tallystream.signals import run_locked
+from tallystream.process.signals import run_locked
 from tallystream.validation import as_number, label
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tallystream import record
 from tallystream.metrics.base import Metric
 from tallystream.metrics.sampling import DEFAULT_SAMPLING, SlidingTimeWindowReservoir, View, weighted_view
 from tallystream.metrics.sketch import Sketch
-from tallystream.signals import run_locked
+from tallystream.process.signals import run_locked
 from tallystream.validation import LARGEST, as_number
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from tallystream import record
 from tallystream.metrics.base import Metric
 from tallystream.metrics.counter import Counter
+from tallystream.process.signals import run_locked
 from tallystream.record import MAX_COUNT
-from tallystream.signals import run_locked
 from tallystream.validation import as_count
 
 if TYPE_CHECKING:

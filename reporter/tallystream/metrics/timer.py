@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tallystream import record
-from tallystream.calls import observe_calls
+from tallystream.metrics.calls import observe_calls
 from tallystream.metrics.histogram import Histogram
 from tallystream.metrics.meter import Meter, Rates
 from tallystream.metrics.sampling import DEFAULT_SAMPLING
-from tallystream.signals import run_locked
+from tallystream.process.signals import run_locked
 from tallystream.validation import LARGEST, as_number
 
 if TYPE_CHECKING:

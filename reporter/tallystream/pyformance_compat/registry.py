@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, overload
 
-from tallystream.calls import observe_calls
+from tallystream.metrics.calls import observe_calls
 from tallystream.pyformance_compat._registry import (
     MetricsRegistry,
     RegexRegistry,

@@ -20,10 +20,10 @@ from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
 from tallystream.errors import ConfigError
+from tallystream.process.signals import SignalSafeEvent
 from tallystream.pyformance_compat._registry import global_registry
 from tallystream.pyformance_compat.stats import WALL, Clock
 from tallystream.reporters.thread import Schedule
-from tallystream.signals import SignalSafeEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

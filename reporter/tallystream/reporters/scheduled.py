@@ -13,12 +13,12 @@ from weakref import WeakSet
 
 from tallystream.clock import Deadline, call_within
 from tallystream.errors import ConfigError, DuplicateReporterError, is_of_a_signal
-from tallystream.fork import Step, after_fork_in_child, before_fork
+from tallystream.process.fork import Step, after_fork_in_child, before_fork
+from tallystream.process.signals import leave_signals_to_other_threads
 from tallystream.registry import registry_of
 from tallystream.reporters.child_exit import stop_at_child_exit
 from tallystream.reporters.filters import MetricFilter
 from tallystream.reporters.thread import ReportingThread
-from tallystream.signals import leave_signals_to_other_threads
 from tallystream.validation import check_interval
 
 if TYPE_CHECKING:

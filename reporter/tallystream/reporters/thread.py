@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tallystream.clock import Deadline
 from tallystream.errors import DuplicateReporterError
-from tallystream.signals import SignalSafeEvent
+from tallystream.process.signals import SignalSafeEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

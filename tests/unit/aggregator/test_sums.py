@@ -10,7 +10,7 @@ import pytest
 from tallystream.record import identity
 from tallystream_aggregator import sums
 from tallystream_aggregator.table.arithmetic.partial_sums import Contribution, PartialSum
-from tallystream_aggregator.table.outputs import Event
+from tallystream_aggregator.table.records.outputs import Event
 
 
 def test_the_order_of_tags_does_not_change_the_key() -> None:

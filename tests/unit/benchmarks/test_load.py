@@ -13,7 +13,7 @@ from support.steps import run
 from tallystream.metrics.sketch import Sketch
 from tallystream.record import Histogram, decode
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.decode import DecodedSnapshot, read_value
+from tallystream_aggregator.table.records.decode import DecodedSnapshot, read_value
 
 FLEET = Fleet(instances=7, metrics=5)
 

@@ -15,7 +15,7 @@ from tallystream_aggregator.jobs import forget
 from tallystream_aggregator.jobs.forget import Plan, RemovedLife
 from tallystream_aggregator.kafka.clients import Cluster
 from tallystream_aggregator.shutdown import stop_on_signals
-from tallystream_aggregator.table.decode import Forget
+from tallystream_aggregator.table.records.decode import Forget
 from tallystream_cli import main
 from tallystream_cli.commands.forget import MAX_ROWS, as_dict, show
 

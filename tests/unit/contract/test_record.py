@@ -14,8 +14,8 @@ from support.fuzz import examples
 from support.malformed import BAD_METRICS, ODD, POISON
 from tallystream import record
 from tallystream.ulid import new_ulid, ulid_ms
-from tallystream_aggregator.table import decode as reading
-from tallystream_aggregator.table.refusals import Refusal
+from tallystream_aggregator.table.records import decode as reading
+from tallystream_aggregator.table.records.refusals import Refusal
 
 LIFE = new_ulid(1_700_000_000_000)
 HEADER: dict[str, Any] = {

@@ -250,7 +250,7 @@ def test_a_fork_waits_at_most_0_2_s_for_all_hooks_together() -> None:
     """Two reports that do not end, a producer and a source share one deadline."""
     out = run("""
         import os
-        from tallystream import fork as _forks; from tallystream import KafkaReporter, MetricRegistry
+        from tallystream.process import fork as _forks; from tallystream import KafkaReporter, MetricRegistry
         now = [0.0]
         _forks.monotonic = lambda: now[0]
         class Busy:

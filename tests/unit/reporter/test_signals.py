@@ -6,11 +6,11 @@ import subprocess
 import sys
 from threading import Thread
 
-from tallystream.signals import SignalSafeEvent
+from tallystream.process.signals import SignalSafeEvent
 
 INTERRUPTED_EVERYWHERE = """
 import signal, sys
-from tallystream.signals import SignalSafeEvent
+from tallystream.process.signals import SignalSafeEvent
 
 def interrupted(step):
     # Waits, with a signal before the given step of the wait, and returns whether there is such a step.

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tallystream_aggregator.kafka.producer import ProducerRecord, RecordProducer
-from tallystream_aggregator.table.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

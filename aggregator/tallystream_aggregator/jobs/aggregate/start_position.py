@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.ledger import LedgerRow
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Bounds
-    from tallystream_aggregator.stream.kafka import KafkaBroker
+    from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
 GROUP = "tallystream-aggregator"
 """The consumer group of the aggregator's offsets, without the prefix of the topics, which it has, too."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tallystream_aggregator.kafka.topic_selection import Offsets, Selection
     from tallystream_aggregator.kafka.topics import Topics
     from tallystream_aggregator.stream.broker import Broker
-    from tallystream_aggregator.stream.kafka import KafkaBroker
+    from tallystream_aggregator.stream.kafka.broker import KafkaBroker
 
 log = logging.getLogger(__name__)
 

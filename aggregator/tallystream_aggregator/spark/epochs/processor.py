@@ -27,8 +27,8 @@ from tallystream_aggregator.spark.epochs.store import SparkStore
 from tallystream_aggregator.stream.between import Between
 from tallystream_aggregator.stream.combiner_loop import CombinerLoop
 from tallystream_aggregator.stream.epochs import EpochRow
-from tallystream_aggregator.stream.kafka import KafkaBroker
-from tallystream_aggregator.stream.kafka_calls import Timeouts
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
+from tallystream_aggregator.stream.kafka.calls import Timeouts
 from tallystream_aggregator.stream.loop import LoopSettings, ShardLoop
 from tallystream_aggregator.stream.positions import ByTopic
 

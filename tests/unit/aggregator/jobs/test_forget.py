@@ -17,8 +17,8 @@ from tallystream.ulid import new_ulid
 from tallystream_aggregator.jobs.forget import Plan, has_reached, plan
 from tallystream_aggregator.stream.broker import BrokerError, Chunk, Place
 from tallystream_aggregator.stream.positions import PositionsRow
-from tallystream_aggregator.table.decode import CLOCK_KEY, Forget, clock_value
-from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, Forget, clock_value
+from tallystream_aggregator.table.records.shards import shard_of
 from tallystream_aggregator.table.sum_tags import SumTags
 
 A, B = (new_ulid(BEGIN_MS + number) for number in range(2))

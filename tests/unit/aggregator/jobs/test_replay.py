@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tallystream.signals import SignalSafeEvent
+from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator import sums
 from tallystream_aggregator.jobs import replay
 from tallystream_aggregator.jobs.replay import ReplaySettings

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream.signals import SignalSafeEvent
+from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import HealthSettings
 from tallystream_aggregator.jobs import ship
 from tallystream_aggregator.jobs.ship import ShipSettings

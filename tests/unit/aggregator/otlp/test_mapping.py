@@ -25,7 +25,7 @@ from tallystream_aggregator.sinks.base import Field, Point
 from tallystream_aggregator.sinks.otlp import request
 from tallystream_aggregator.sums import VALUES
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.decode import Forget
+from tallystream_aggregator.table.records.decode import Forget
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay
 

@@ -8,7 +8,7 @@ import pytest
 
 from support.simulation.direct import TOPICS, Direct
 from support.subscription import record
-from tallystream.signals import SignalSafeEvent
+from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.shipping import latest_reader, newest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallystream.errors import ConfigError
-from tallystream.signals import SignalSafeEvent
+from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.shipping.retries import MAX_PAUSE_S, MIN_PAUSE_S, StoppedError, pause_s, retry
 from tallystream_aggregator.sinks.base import SinkUnavailableError
 

@@ -8,7 +8,7 @@ import pytest
 
 from support.subscription import AGG, ScriptedSubscription, record
 from tallystream.errors import ConfigError
-from tallystream.signals import SignalSafeEvent
+from tallystream.process.signals import SignalSafeEvent
 from tallystream_aggregator.health import Health, HealthSettings
 from tallystream_aggregator.kafka.topics import Topics
 from tallystream_aggregator.shipping import shipper as module

@@ -12,8 +12,8 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from tallystream_aggregator.kafka.topic_selection import Selection
 from tallystream_aggregator.stream import kafka
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Place, RejectedError, UnavailableError
-from tallystream_aggregator.stream.kafka import KafkaBroker
-from tallystream_aggregator.stream.kafka_calls import Timeouts
+from tallystream_aggregator.stream.kafka.broker import KafkaBroker
+from tallystream_aggregator.stream.kafka.calls import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
 
-from tallystream_aggregator.stream import kafka_source
 from tallystream_aggregator.stream.broker import Bounds, BrokerError, Chunk, LostRecordsError, Place, RejectedError
-from tallystream_aggregator.stream.kafka_source import KafkaSource
+from tallystream_aggregator.stream.kafka import source as kafka_source
+from tallystream_aggregator.stream.kafka.source import KafkaSource
 
 if TYPE_CHECKING:
     from collections.abc import Collection

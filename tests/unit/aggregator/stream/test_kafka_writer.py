@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tallystream_aggregator.stream import kafka_calls, kafka_writer
 from tallystream_aggregator.stream.broker import (
     BrokerError,
     FencedError,
@@ -16,8 +15,9 @@ from tallystream_aggregator.stream.broker import (
     RejectedError,
     UnavailableError,
 )
-from tallystream_aggregator.stream.kafka_calls import Timeouts, error_of
-from tallystream_aggregator.stream.kafka_writer import KafkaWriter, open_writer
+from tallystream_aggregator.stream.kafka import writer as kafka_writer
+from tallystream_aggregator.stream.kafka.calls import SLICE_S, Timeouts, error_of
+from tallystream_aggregator.stream.kafka.writer import KafkaWriter, open_writer
 
 if TYPE_CHECKING:
     from tallystream.errors import TallystreamError
@@ -81,7 +81,7 @@ def test_a_commit_writes_each_record_to_its_partition_and_waits_in_slices() -> N
     one.commit(RECORDS)
     assert producer.records == [("out", b"{}", b"%d" % number, number % 2) for number in range(4)]
     assert producer.calls == ["begin", *["produce"] * 4, *["commit"] * 3, "poll"]
-    assert all(0 < timeout <= kafka_calls.SLICE_S for timeout in producer.timeouts)
+    assert all(0 < timeout <= SLICE_S for timeout in producer.timeouts)
     one.commit([])
 
 

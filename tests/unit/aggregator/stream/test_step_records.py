@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tallystream_aggregator.sums import MetricId, Sum
     from tallystream_aggregator.table import Changes
-    from tallystream_aggregator.table.decode import Message
+    from tallystream_aggregator.table.records.decode import Message
 
 SMALL = TableSettings(short_form_every_ms=5_000, max_metrics=8)
 jumps = st.lists(st.sampled_from([0, 0, 0, 23, 25, 72, -25, -72]), min_size=1, max_size=12)

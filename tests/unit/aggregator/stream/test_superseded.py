@@ -12,11 +12,11 @@ from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 
 if TYPE_CHECKING:
     from tallystream_aggregator.stream.broker import RawRecord
-    from tallystream_aggregator.table.decode import Message
+    from tallystream_aggregator.table.records.decode import Message
 
 DEFAULTS = TableSettings()
 LIFE = "01HF7YAT00AAAAAAAAAAAAAAAA"

@@ -14,8 +14,8 @@ from support.divisions import DAY_MS, HOUR_MS, divide
 from support.schedules import BEGIN_MS, TopicRecord
 from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table.decode import clock_value
-from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.table.records.decode import clock_value
+from tallystream_aggregator.table.records.shards import shard_of
 
 
 class Schedule:

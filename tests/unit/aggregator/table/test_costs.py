@@ -21,7 +21,7 @@ from tallystream_aggregator.stream import compaction
 from tallystream_aggregator.stream.broker import Chunk, Place
 from tallystream_aggregator.stream.compaction import StepRecords
 from tallystream_aggregator.table import Record, State, Table, TableSettings, apply, decode
-from tallystream_aggregator.table.decode import clock_value
+from tallystream_aggregator.table.records.decode import clock_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -14,9 +14,9 @@ from support.steps import apply
 from support.tables import Tables, table_settings
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.decode import Forget, clock_value, read_value
-from tallystream_aggregator.table.refusals import Refusal
-from tallystream_aggregator.table.shards import shard_of
+from tallystream_aggregator.table.records.decode import Forget, clock_value, read_value
+from tallystream_aggregator.table.records.refusals import Refusal
+from tallystream_aggregator.table.records.shards import shard_of
 
 LARGEST = 2**63 - 1
 COUNTER = ("shop", "orders", "counter", ())

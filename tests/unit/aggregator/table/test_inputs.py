@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from support.malformed import ODD, POISON
 from tallystream.record import ShortForm
-from tallystream_aggregator.table.decode import MAX_DEPTH, DecodedSnapshot, read_short_form, read_value
+from tallystream_aggregator.table.records.decode import MAX_DEPTH, DecodedSnapshot, read_short_form, read_value
 
 USUAL = [
     b'{"name":"a","value":17}',

@@ -39,7 +39,7 @@ from support.schedules import TopicRecord, play, schedules, short_schedules, ste
 from support.tables import Tables
 from tallystream import record
 from tallystream.ulid import new_ulid
-from tallystream_aggregator.table.decode import Forget
+from tallystream_aggregator.table.records.decode import Forget
 
 SMALL = {"short_form_every_ms": 5_000, "max_metrics": 8, "forget_after_ms": FORGET_AFTER_MS}
 chances = st.randoms(use_true_random=False)

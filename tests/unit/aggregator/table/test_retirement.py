@@ -11,7 +11,7 @@ from support.steps import run
 from support.topic import BEGIN_MS, DAY_MS, FIRST, Topic, counter, gauge
 from tallystream.ulid import new_ulid
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
 from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.state import pack, unpack
 

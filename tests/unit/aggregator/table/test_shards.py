@@ -5,9 +5,9 @@ from __future__ import annotations
 from support.steps import run
 from support.topic import BEGIN_MS
 from tallystream_aggregator.table import State, Table
-from tallystream_aggregator.table.decode import Record
+from tallystream_aggregator.table.records.decode import Record
+from tallystream_aggregator.table.records.shards import shard_of
 from tallystream_aggregator.table.restore import LatestRows, restore
-from tallystream_aggregator.table.shards import shard_of
 
 
 def test_the_lives_of_a_table_are_divided_among_more_shards() -> None:

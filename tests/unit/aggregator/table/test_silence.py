@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from support.steps import run
 from support.topic import BEGIN_MS, FIRST, SECOND, counter, gauge
 from tallystream_aggregator.table import Record, State, Table
-from tallystream_aggregator.table.decode import CLOCK_KEY, NO_CLOCK_RECORD, clock_value
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, NO_CLOCK_RECORD, clock_value
 from tallystream_aggregator.table.state import pack, unpack
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from support.steps import publish, run
 from support.topic import BEGIN_MS, DAY_MS, HOUR_MS, SECOND, Topic, counter
 from tallystream.errors import ConfigError
 from tallystream_aggregator.table import Record, State, Table, TableSettings
-from tallystream_aggregator.table.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.records.decode import CLOCK_KEY, clock_value
+from tallystream_aggregator.table.records.shards import shard_of
 from tallystream_aggregator.table.restore import LatestRows, restore
 from tallystream_aggregator.table.rows import LifeRow, ShardRow
-from tallystream_aggregator.table.shards import shard_of
 from tallystream_aggregator.table.state import pack, unpack
 from tallystream_aggregator.table.sum_tags import SumTags, parse_sum_tags
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from support.buckets import buckets
-from tallystream_aggregator.table.decode import read_value
-from tallystream_aggregator.table.refusals import Refusal
+from tallystream_aggregator.table.records.decode import read_value
+from tallystream_aggregator.table.records.refusals import Refusal
 from tallystream_aggregator.verify.decode import RejectedError, read
 from tallystream_aggregator.verify.lives import Settings
 from tallystream_aggregator.verify.replay import Replay

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tallystream_aggregator.table.decode import Record
+    from tallystream_aggregator.table.records.decode import Record
 
 
 def shard_of(key: bytes | None, shards: int) -> int:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.stream.broker import Bounds, Place
-from tallystream_aggregator.stream.kafka_calls import (
+from tallystream_aggregator.stream.kafka.calls import (
     LEADERLESS,
     MISSING,
     PAUSE_S,
@@ -20,8 +20,8 @@ from tallystream_aggregator.stream.kafka_calls import (
     Timeouts,
     error_of,
 )
-from tallystream_aggregator.stream.kafka_source import KafkaSource
-from tallystream_aggregator.stream.kafka_writer import open_writer
+from tallystream_aggregator.stream.kafka.source import KafkaSource
+from tallystream_aggregator.stream.kafka.writer import open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

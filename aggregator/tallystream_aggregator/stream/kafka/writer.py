@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.kafka.topics import TABLE_RECORD_BYTES
 from tallystream_aggregator.stream.broker import BrokerError
-from tallystream_aggregator.stream.kafka_calls import PAUSE_S, error_of
+from tallystream_aggregator.stream.kafka.calls import PAUSE_S, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
     from tallystream_aggregator.stream.broker import Output
-    from tallystream_aggregator.stream.kafka_calls import Timeouts
+    from tallystream_aggregator.stream.kafka.calls import Timeouts
 
 _DEFAULTS = {
     "linger.ms": 0,  # a commit sends what is left at once

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from tallystream_aggregator.kafka import clients
 from tallystream_aggregator.stream.broker import Chunk, LostRecordsError, Place
-from tallystream_aggregator.stream.kafka_calls import MISSING, OUT_OF_RANGE, TRANSIENT, error_of
+from tallystream_aggregator.stream.kafka.calls import MISSING, OUT_OF_RANGE, TRANSIENT, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

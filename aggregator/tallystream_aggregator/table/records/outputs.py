@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tallystream_aggregator.table.decode import MAX_KEY_BYTES, Record
+from tallystream_aggregator.table.records.decode import MAX_KEY_BYTES, Record
 
 MAX_QUOTED_BYTES = 8_192
 """The most bytes that all dead letters of a record quote, which bounds memory. They have the record's offset."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, 
 import msgspec
 
 from tallystream.record import CLASSES, Header, Histogram, LifeId, Metric, Name, ShortForm, Snapshot, Tags
-from tallystream_aggregator.table.refusals import RecordRefusals, Refusal
+from tallystream_aggregator.table.records.refusals import RecordRefusals, Refusal
 
 if TYPE_CHECKING:
     from tallystream_aggregator.sums import MetricId

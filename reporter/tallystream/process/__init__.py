@@ -1,0 +1,1 @@
+"""What forks and signals of the process mean for its reporters."""
